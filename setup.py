@@ -1,14 +1,10 @@
 """Packaging: what a Beam worker or an image installs. Exact versions are in requirements.lock."""
 
 import pathlib
-import sys
 
 from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
-sys.path.insert(0, str(ROOT))  # a build does not have the project's folder on its path
-
-from common.packages import PACKAGES  # noqa: E402
 
 
 def requirements() -> tuple[list[str], list[str]]:
@@ -24,20 +20,13 @@ def requirements() -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
-# The folder configs/ and those in it, as package data.
-CONFIGS = [
-    ".".join(["ctrpipe.configs", *folder.relative_to(ROOT / "configs").parts])
-    for folder in sorted({path.parent for path in (ROOT / "configs").rglob("*.yaml")})
-]
 product, test = requirements()
 setup(
-    packages=[*find_packages(include=[f"{name}*" for name in PACKAGES]), *CONFIGS],
-    package_dir={"ctrpipe.configs": "configs"},
+    packages=find_packages(include=["ctrpipe", "ctrpipe.*"]),  # through the links in ctrpipe/ to the other folders
     package_data={
         "": ["*.jinja", "*.js"],
-        "ctrpipe": ["py.typed"],
-        "pipeline": ["*.json"],
-        **dict.fromkeys(CONFIGS, ["*.yaml"]),
+        "ctrpipe": ["py.typed", "configs/**/*.yaml"],
+        "ctrpipe.pipeline": ["*.json"],
     },
     install_requires=product,
     extras_require={

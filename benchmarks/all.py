@@ -24,9 +24,9 @@ from benchmarks.harness.printed_sections import markdown_table, write_section
 from benchmarks.harness.steps import STEPS, Ratio, Step
 from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError
-from common.errors import InputError, one_line
-from common.files import write_json, write_text
-from common.progress import announce
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.progress import announce
 
 FOLDER = pathlib.Path(__file__).parent
 LAST_RUN = FOLDER / "last_run.json"

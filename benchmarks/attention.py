@@ -25,13 +25,13 @@ from rich.table import Table
 from benchmarks.harness.command import command, finish, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, Rows, predicted, trained, write_rows
 from benchmarks.learning import chosen_models, share
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import FeatureMap, metrics
-from models.feature_map import RESERVED_IDS
-from pipeline.config import Model, Plateau, Training
-from transforms.generate import HistoryClickModel
-from transforms.generate.history import ITEMS, HistoryRows, category_of, draw_histories
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import FeatureMap, metrics
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.pipeline.config import Model, Plateau, Training
+from ctrpipe.transforms.generate import HistoryClickModel
+from ctrpipe.transforms.generate.history import ITEMS, HistoryRows, category_of, draw_histories
 
 TRAINING = Training(
     batch_size=512,

@@ -31,15 +31,15 @@ from benchmarks.harness.command import (
 from benchmarks.harness.ours import OPTIMIZERS, Ours
 from benchmarks.harness.settings import HISTORY, MODELS, Shape, our_options
 from benchmarks.train import chosen_models, steps_for
-from common.errors import InputError
-from common.progress import announce
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
 
 REFERENCE = "tensorflow"  # what the others are divided by
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """A way to train: Keras's backend, fields of `pipeline.config.Training`, and environment variables."""
+    """A way to train: Keras's backend, fields of `ctrpipe.pipeline.config.Training`, and environment variables."""
 
     backend: str
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -102,7 +102,7 @@ def compare(
         model: Registry name.
         shape: The shape of the data.
         running: The processes by way.
-        training: Fields of `pipeline.config.Training` for all of them.
+        training: Fields of `ctrpipe.pipeline.config.Training` for all of them.
         rounds: How often they alternate.
         seconds: Seconds of each in a round.
     """

@@ -19,14 +19,14 @@ from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
-from common.errors import InputError
-from common.progress import announce
-from pipeline.commands.bench import SERVE
-from pipeline.config import load_config
-from pipeline.packaged_configs import configs_folder
-from pipeline.run import run
-from serving.layout import find_version
-from transforms.generate import generate
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.commands.bench import SERVE
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.run import run
+from ctrpipe.serving.layout import find_version
+from ctrpipe.transforms.generate import generate
 
 BAR = 1.03  # of the time of the same answer without a calibration
 NONE = "none"
@@ -80,9 +80,9 @@ def make_calls(
 ) -> dict[str, dict[str, Ask]]:
     """Returns by the kind of request a call to each server, by its name."""
     # TensorFlow, which `run` has loaded.
-    from serving.latency.grpc_load import OPTIONS
-    from serving.latency.requests import read_rows
-    from serving.loader import Servable
+    from ctrpipe.serving.latency.grpc_load import OPTIONS
+    from ctrpipe.serving.latency.requests import read_rows
+    from ctrpipe.serving.loader import Servable
 
     with contextlib.closing(Servable(version)) as servable:
         rows = read_rows(version, servable, log, 1)
@@ -138,7 +138,7 @@ def main(config: str, by: str, rows: int, requests: int, folder: pathlib.Path, o
     load = busy()
     folder.mkdir(parents=True, exist_ok=True)
     bases = make_versions(config, by, rows, folder)
-    from serving.latency.target import started  # TensorFlow, which `run` has loaded
+    from ctrpipe.serving.latency.target import started  # TensorFlow, which `run` has loaded
 
     with contextlib.ExitStack() as stack:
         targets = {name: stack.enter_context(started(SERVE, base)) for name, base in bases.items()}

@@ -20,14 +20,14 @@ from rich.table import Table
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option
 from benchmarks.harness.exported import Analysed, analysed
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models.registry import model_class
-from pipeline.config import Model
-from transforms.log.ingest import to_examples
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import Model
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
 
 COLUMNS = ("click", "user", "item", "category", "item_history", "category_history")
 LOG_ROWS, USERS, ITEMS, CATEGORIES, SEED = 2000, 500, 3000, 50, 1
@@ -63,7 +63,7 @@ def write_log(path: pathlib.Path, rows: int, events: int) -> None:
 
 def requests_of(rows: pa.RecordBatch, candidates: int, spec: LogSpec) -> dict[str, dict[str, np.ndarray]]:
     """Returns, by signature, the inputs that score the items of as many rows for the first row's user."""
-    from serving.export import candidates_of  # TensorFlow: see `analysed`
+    from ctrpipe.serving.export import candidates_of  # TensorFlow: see `analysed`
 
     place = {name: np.zeros(candidates, np.int64) for name in spec.context_columns}
     of_item = np.arange(candidates) % rows.num_rows
@@ -111,8 +111,8 @@ def export_model(name: str, log: Analysed, spec: LogSpec, version: pathlib.Path)
     Raises:
         InputError: it is no model of such a log.
     """
-    from pipeline.training.network import build_network  # TensorFlow: see `analysed`
-    from serving.export import export
+    from ctrpipe.pipeline.training.network import build_network  # TensorFlow: see `analysed`
+    from ctrpipe.serving.export import export
 
     network = build_network(Model(name=name, **WEIGHTS), log.fields, SEED)
     export(network, log.transform, spec, log.fields, log.rows.slice(0, 3), version, {})
@@ -155,7 +155,7 @@ def main(models: str, events: int, candidates: int, threads: int, repeats: int, 
     share = busy()
     load_tensorflow()
     names = _models(models)
-    from serving.loader import Servable  # TensorFlow: see `analysed`
+    from ctrpipe.serving.loader import Servable  # TensorFlow: see `analysed`
 
     settings = {"events": events, "candidates": candidates, "threads": threads, "repeats": repeats}
     report: dict[str, Any] = {"benchmark": "candidates", "machine": machine(), "busy": share, **settings, "models": []}

@@ -29,17 +29,17 @@ from rich.table import Table
 from benchmarks.harness.command import command, finish, folder_option, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, with_weights, write_packed_log
 from benchmarks.harness.verdicts import DOES_NOT_HOLD, HOLDS, Said, verdict
-from common.files import atomic_path
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import metrics
-from pipeline.compare.rows_and_seeds import Difference
-from pipeline.compare.shards import shards
-from pipeline.compare.sides import compare_sides, side
-from pipeline.config import Model, Training
-from pipeline.fingerprints import fingerprint
-from transforms.generate.click_model import sigmoid
-from transforms.generate.sample import Sample
+from ctrpipe.common.files import atomic_path
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import Difference
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.sides import compare_sides, side
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.transforms.generate.click_model import sigmoid
+from ctrpipe.transforms.generate.sample import Sample
 
 MARGIN = 0.001  # of AUC: less is no loss
 SAME = 1e-5  # between probabilities that are the same

@@ -22,8 +22,8 @@ import yaml
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, machine, output_option, positive_numbers
-from common.errors import InputError, one_line
-from common.progress import announce
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.progress import announce
 
 ROOT = pathlib.Path(__file__).parents[1]
 VALUES = 20  # of a category
@@ -77,7 +77,7 @@ def measure(columns: int, rows: int, model: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         config, log = write_log(columns, rows, model, folder)
-        program = [sys.executable, "-c", "from pipeline.cli import main; main()"]
+        program = [sys.executable, "-c", "from ctrpipe.pipeline.cli import main; main()"]
         arguments = ["run", str(config), "--data", str(log), "--output", str(folder / "out")]
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         done = subprocess.run(

@@ -39,14 +39,14 @@ import scipy.stats
 from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
-from common.files import write_json
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import metrics
-from pipeline.code_version import stage_version
-from pipeline.config import RunConfig
-from pipeline.fingerprints import fingerprint
-from transforms.generate.click_model import sigmoid
+from ctrpipe.common.files import write_json
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.code_version import stage_version
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.transforms.generate.click_model import sigmoid
 
 COLUMNS, IMPORTANT, PAIRS = 39, 20, 10
 VALUES, NOISE_VALUES = (2, 50), (2, 1000)
@@ -266,13 +266,13 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def explained_log(model: str, rows: int, sample: int, seed: int, folder: pathlib.Path) -> dict[str, Any]:
     """Returns the explanation of a model that is trained on a planted log; read from the folder where it is there."""
-    from pipeline.explain.explain import Settings, explain
-    from pipeline.run import run
-    from pipeline.trained_model import find_model
+    from ctrpipe.pipeline.explain.explain import Settings, explain
+    from ctrpipe.pipeline.run import run
+    from ctrpipe.pipeline.trained_model import find_model
 
     planted = VALUES, NOISE_VALUES, VECTOR, OWN_DEVIATION, PAIR_DEVIATION, BIAS
     place = folder / f"{model}-{seed}-{fingerprint(MODELS[model], TRAINING, rows, planted)[:8]}"
-    path = place / f"explanation-{sample}-{stage_version('pipeline.explain.explain')[:8]}.json"
+    path = place / f"explanation-{sample}-{stage_version('ctrpipe.pipeline.explain.explain')[:8]}.json"
     if not path.exists():
         announce(f"{model}, seed {seed}: generating {rows:,} rows")
         log = place / "log.tsv"
@@ -317,7 +317,7 @@ def main(names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathl
     Prints a table, writes JSON, and prints it as the last line. What is in --folder is not trained again.
     """
     load_tensorflow()
-    from pipeline.explain.importance import ALPHA
+    from ctrpipe.pipeline.explain.importance import ALPHA
 
     load = busy()
     checked: dict[str, dict[str, Any]] = {}

@@ -6,8 +6,8 @@ import time
 import click
 
 from benchmarks.harness.command import command
-from common.libraries import load_tensorflow
-from pipeline.sample_export import ROWS, SEED, make_export
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.sample_export import ROWS, SEED, make_export
 
 
 @command("benchmarks.exports")

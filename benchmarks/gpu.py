@@ -28,9 +28,9 @@ from benchmarks.harness.printed_sections import write_section
 from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError, clean_environment
 from benchmarks.train import peer_version
-from common.errors import InputError, one_line
-from common.files import write_json, write_text
-from common.progress import announce
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.progress import announce
 
 FOLDER = pathlib.Path(__file__).parent
 KEPT = FOLDER / "last_gpu.json"

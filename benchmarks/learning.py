@@ -20,12 +20,12 @@ from rich.table import Table
 
 from benchmarks.harness.command import chosen_names, command, finish, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import metrics
-from pipeline.config import Model, Training
-from transforms.generate import FORMATS, ClickModel
-from transforms.generate.sample import sample
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.transforms.generate import FORMATS, ClickModel
+from ctrpipe.transforms.generate.sample import sample
 
 # The columns with planted effects, and four without any.
 COLUMNS = ("I4", "I9", "C6", "C9", "C14", "C17", "C20", "C22", "C23", "C25")

@@ -29,11 +29,11 @@ from benchmarks.harness.preprocess_logs import raw_log
 from benchmarks.harness.settings import Shape, peer_options
 from benchmarks.peers.client import Peer
 from benchmarks.train import peer_version
-from common.errors import InputError
-from common.files import atomic_path
-from common.libraries import load_tensorflow
-from common.progress import announce
-from transforms.features.packed_files import PackedWriter
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.transforms.features.packed_files import PackedWriter
 
 TARGET = 0.5  # ours over the peer's
 RUN_TARGET = 4.0  # GiB, of a whole run with a model of width 16
@@ -134,7 +134,7 @@ def _run_peak(model: str, rows: int, folder: pathlib.Path) -> Peak:
     shutil.rmtree(output, ignore_errors=True)
     settings = ["training.epochs=1", "training.evaluations_per_epoch=1", "training.batch_size=8192"]
     settings += ["training.refit=false", "gates={}", *(["model.embedding_dim=16"] if model != "lr" else [])]
-    program = [sys.executable, "-c", "from pipeline.cli import main; main()", "run", config, "--data", log]
+    program = [sys.executable, "-c", "from ctrpipe.pipeline.cli import main; main()", "run", config, "--data", log]
     program += ["--output", output, *(word for setting in settings for word in ("--set", setting))]
     _, usage = measured.run_plain(f"ctrpipe run, {rows:,} rows, {model}", program, PYTHONPATH=str(ROOT))
     shutil.rmtree(output)
@@ -168,7 +168,7 @@ def _packed_file(folder: pathlib.Path, rows: int) -> pathlib.Path:
 
 def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the peaks of scoring logs of these sizes."""
-    from pipeline.sample_export import make_export  # it imports TensorFlow, which --help does without
+    from ctrpipe.pipeline.sample_export import make_export  # it imports TensorFlow, which --help does without
 
     load_tensorflow()
     version, peaks = make_export(SCORED_MODEL, folder / "exports", EXPORT_ROWS), []

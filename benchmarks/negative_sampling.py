@@ -17,22 +17,22 @@ import click
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, output_option
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models.metrics import summarise
-from pipeline.config import RunConfig, load_config
-from pipeline.packaged_configs import configs_folder
-from pipeline.run import transform
-from pipeline.run_folder import check_output, one_run_at_a_time
-from transforms.generate import ClickModel, generate
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.metrics import summarise
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.generate import ClickModel, generate
 
 LOSS_BAR, CALIBRATION_BAR, TIME_BAR = 0.0005, 0.01, 0.25
 
 
 def train_side(config: RunConfig, data: str, folder: pathlib.Path) -> dict[str, Any]:
     """Returns a training's test metrics, its rows and the seconds that it took, without the transform."""
-    from pipeline.training.data import count_rows, packed_batches, prediction_rows  # Keras: after TensorFlow
-    from pipeline.training.train import train
+    from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows  # Keras: after TensorFlow
+    from ctrpipe.pipeline.training.train import train
 
     check_output(folder)
     with one_run_at_a_time(folder):

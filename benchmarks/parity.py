@@ -20,13 +20,13 @@ from rich.table import Table
 
 from benchmarks.harness.command import chosen_names, command, finish, machine, output_option, zoo_option
 from benchmarks.peers.client import Peer
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import FeatureMap, create
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import FeatureMap, create
 
 if TYPE_CHECKING:
-    from models.ctr_model import CTRModel
+    from ctrpipe.models.ctr_model import CTRModel
 
 LIMIT = 1e-5
 SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, cores, device_option, finish, machine, output_option
 from benchmarks.harness.ours import BACKENDS, Ours
-from common.progress import announce
+from ctrpipe.common.progress import announce
 
 
 @command("benchmarks.peak")

@@ -31,13 +31,13 @@ from benchmarks.harness.devices import load_tensorflow_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from benchmarks.harness.settings import Shape, our_options
 from benchmarks.train import FULL, PRECISIONS, chosen_models
-from common.progress import announce
-from models import metrics
-from pipeline.compare.shards import shards
-from pipeline.compare.sides import compare_sides, side
-from pipeline.config import Model, Training
-from transforms.generate import FORMATS, ClickModel
-from transforms.generate.sample import sample
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.sides import compare_sides, side
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.transforms.generate import FORMATS, ClickModel
+from ctrpipe.transforms.generate.sample import sample
 
 LOW = PRECISIONS[1:]
 

@@ -28,10 +28,10 @@ from benchmarks.harness.command import (
 from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
 from benchmarks.harness.preprocess_sides import OFTEN, PEERS, TOP, Rule, Run, config, ours
 from benchmarks.train import peer_version
-from common.progress import announce
-from models.feature_map import RESERVED_IDS, FeatureMap
-from pipeline.config import RunConfig
-from transforms.features.packed_files import PackedReader, packed_files
+from ctrpipe.common.progress import announce
+from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 
 TARGETS = {"stock": {1_000_000: 20.0}, "fuxictr": {200_000: 3.0, 1_000_000: 5.0}}  # rows/s over theirs, from rows on
 GROWTH_TARGET = 1.2  # time per row of a larger log over that of a smaller one, without the start
@@ -148,7 +148,9 @@ def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
 
 def our_vocabularies(run: Run) -> dict[str, list[bytes]]:
     """Returns the values of each categorical column's vocabulary in our transform graph."""
-    from transforms.features.vocabularies import read_vocabularies  # TensorFlow, which takes 4 s of a core to import
+    from ctrpipe.transforms.features.vocabularies import (
+        read_vocabularies,  # TensorFlow, which takes 4 s of a core to import
+    )
 
     spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns, which are those of any rule
     found = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)

@@ -61,14 +61,14 @@ from benchmarks.harness.quality_sides import (
     trials,
 )
 from benchmarks.peers.client import Peer
-from common.errors import InputError
-from common.files import atomic_path, write_json, write_text
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import metrics
-from pipeline.compare.rows_and_seeds import difference
-from pipeline.config import RunConfig, load_config
-from pipeline.evaluation.estimates import auc_estimate
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path, write_json, write_text
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import difference
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 
 OURS = ("ours", "ours_averaged")
 NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
@@ -116,8 +116,8 @@ def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
         InputError: the log cannot be used, or has features that not all sides can take.
     """
     load_tensorflow()
-    from pipeline.run import transform  # TensorFlow
-    from pipeline.training.data import packed_reader
+    from ctrpipe.pipeline.run import transform  # TensorFlow
+    from ctrpipe.pipeline.training.data import packed_reader
 
     log = transform(config, [data], folder)
     feature_map = log.feature_map

@@ -43,19 +43,19 @@ from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, output_option
 from benchmarks.peers.client import Peer
-from common.errors import InputError, one_line
-from common.files import atomic_path, write_json
-from common.libraries import load_tensorflow
-from common.processes import cores
-from common.progress import announce
-from pipeline.config import RunConfig, load_config
-from pipeline.evaluation.lists import Lists, hit_rate, ndcg
-from pipeline.packaged_configs import configs_folder
-from pipeline.prepared import joined
-from pipeline.run import transform
-from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.transformed_log import TransformedLog
-from transforms.log.payload import payload_files
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.processes import cores
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.evaluation.lists import Lists, hit_rate, ndcg
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.prepared import joined
+from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.transforms.log.payload import payload_files
 
 K = 10
 NEIGHBOURS = 100  # of item-KNN, as RecBole's ItemKNN
@@ -323,8 +323,8 @@ class Trained:
 
 def trained(config: RunConfig, log: Any, folder: pathlib.Path, seed: int) -> Trained:
     """Trains one of our models; a training that has ended in the folder is taken as it is."""
-    from pipeline.training.data import packed_batches, prediction_rows  # Keras: after TensorFlow
-    from pipeline.training.train import train
+    from ctrpipe.pipeline.training.data import packed_batches, prediction_rows  # Keras: after TensorFlow
+    from ctrpipe.pipeline.training.train import train
 
     fields = log.feature_map
     result = train(config.model, config.training, fields, log.train, log.validation, seed, folder)
@@ -335,7 +335,7 @@ def trained(config: RunConfig, log: Any, folder: pathlib.Path, seed: int) -> Tra
 
 def write_peer_rows(log: Any, path: pathlib.Path) -> None:
     """Writes the rows of all splits for `Peer.fit`: item, user and the history's items, 0 where there is none."""
-    from pipeline.training.data import packed_reader  # Keras: after TensorFlow
+    from ctrpipe.pipeline.training.data import packed_reader  # Keras: after TensorFlow
 
     fields = log.feature_map
     named = {field.name: field for field in fields.fields}

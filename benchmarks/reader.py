@@ -13,11 +13,11 @@ from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, on_cores, output_option, spread
 from benchmarks.harness.ours_server import draw_ids
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models.feature_map import RESERVED_IDS, FeatureMap
-from pipeline.config import Model, Training
-from transforms.features.packed_files import SHUFFLE_ROWS, Batch, PackedWriter
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.transforms.features.packed_files import SHUFFLE_ROWS, Batch, PackedWriter
 
 TARGET = 500_000  # rows/s, of the readers of packed files
 FIELD_IDS, ZIPF = 5000, 1.2
@@ -127,7 +127,7 @@ class Benchmark:
     def readers(self) -> dict[str, tuple[Callable[[], Iterable[Batch]], int | None]]:
         """Returns, by name, the function and the target of each way to read."""
         # TensorFlow: see write_examples.
-        from pipeline.training.data import packed_reader
+        from ctrpipe.pipeline.training.data import packed_reader
 
         by_name: dict[str, tuple[Callable[[], Iterable[Batch]], int | None]] = {}
         packed = ([self.packed], self.feature_map, self.batch_size)
@@ -154,8 +154,8 @@ class Benchmark:
     def train(self, rounds: int) -> list[Speed]:
         """Measures epochs of LR, the cheapest model, on packed files, on their batches in memory, and on examples."""
         # TensorFlow: see write_examples.
-        from pipeline.training.data import packed_reader
-        from pipeline.training.tensorflow_learner import make_learner
+        from ctrpipe.pipeline.training.data import packed_reader
+        from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 
         training = Training(batch_size=self.batch_size, distribution="one_device")
         learner = make_learner(Model(name="lr"), training, self.feature_map, SEED)

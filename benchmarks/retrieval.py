@@ -33,9 +33,9 @@ from benchmarks.harness.command import (
 )
 from benchmarks.harness.turns import in_turn
 from benchmarks.peers.index_client import EXACT, INDEXES, IndexPeer
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.progress import announce
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
 
 TOP, SEED = 100, 1
 TUNING = 1000  # users by whom the indexes are set, beside those who are timed
@@ -208,12 +208,12 @@ class Benchmark:
         cells: int | None,
         peers: Sequence[IndexPeer],
     ):
-        from serving.assets import GoldenRows
-        from serving.export import USER_VECTORS, VECTORS
-        from serving.layout import Asset, asset_path
-        from serving.loader import Servable
-        from serving.server.options import parse_flags
-        from serving.server.session_options import session_config
+        from ctrpipe.serving.assets import GoldenRows
+        from ctrpipe.serving.export import USER_VECTORS, VECTORS
+        from ctrpipe.serving.layout import Asset, asset_path
+        from ctrpipe.serving.loader import Servable
+        from ctrpipe.serving.server.options import parse_flags
+        from ctrpipe.serving.server.session_options import session_config
 
         self.version, self.threads, self.calls, self.rounds = version, threads, calls, rounds
         self.share, self.cells, self.peers = share, cells, peers
@@ -231,8 +231,8 @@ class Benchmark:
 
     def measure(self, data: Data) -> dict[str, Any]:
         """Returns the size of a version with the items, ms of a call in it, and of the searches alone."""
-        from pipeline.retrieval.cells import default_cells, divided
-        from serving.retrieval import ItemIndex
+        from ctrpipe.pipeline.retrieval.cells import default_cells, divided
+        from ctrpipe.serving.retrieval import ItemIndex
 
         items, top = len(data.items), min(TOP, len(data.items))
         count = min(self.cells or default_cells(items), items)
@@ -250,9 +250,9 @@ class Benchmark:
 
     def _whole(self, names: Any, vectors: Vectors, top: int, cells: Any, path: pathlib.Path) -> dict[str, Any]:
         """Returns the size of a version with the items and ms of its calls of the golden row, in turn."""
-        from serving.export import USER_VECTORS, VECTORS
-        from serving.loader import Servable
-        from serving.retrieval import APPROXIMATE, RETRIEVE, add_index
+        from ctrpipe.serving.export import USER_VECTORS, VECTORS
+        from ctrpipe.serving.loader import Servable
+        from ctrpipe.serving.retrieval import APPROXIMATE, RETRIEVE, add_index
 
         began = time.perf_counter()
         add_index(self.version, names, vectors, top, path, cells)
@@ -276,8 +276,8 @@ class Benchmark:
         self, data: Data, top: int, cells: int, probes: int, seconds: float, path: pathlib.Path
     ) -> dict[str, Any]:
         """Returns the ms of a call without a search, and of each index its ms and its recall."""
-        from serving.loader import Servable
-        from serving.retrieval import APPROXIMATE, RETRIEVE
+        from ctrpipe.serving.loader import Servable
+        from ctrpipe.serving.retrieval import APPROXIMATE, RETRIEVE
 
         servable = Servable(path, config=self.config)
         try:

@@ -28,19 +28,19 @@ import pyarrow.parquet
 from rich.table import Table
 
 from benchmarks.harness.command import chosen_names, command, finish, machine
-from common.errors import InputError
-from common.files import write_json
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import metrics
-from pipeline.compare.shards import shards
-from pipeline.compare.sides import compare_sides, side
-from pipeline.config import RunConfig
-from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
-from pipeline.fingerprints import fingerprint
-from pipeline.run import transform
-from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.training.text_encoder import with_encoder
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.sides import compare_sides, side
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.training.text_encoder import with_encoder
 
 LABEL, TEXTS = "Recommended IND", ("Title", "Review Text")
 IDS, NUMBERS = ("Clothing ID", "Division Name", "Department Name", "Class Name"), ("Age", "Positive Feedback Count")
@@ -124,8 +124,8 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
     `seconds` and `cpu_seconds` are those of this process, without those before an interrupt.
     """
     # They import TensorFlow: 4 s of a core that --help and a mistake in an option do without.
-    from pipeline.training.data import packed_batches, prediction_rows
-    from pipeline.training.train import train
+    from ctrpipe.pipeline.training.data import packed_batches, prediction_rows
+    from ctrpipe.pipeline.training.train import train
 
     config, folder = task.config, work / f"{task.model}-{task.seed}"
     started, cpu = time.monotonic(), time.process_time()

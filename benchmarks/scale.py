@@ -16,7 +16,7 @@ import click
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, output_option
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 GB, TB, GIB = 1e9, 1e12, 2**30
 DAY = 86_400

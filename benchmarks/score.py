@@ -25,14 +25,14 @@ from benchmarks.harness.command import (
     write,
 )
 from benchmarks.harness.preprocess_logs import raw_log
-from common.errors import InputError
-from common.files import atomic_folder
-from common.libraries import load_tensorflow
-from common.progress import announce
-from pipeline.sample_export import make_export
-from serving.assets import read_log_spec
-from transforms.log.ingest import to_examples
-from transforms.log.readers import LogReader
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.sample_export import make_export
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.readers import LogReader
 
 MODEL, EXPORT_ROWS = "dcn_v2", 200_000
 TARGETS = {"bulk_inferrer": 10.0, "model": 0.8}

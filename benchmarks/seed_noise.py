@@ -19,11 +19,11 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, output_option
-from common.progress import throttled_announce
-from models import metrics
-from pipeline.compare.rows_and_seeds import LEVEL
-from pipeline.compare.shards import shards
-from pipeline.compare.sides import Compared, compare_sides, side
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.sides import Compared, compare_sides, side
 
 CLICK_LOGIT, LOGIT_DEVIATION = -1.5, 1.0  # a click-through rate of about 0.24, and an AUC of about 0.74
 ATTRIBUTES = 16  # that a training's error depends on: the fewer, the more trainings differ

@@ -27,8 +27,8 @@ from benchmarks.harness.ours import OPTIMIZERS, Ours
 from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.tables import shape_of
 from benchmarks.train import steps_for
-from common.progress import announce
-from models.feature_map import MAX_IDS
+from ctrpipe.common.progress import announce
+from ctrpipe.models.feature_map import MAX_IDS
 
 MODEL = "mlp"  # one table, and nothing else grows with its rows
 TARGET_ROWS = 1_000_000_000

@@ -25,8 +25,8 @@ from benchmarks.harness.command import (
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.train import steps_for
-from common.errors import InputError
-from common.progress import announce
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
 
 TARGET = 1.3  # of the step on the large table over the step on the small one, ids by Zipf's law
 DENSE = "adam"

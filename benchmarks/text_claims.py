@@ -30,27 +30,27 @@ from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
 from benchmarks.harness.verdicts import Said, verdict
-from common.errors import InputError
-from common.files import write_bytes, write_json
-from common.libraries import load_tensorflow
-from common.processes import Workers
-from common.progress import announce
-from models.registry import model_class
-from pipeline.code_version import stage_version
-from pipeline.compare.sides import compare_sides
-from pipeline.config import RunConfig
-from pipeline.fingerprints import fingerprint
-from pipeline.prepared import join
-from pipeline.sweep.plan import Costs, Plan, Point
-from pipeline.sweep.summary import sides
-from transforms.generate import TextClickModel, generate_kddcup2012
-from transforms.kddcup2012 import Options
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_bytes, write_json
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.progress import announce
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.code_version import stage_version
+from ctrpipe.pipeline.compare.sides import compare_sides
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.prepared import join
+from ctrpipe.pipeline.sweep.plan import Costs, Plan, Point
+from ctrpipe.pipeline.sweep.summary import sides
+from ctrpipe.transforms.generate import TextClickModel, generate_kddcup2012
+from ctrpipe.transforms.kddcup2012 import Options
 
 MAIN = "BERT4CTR"
 MARGIN = 0.005  # of AUC: less is no gain
 CLICK_RATE = 0.3
 RAW = "raw"  # what is generated
-GENERATOR = "transforms.generate.kddcup2012"
+GENERATOR = "ctrpipe.transforms.generate.kddcup2012"
 # Lines that a log's queries, titles and words are made for. Several such logs, which have them in common, are one here:
 # each word comes often enough for a model that starts from random weights.
 WORLD = 2_000
@@ -253,7 +253,7 @@ def main(
     if lines % WORLD:
         raise InputError(f"--lines should be a multiple of {WORLD:,}. Received: {lines:,}")
     load_tensorflow()
-    from pipeline.sweep.run import run_sweep  # TFX: 1 s that --help does without
+    from ctrpipe.pipeline.sweep.run import run_sweep  # TFX: 1 s that --help does without
 
     plan = plan_of([name for name in MODELS if not names or name in {*names, MAIN}], seeds, epochs)
     load = busy()

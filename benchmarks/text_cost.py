@@ -19,9 +19,9 @@ from benchmarks.harness.command import busy, busy_caption, command, device_optio
 from benchmarks.harness.devices import load_tensorflow_on
 from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 from benchmarks.harness.text_batches import LENGTH, batches, feature_map
-from common.progress import announce
-from models import FeatureMap, create
-from serving.latency.papers import batch_seconds
+from ctrpipe.common.progress import announce
+from ctrpipe.models import FeatureMap, create
+from ctrpipe.serving.latency.papers import batch_seconds
 
 MODELS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
 
@@ -31,7 +31,7 @@ def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[
     # TensorFlow: 3.8 s of a core that --help and a mistake in an option do without.
     import tensorflow as tf
 
-    from models.ctr_model import empty_row
+    from ctrpipe.models.ctr_model import empty_row
 
     model = create(
         name, data, encoder_layers=layers, encoder_width=width, encoder_heads=width // 64, encoder_ffn=4 * width

@@ -24,16 +24,16 @@ from benchmarks.harness.command import busy, busy_caption, command, finish, mach
 from benchmarks.harness.exported import analysed
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from benchmarks.reviews import config_of
-from common.arrays import read_arrays
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models import create, metrics
-from pipeline.artifacts import Artifacts
-from pipeline.training.text_encoder import with_encoder
-from transforms.generate import generate
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
+from ctrpipe.common.arrays import read_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models import create, metrics
+from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.generate import generate
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
 LOG_ROWS, SEED = 3000, 1
@@ -61,7 +61,7 @@ class Exports:
         # TensorFlow, here and below: 4 s of a core that --help and a mistake in an option do without.
         import keras
 
-        from models.ctr_model import empty_row
+        from ctrpipe.models.ctr_model import empty_row
 
         self.folder, self.spec = folder, log_spec(length)
         log = folder / "log.tsv"
@@ -74,7 +74,7 @@ class Exports:
 
     def save(self, precision: str) -> pathlib.Path:
         """Writes the version and returns its folder."""
-        from serving.export import export  # TensorFlow: see __init__
+        from ctrpipe.serving.export import export  # TensorFlow: see __init__
 
         version = self.folder / precision / "1"
         rows = self.rows.slice(0, 3)
@@ -83,7 +83,7 @@ class Exports:
 
     def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
         """Returns, by signature, the inputs that score `candidates` rows for one text without padding."""
-        from serving.export import candidates_of  # TensorFlow: see __init__
+        from ctrpipe.serving.export import candidates_of  # TensorFlow: see __init__
 
         raw = raw_arrays(self.rows.slice(0, candidates), self.spec)
         text = b" ".join(raw_arrays(self.rows.slice(0, self.fields.text.length), self.spec)["query"])
@@ -125,8 +125,8 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
     """Returns the size and time of the export in every precision; ratios are to float32 in the same repeats."""
     # TensorFlow: see Exports.
-    from models.text.precision import PRECISIONS, in_precision
-    from serving.loader import Servable
+    from ctrpipe.models.text.precision import PRECISIONS, in_precision
+    from ctrpipe.serving.loader import Servable
 
     versions = {precision: exports.save(precision) for precision in PRECISIONS}
     servables = {precision: Servable(version, threads) for precision, version in versions.items()}
@@ -169,10 +169,10 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     import tensorflow as tf
     import tensorflow_transform as tft
 
-    from models.text.precision import PRECISIONS, in_precision
-    from pipeline.training.data import packed_batches, prediction_rows
-    from pipeline.training.tensorflow_learner import make_learner
-    from transforms.features.preprocessing import feature_map
+    from ctrpipe.models.text.precision import PRECISIONS, in_precision
+    from ctrpipe.pipeline.training.data import packed_batches, prediction_rows
+    from ctrpipe.pipeline.training.tensorflow_learner import make_learner
+    from ctrpipe.transforms.features.preprocessing import feature_map
 
     weights, database = (
         reviews / "work" / "text_only-1" / "checkpoint" / "best.npz",
@@ -270,7 +270,7 @@ def main(
     # TensorFlow: see Exports.
     import tensorflow as tf
 
-    from serving.loader import Servable
+    from ctrpipe.serving.loader import Servable
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)

@@ -42,8 +42,8 @@ from benchmarks.harness.settings import (
 )
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.peers.line_process import ProcessError
-from common.errors import InputError, one_line
-from common.progress import announce
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.progress import announce
 
 FULL = "float32"
 PRECISIONS = (FULL, "mixed_bfloat16", "mixed_float16")
@@ -109,7 +109,7 @@ class Benchmark:
         ours: Our process.
         peers: The peers' processes by name.
         shape: The shape of the data.
-        training: Fields of `pipeline.config.Training`.
+        training: Fields of `ctrpipe.pipeline.config.Training`.
         rounds: How often ours and theirs alternate.
         steps: Timed steps of each in a round; None: as many as take about `seconds`.
         seconds: Seconds of each in a round where `steps` is None.

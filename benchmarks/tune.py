@@ -20,18 +20,18 @@ import click
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, output_option
-from common.files import write_json
-from common.libraries import load_tensorflow
-from common.progress import announce
-from pipeline.config import load_config
-from pipeline.fingerprints import fingerprint
-from pipeline.packaged_configs import configs_folder
-from pipeline.run import transform
-from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.sweep.plan import value_text
-from pipeline.tune.plan import Budget, Plan, make_plan
-from pipeline.tune.plots import budget_curve
-from pipeline.tune.space import with_settings
+from ctrpipe.common.files import write_json
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.sweep.plan import value_text
+from ctrpipe.pipeline.tune.plan import Budget, Plan, make_plan
+from ctrpipe.pipeline.tune.plots import budget_curve
+from ctrpipe.pipeline.tune.space import with_settings
 
 GRID: dict[str, list[Any]] = {
     "training.learning_rate": [3e-4, 1e-3, 3e-3, 1e-2],
@@ -58,7 +58,7 @@ def grid_points() -> list[dict[str, Any]]:
 def train_grid(plan: Plan, config: pathlib.Path, data: list[str], folder: pathlib.Path) -> list[dict[str, Any]]:
     """Trains every point that has no result in the folder, and returns AUC and steps of all."""
     load_tensorflow()
-    from pipeline.tune.trial import train_trial  # Keras: 3 s, after TensorFlow is loaded quietly
+    from ctrpipe.pipeline.tune.trial import train_trial  # Keras: 3 s, after TensorFlow is loaded quietly
 
     check_output(folder)
     results = []
@@ -110,7 +110,7 @@ def median_share(shares: list[float | None]) -> float | None:
 def main(data: str, seeds: int, trials: int, folder: pathlib.Path, output: pathlib.Path) -> None:
     """Training steps of a search beside those of a grid."""
     load_tensorflow()
-    from pipeline.tune.run import run_tune  # Optuna and TFX: 1 s that --help does without
+    from ctrpipe.pipeline.tune.run import run_tune  # Optuna and TFX: 1 s that --help does without
 
     config = configs_folder() / "criteo" / "deepfm.yaml"
     plan = make_plan(config, (*SETTINGS, f"search={SEARCH}"), Budget(trials=trials), "auc")

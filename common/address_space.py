@@ -6,8 +6,8 @@ Memory itself, which a container limits, is another thing: without it the system
 
 import resource
 
-from common.errors import InputError
-from common.processes import cores
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import cores
 
 _GIB = 1 << 30
 # Measured with 4 cores: 0.4 GiB for Python with numpy; 1.7 with TensorFlow; above 2.9 for a server of a small model;

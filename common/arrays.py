@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 
-from common.files import atomic_path
+from ctrpipe.common.files import atomic_path
 
 
 def write_arrays(path: pathlib.Path, arrays: list[np.ndarray]) -> None:

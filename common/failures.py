@@ -10,9 +10,9 @@ import re
 import tempfile
 import traceback
 
-from common.errors import InputError, causes, one_line, without_secrets
-from common.exit_codes import FAILED, MISTAKE
-from common.packages import PACKAGES
+from ctrpipe.common.errors import InputError, causes, one_line, without_secrets
+from ctrpipe.common.exit_codes import FAILED, MISTAKE
+from ctrpipe.common.packages import PACKAGE
 
 KILLED = "a process of this command was killed, as the system does where memory runs out"
 _MORE_MEMORY = "close other programs, or give it more memory, or less to do at a time"
@@ -75,7 +75,7 @@ def _explain_one(error: BaseException) -> str:
         return "ML Metadata's database, tfx/metadata.sqlite in the output folder, cannot be written; has the disk room?"
     if matches(_READ_ONLY, errno.EROFS):
         return f"{where}the file system is read-only; choose another output folder"
-    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in PACKAGES:
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != PACKAGE:
         return f"the package {error.name} is not installed here; install all that requirements.lock names"
     if isinstance(error, PermissionError):
         return f"{where}permission denied; choose another folder, or change its permissions"

@@ -12,12 +12,11 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from common.errors import causes
-from common.packages import PACKAGES
+from ctrpipe.common.errors import causes
 
 AGAIN_AFTER = 0.5  # seconds
-_ROOT = pathlib.Path(__file__).parents[1]
-_OWN = tuple(f"{_ROOT / package}{os.sep}" for package in (*PACKAGES, "benchmarks"))
+_PACKAGE = pathlib.Path(__file__).parents[1]
+_OWN = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, _PACKAGE.with_name("benchmarks")))
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from common.address_space import TENSORFLOW_GIB, require_address_space
+from ctrpipe.common.address_space import TENSORFLOW_GIB, require_address_space
 
 _ERRORS_ONLY = ("tensorflow", "ml_metadata")
 _SILENT = ("absl", "apache_beam")  # they log every error that they also raise

@@ -33,14 +33,15 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 
-from common.errors import InputError, one_line
-from common.files import write_bytes
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import write_bytes
 
 IDLE_START_SECONDS = 0.05  # for a process that waits for work to get it
 PRELOADED_START_SECONDS = 0.5  # for a copy of a preloaded process to start and to reach full speed
@@ -259,6 +260,27 @@ def child_process(function: Callable[..., None], *arguments: object) -> Iterator
 def _run_child(function: Callable[..., None], arguments: tuple[object, ...], connection: Connection) -> None:
     _follow_parent()
     function(*arguments, connection)
+
+
+def python_command(code: str, *arguments: str) -> list[str]:
+    """Returns the command that runs Python code in a process of its own, which imports from where this process does.
+
+    Neither the working directory nor PYTHONPATH decides what it imports: `python -c` and `python -m` would take a file
+    of the user's, named as one of a library's, from the working directory, which this process may not look in at all.
+
+    Args:
+        code: Statements; `sys` is imported.
+        arguments: They follow `sys.argv[0]`.
+    """
+    places = json.dumps([place or os.getcwd() for place in sys.path])
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); {code}",
+        places,
+        *arguments,
+    ]
 
 
 def start_command(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":

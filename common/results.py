@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common.packages import PACKAGES
+from ctrpipe.common.packages import PACKAGE, PARTS
 
 _KIND = "kind"
 _VALUE = "value"
@@ -57,7 +57,7 @@ def _to_plain(value: Any) -> Any:
         return {_KIND: "path", _VALUE: str(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return {_KIND: value.dtype.str, _VALUE: value.tolist()}
-    if dataclasses.is_dataclass(value) and type(value).__module__.split(".")[0] in PACKAGES:
+    if dataclasses.is_dataclass(value) and type(value).__module__.split(".")[0] == PACKAGE:
         fields = {field.name: _to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {_KIND: f"{type(value).__module__}:{type(value).__qualname__}", _VALUE: fields}
     raise TypeError(f"no result that can be written as JSON: {type(value).__name__}")
@@ -83,7 +83,9 @@ def _from_plain(plain: Any) -> Any:
 
 def _dataclass(kind: str) -> type[Any]:
     module, name = kind.split(":")
-    if module.split(".")[0] not in PACKAGES:
+    if module.split(".")[0] in PARTS:  # written by 0.2, whose modules were named so
+        module = f"{PACKAGE}.{module}"
+    if module.split(".")[0] != PACKAGE:
         raise ValueError(f"no dataclass of ctrpipe: {kind}")
     dataclass: type[Any] = getattr(importlib.import_module(module), name)
     if not (isinstance(dataclass, type) and dataclasses.is_dataclass(dataclass)):

@@ -13,7 +13,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors come as exceptions

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from common.errors import InputError, one_line
-from common.libraries import load_tensorflow
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.models.saved import is_saved, load_model
+from ctrpipe.pipeline.trained_model import find_model
+from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.client.columns import Inputs, to_arrays
 from ctrpipe.table import as_html, as_text
 from ctrpipe.work import Run
-from models.saved import is_saved, load_model
-from pipeline.trained_model import find_model
-from serving.client import RestClient
-from serving.client.columns import Inputs, to_arrays
 
 if TYPE_CHECKING:
-    from models.ctr_model import CTRModel
-    from models.feature_map import FeatureMap
-    from serving.loader import Servable
+    from ctrpipe.models.ctr_model import CTRModel
+    from ctrpipe.models.feature_map import FeatureMap
+    from ctrpipe.serving.loader import Servable
 
 SIGNATURE = "serving_raw"
 SHOWN_ROWS = 10
@@ -103,7 +103,9 @@ class Model:
         if self.source is None:
             raise InputError(f"{self._kept}: a sweep keeps no SavedModel; call .keras on packed tensors, or run it")
         load_tensorflow()
-        from serving.loader import Servable  # TensorFlow: 3.7 s of a core that a model behind a URL does without
+        from ctrpipe.serving.loader import (
+            Servable,  # TensorFlow: 3.7 s of a core that a model behind a URL does without
+        )
 
         return Servable(pathlib.Path(self.source))
 

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.table import as_html, as_text
 
 PathLike: TypeAlias = pathlib.Path | str
@@ -129,7 +129,7 @@ class Comparison:
     HEADER = ("slice", "model", "auc", "log_loss", "auc difference", "95%", "p")
 
     def _rows(self) -> list[list[Any]]:
-        from pipeline.compare.show import interval_text  # 0.07 s that loading a model does without
+        from ctrpipe.pipeline.compare.show import interval_text  # 0.07 s that loading a model does without
 
         rows: list[list[Any]] = []
         for part in self.slices:
@@ -165,9 +165,9 @@ def run(
         0.74
     """
     # numpy, pyarrow and pydantic: 0.4 s of a core that `import ctrpipe` does without.
-    from pipeline.config import load_config
-    from pipeline.prepared import joined
-    from pipeline.run import run as run_pipeline
+    from ctrpipe.pipeline.config import load_config
+    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.run import run as run_pipeline
 
     loaded = load_config(pathlib.Path(config), _overrides(settings))
     folder = pathlib.Path(output) if output else pathlib.Path("runs") / loaded.name
@@ -204,14 +204,14 @@ def tune(
         InputError: the configuration, its search space, the data, the budget or the folder cannot be used.
     """
     # Optuna, numpy and pydantic: 0.8 s of a core that `import ctrpipe` does without.
-    from pipeline.tune.plan import make_plan, read_budget
+    from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 
     limits = read_budget(budget, None if trials is None else str(trials))
     load_tensorflow()
     plan = make_plan(pathlib.Path(config), _overrides(settings), limits, objective, workers, p99_ms)
-    from pipeline.prepared import joined
-    from pipeline.tune.results import BEST
-    from pipeline.tune.run import run_tune
+    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.tune.results import BEST
+    from ctrpipe.pipeline.tune.run import run_tune
 
     folder = pathlib.Path(output) if output else pathlib.Path("runs") / f"{plan.name}-tune"
     base = plan.space.base
@@ -231,7 +231,7 @@ def score(model: PathLike, data: PathLike | Sequence[PathLike], output: PathLike
         InputError: the model, the log or the folder cannot be used.
     """
     load_tensorflow()
-    from serving.scoring.score import (
+    from ctrpipe.serving.scoring.score import (
         score as score_log,
     )  # TensorFlow: 4 s of a core that `run` and `compare` do without
 
@@ -251,8 +251,8 @@ def compare(*models: PathLike | Sequence[PathLike], task: str | None = None) -> 
         InputError: a folder holds no finished run, or the runs are not on the same test rows.
     """
     # numpy and pyarrow: 0.2 s of a core that `import ctrpipe` does without.
-    from pipeline.compare.models import compare as compare_models
-    from pipeline.compare.sources import read_sources
+    from ctrpipe.pipeline.compare.models import compare as compare_models
+    from ctrpipe.pipeline.compare.sources import read_sources
 
     scored = read_sources([[pathlib.Path(path) for path in _texts(trainings)] for trainings in models], None)
     comparison = compare_models(scored, task)

@@ -7,8 +7,8 @@ import pathlib
 import sys
 
 import ctrpipe
-from pipeline.packaged_configs import configs_folder
-from transforms.generate import generate
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.transforms.generate import generate
 
 
 def main(folder: pathlib.Path) -> None:

@@ -9,10 +9,10 @@ import sys
 import keras
 
 import ctrpipe
-from models.ctr_model import CTRModel
-from models.layers.inner_product import InnerProduct
-from pipeline.packaged_configs import configs_folder
-from transforms.generate import generate
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.layers.inner_product import InnerProduct
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.transforms.generate import generate
 
 
 class FwFM(CTRModel):

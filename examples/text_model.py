@@ -8,8 +8,8 @@ import pathlib
 import sys
 
 import ctrpipe
-from pipeline.packaged_configs import configs_folder
-from transforms.generate import generate
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.transforms.generate import generate
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
 

@@ -3,15 +3,18 @@
 import importlib
 from typing import Any
 
+if __name__ != "ctrpipe.models":  # two names would be two copies of every class
+    raise ImportError(f"{__name__} is a folder of ctrpipe's source; import ctrpipe.models", name=__name__)
+
 _HOME = {
-    "FeatureMap": "models.feature_map",
-    "create": "models.registry",
-    "available": "models.registry",
+    "FeatureMap": "ctrpipe.models.feature_map",
+    "create": "ctrpipe.models.registry",
+    "available": "ctrpipe.models.registry",
 }
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'models' has no attribute {name!r}")
+        raise AttributeError(f"module 'ctrpipe.models' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.checks import require_positive
-from models.ctr_model import attention_of, require_fields
-from models.feature_map import FeatureMap
-from models.layers.interacting_layer import InteractingLayer
-from models.layers.tower import Tower
-from models.tensors import Inputs, Tensor
-from models.token_model import TokenModel
+from ctrpipe.models.checks import require_positive
+from ctrpipe.models.ctr_model import attention_of, require_fields
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.interacting_layer import InteractingLayer
+from ctrpipe.models.layers.tower import Tower
+from ctrpipe.models.tensors import Inputs, Tensor
+from ctrpipe.models.token_model import TokenModel
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from keras import ops
 
-from models.feature_map import FeatureMap, Field
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.feature_map import FeatureMap, Field
+from ctrpipe.models.tensors import Inputs, Tensor
 
 TEXT = ("tokens", "segments")
 

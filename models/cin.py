@@ -6,11 +6,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from models.ctr_model import CTRModel, require_fields
-from models.explain.strengths import inner_products
-from models.feature_map import FeatureMap
-from models.layers.cin import CIN as CINLayer
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.ctr_model import CTRModel, require_fields
+from ctrpipe.models.explain.strengths import inner_products
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.cin import CIN as CINLayer
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -67,7 +67,7 @@ class CIN(CTRModel):
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation over
         rows of the first layer's part of the logit, Σ_h w_h (W_ij^h + W_ji^h) <e_i, e_j>, that the two make together
-        (see models.explain.strengths). It is exact with a linear activation; higher orders are left out.
+        (see ctrpipe.models.explain.strengths). It is exact with a linear activation; higher orders are left out.
 
         Args:
             covariances: Of each part's embedding over rows, (embedding_dim, embedding_dim) each.

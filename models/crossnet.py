@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 
-from models.checks import require_positive
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.layers.vector_cross import VectorCross
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.checks import require_positive
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.vector_cross import VectorCross
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -8,14 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from models.candidates import TEXT, join_candidates, rows_by_field
-from models.feature_map import FeatureMap
-from models.layers.dense_embedding import DenseEmbedding
-from models.layers.field_embedding import FieldEmbedding
-from models.layers.text_encoder import TextEncoder
-from models.layers.tree_ensemble import TreeEnsemble
-from models.losses import without_fake_negatives
-from models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.candidates import TEXT, join_candidates, rows_by_field
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.dense_embedding import DenseEmbedding
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.text_encoder import TextEncoder
+from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
+from ctrpipe.models.losses import without_fake_negatives
+from ctrpipe.models.tensors import Inputs, Shape, Tensor
 
 # Names in `inputs`, in training, of the rows' labels (batch_size, tasks), and of their weights (batch_size, 1) where
 # they have any: for a model that `reads_labels`.
@@ -208,7 +208,7 @@ class CTRModel(keras.Model):
         pooled of it alone, is computed once; a subclass that can compute more of it once overrides this.
 
         Args:
-            context, candidates: Packed tensors of one row and of many, see models.candidates.
+            context, candidates: Packed tensors of one row and of many, see ctrpipe.models.candidates.
         """
         inputs = join_candidates(self.feature_map, context, candidates)
         if not self.shares_text:

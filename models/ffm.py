@@ -7,11 +7,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from models.ctr_model import CTRModel, require_one_task
-from models.explain.strengths import inner_products
-from models.feature_map import FeatureMap
-from models.layers.field_aware_interaction import FieldAwareInteraction
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.ctr_model import CTRModel, require_one_task
+from ctrpipe.models.explain.strengths import inner_products
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.field_aware_interaction import FieldAwareInteraction
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -56,7 +56,7 @@ class FFM(CTRModel):
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation of
-        <v_i^(j), v_j^(i)> over rows that the two make together (see models.explain.strengths).
+        <v_i^(j), v_j^(i)> over rows that the two make together (see ctrpipe.models.explain.strengths).
 
         Args:
             covariances: Of each part's embedding over rows, of all its vectors

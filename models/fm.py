@@ -6,11 +6,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from models.ctr_model import CTRModel, require_one_task
-from models.explain.strengths import inner_products
-from models.feature_map import FeatureMap
-from models.layers.factorization_machine import FactorizationMachine
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.ctr_model import CTRModel, require_one_task
+from ctrpipe.models.explain.strengths import inner_products
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.factorization_machine import FactorizationMachine
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -50,7 +50,7 @@ class FM(CTRModel):
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation of <v_i, v_j>
-        over rows that the two make together (see models.explain.strengths).
+        over rows that the two make together (see ctrpipe.models.explain.strengths).
 
         Args:
             covariances: Of each part's embedding over rows, (embedding_dim, embedding_dim) each.

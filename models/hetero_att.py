@@ -2,7 +2,7 @@
 
 import keras
 
-from models.token_transformer import TokenTransformer
+from ctrpipe.models.token_transformer import TokenTransformer
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -16,7 +16,7 @@ class HeteroAtt(TokenTransformer):
         **options: Options of TokenTransformer and CTRModel.
 
     Example:
-        >>> from models import FeatureMap
+        >>> from ctrpipe.models import FeatureMap
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
         >>> model = HeteroAtt(feature_map, embedding_dim=4, heads=2, key_dim=3, value_dim=2, hidden_units=(8,))
         >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}

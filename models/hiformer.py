@@ -6,8 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from models.feature_map import FeatureMap
-from models.token_transformer import TokenTransformer
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.token_transformer import TokenTransformer
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

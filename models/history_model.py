@@ -6,11 +6,11 @@ from typing import Any
 
 from keras import ops
 
-from models.candidates import by_field, join_rows
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.layers.field_embedding import FieldEmbedding
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.candidates import by_field, join_rows
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @dataclasses.dataclass(frozen=True)

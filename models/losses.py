@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.tensors import Tensor
+from ctrpipe.models.tensors import Tensor
 
 _HIGHEST = 1 - 1e-6  # of a probability that is corrected for fake negatives
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 
-from models.feature_map import FeatureMap
-from models.fism import FISM
-from models.history_model import History
-from models.layers.smoothed_attention import SmoothedAttention
-from models.tensors import Tensor
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.fism import FISM
+from ctrpipe.models.history_model import History
+from ctrpipe.models.layers.smoothed_attention import SmoothedAttention
+from ctrpipe.models.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -9,61 +9,70 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from models.feature_map import FeatureMap
+from ctrpipe.common.packages import PARTS
+from ctrpipe.models.feature_map import FeatureMap
 
 if TYPE_CHECKING:
-    from models.ctr_model import CTRModel
+    from ctrpipe.models.ctr_model import CTRModel
 
 _MODELS = {
-    "lr": ("models.lr", "LR", "-"),
-    "fm": ("models.fm", "FM", "Rendle 2010"),
-    "ffm": ("models.ffm", "FFM", "Juan 2016"),
-    "afm": ("models.afm", "AFM", "Xiao 2017"),
-    "mlp": ("models.mlp", "MLP", "Attention-Net, section 4"),
-    "fnn": ("models.fnn", "FNN", "Zhang 2016"),
-    "ccpm": ("models.ccpm", "CCPM", "Liu 2015"),
-    "pnn": ("models.pnn", "PNN", "Qu 2016"),
-    "deepfm": ("models.deepfm", "DeepFM", "Guo 2017"),
-    "wide_deep": ("models.wide_deep", "WideDeep", "Cheng 2016"),
-    "dcn": ("models.dcn", "DCN", "Wang 2017"),
-    "crossnet": ("models.crossnet", "CrossNet", "xDeepFM, Table 2"),
-    "dcn_v2": ("models.dcn_v2", "DCNv2", "Wang 2021"),
-    "dlrm": ("models.dlrm", "DLRM", "Naumov 2019"),
-    "cin": ("models.cin", "CIN", "xDeepFM, Table 2"),
-    "xdeepfm": ("models.xdeepfm", "XDeepFM", "Lian 2018 (xDeepFM)"),
-    "autoint": ("models.autoint", "AutoInt", "Song 2019"),
-    "attention_net": ("models.attention_net", "AttentionNet", "Attention-Net, section 3"),
-    "transformer": ("models.transformer", "Transformer", "Hiformer, section 4"),
-    "transformer_pe": ("models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
-    "hetero_att": ("models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
-    "hiformer": ("models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
-    "fism": ("models.fism", "FISM", "Kabbur 2013"),
-    "nais": ("models.nais", "NAIS", "He 2018"),
-    "din": ("models.din", "DIN", "Zhou 2018"),
-    "bst": ("models.bst", "BST", "Chen 2019"),
-    "dien": ("models.dien", "DIEN", "Zhou 2019"),
-    "sim": ("models.sim", "SIM", "Pi 2020"),
-    "sequence_transformer": ("models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
-    "two_tower": ("models.two_tower", "TwoTower", "Yi 2019"),
-    "starspace": ("models.starspace", "StarSpace", "Wu 2018"),
-    "mmoe": ("models.multi_task.mmoe", "MMoE", "Ma 2018 (MMoE)"),
-    "ple": ("models.multi_task.ple", "PLE", "Tang 2020"),
-    "esmm": ("models.multi_task.esmm", "ESMM", "Ma 2018 (ESMM)"),
-    "features_only": ("models.text.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
-    "text_only": ("models.text.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
-    "numbert": ("models.text.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
-    "numbert_uni_attention": ("models.text.numbert", "NumBERTUniAttention", "BERT4CTR, section 3.2.2"),
+    "lr": ("ctrpipe.models.lr", "LR", "-"),
+    "fm": ("ctrpipe.models.fm", "FM", "Rendle 2010"),
+    "ffm": ("ctrpipe.models.ffm", "FFM", "Juan 2016"),
+    "afm": ("ctrpipe.models.afm", "AFM", "Xiao 2017"),
+    "mlp": ("ctrpipe.models.mlp", "MLP", "Attention-Net, section 4"),
+    "fnn": ("ctrpipe.models.fnn", "FNN", "Zhang 2016"),
+    "ccpm": ("ctrpipe.models.ccpm", "CCPM", "Liu 2015"),
+    "pnn": ("ctrpipe.models.pnn", "PNN", "Qu 2016"),
+    "deepfm": ("ctrpipe.models.deepfm", "DeepFM", "Guo 2017"),
+    "wide_deep": ("ctrpipe.models.wide_deep", "WideDeep", "Cheng 2016"),
+    "dcn": ("ctrpipe.models.dcn", "DCN", "Wang 2017"),
+    "crossnet": ("ctrpipe.models.crossnet", "CrossNet", "xDeepFM, Table 2"),
+    "dcn_v2": ("ctrpipe.models.dcn_v2", "DCNv2", "Wang 2021"),
+    "dlrm": ("ctrpipe.models.dlrm", "DLRM", "Naumov 2019"),
+    "cin": ("ctrpipe.models.cin", "CIN", "xDeepFM, Table 2"),
+    "xdeepfm": ("ctrpipe.models.xdeepfm", "XDeepFM", "Lian 2018 (xDeepFM)"),
+    "autoint": ("ctrpipe.models.autoint", "AutoInt", "Song 2019"),
+    "attention_net": ("ctrpipe.models.attention_net", "AttentionNet", "Attention-Net, section 3"),
+    "transformer": ("ctrpipe.models.transformer", "Transformer", "Hiformer, section 4"),
+    "transformer_pe": ("ctrpipe.models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
+    "hetero_att": ("ctrpipe.models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
+    "hiformer": ("ctrpipe.models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
+    "fism": ("ctrpipe.models.fism", "FISM", "Kabbur 2013"),
+    "nais": ("ctrpipe.models.nais", "NAIS", "He 2018"),
+    "din": ("ctrpipe.models.din", "DIN", "Zhou 2018"),
+    "bst": ("ctrpipe.models.bst", "BST", "Chen 2019"),
+    "dien": ("ctrpipe.models.dien", "DIEN", "Zhou 2019"),
+    "sim": ("ctrpipe.models.sim", "SIM", "Pi 2020"),
+    "sequence_transformer": ("ctrpipe.models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
+    "two_tower": ("ctrpipe.models.two_tower", "TwoTower", "Yi 2019"),
+    "starspace": ("ctrpipe.models.starspace", "StarSpace", "Wu 2018"),
+    "mmoe": ("ctrpipe.models.multi_task.mmoe", "MMoE", "Ma 2018 (MMoE)"),
+    "ple": ("ctrpipe.models.multi_task.ple", "PLE", "Tang 2020"),
+    "esmm": ("ctrpipe.models.multi_task.esmm", "ESMM", "Ma 2018 (ESMM)"),
+    "features_only": ("ctrpipe.models.text.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
+    "text_only": ("ctrpipe.models.text.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
+    "numbert": ("ctrpipe.models.text.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
+    "numbert_uni_attention": ("ctrpipe.models.text.numbert", "NumBERTUniAttention", "BERT4CTR, section 3.2.2"),
     "numbert_uni_attention_reduced": (
-        "models.text.bert4ctr",
+        "ctrpipe.models.text.bert4ctr",
         "NumBERTUniAttentionReduced",
         "BERT4CTR, section 4.2.3",
     ),
-    "bert4ctr": ("models.text.bert4ctr", "BERT4CTR", "Wang 2023 (BERT4CTR)"),
-    "shallow_interaction_1": ("models.text.shallow_interaction", "ShallowInteraction1", "BERT4CTR, section 4.1.3"),
-    "shallow_interaction_n": ("models.text.shallow_interaction", "ShallowInteractionN", "BERT4CTR, section 4.1.3"),
-    "cascading_wide_deep": ("models.text.cascading", "CascadingWideDeep", "BERT4CTR, section 4.1.3"),
-    "cascading_deepfm": ("models.text.cascading", "CascadingDeepFM", "BERT4CTR, section 4.1.3"),
-    "cascading_nn_gbdt": ("models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
+    "bert4ctr": ("ctrpipe.models.text.bert4ctr", "BERT4CTR", "Wang 2023 (BERT4CTR)"),
+    "shallow_interaction_1": (
+        "ctrpipe.models.text.shallow_interaction",
+        "ShallowInteraction1",
+        "BERT4CTR, section 4.1.3",
+    ),
+    "shallow_interaction_n": (
+        "ctrpipe.models.text.shallow_interaction",
+        "ShallowInteractionN",
+        "BERT4CTR, section 4.1.3",
+    ),
+    "cascading_wide_deep": ("ctrpipe.models.text.cascading", "CascadingWideDeep", "BERT4CTR, section 4.1.3"),
+    "cascading_deepfm": ("ctrpipe.models.text.cascading", "CascadingDeepFM", "BERT4CTR, section 4.1.3"),
+    "cascading_nn_gbdt": ("ctrpipe.models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
 }
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
@@ -181,7 +190,7 @@ def source_of(name: str) -> str:
 
 
 def _own_class(name: str) -> type["CTRModel"]:
-    from models.ctr_model import CTRModel  # imports Keras: 5 s that `ctrpipe --help` is spared
+    from ctrpipe.models.ctr_model import CTRModel  # imports Keras: 5 s that `ctrpipe --help` is spared
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -191,12 +200,16 @@ def _own_class(name: str) -> type["CTRModel"]:
     except Exception as error:  # the user's module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         where = f"its module should be installed or lie in the working directory {os.getcwd()}"
+        if isinstance(error, ImportError) and str(error.name).partition(".")[0] in PARTS:
+            where = f"what 0.2 called {error.name} is now ctrpipe.{error.name}; change the imports of {module_name}"
         raise ValueError(f"The model '{name}' cannot be imported ({reason}); {where}") from error
     own = getattr(module, attribute, None)
     if own is None:
         raise ValueError(f"The model '{name}' does not exist: {module.__file__} has no class '{attribute}'")
     if not (isinstance(own, type) and issubclass(own, CTRModel)):
-        raise ValueError(f"The model '{name}' should be a subclass of models.ctr_model.CTRModel. Received: {own!r}")
+        raise ValueError(
+            f"The model '{name}' should be a subclass of ctrpipe.models.ctr_model.CTRModel. Received: {own!r}"
+        )
     return own
 
 

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from keras import ops
 
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.tensors import Inputs, Tensor
 
 if TYPE_CHECKING:
-    from models.ctr_model import CTRModel
+    from ctrpipe.models.ctr_model import CTRModel
 
 DENSE = "dense"
 

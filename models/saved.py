@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.arrays import read_arrays, write_arrays
-from common.errors import InputError, one_line
-from common.files import link_or_copy, write_json
-from models.feature_map import FeatureMap
-from models.registry import create
+from ctrpipe.common.arrays import read_arrays, write_arrays
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import link_or_copy, write_json
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.registry import create
 
 if TYPE_CHECKING:
-    from models.ctr_model import CTRModel
+    from ctrpipe.models.ctr_model import CTRModel
 
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.npz"
@@ -55,7 +55,7 @@ def save_model(
             file.
         state: The training's state, which is linked too, for a training that goes on from this model; None for none.
     """
-    from models.weight_names import weight_names  # Keras: seconds that `is_saved` does without
+    from ctrpipe.models.weight_names import weight_names  # Keras: seconds that `is_saved` does without
 
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / WEIGHTS
@@ -119,7 +119,7 @@ def load_model(folder: pathlib.Path) -> "CTRModel":
         weights = read_arrays(folder / WEIGHTS)
     except (OSError, ValueError, LookupError, zipfile.BadZipFile) as error:
         raise InputError(f"{folder}: the kept model is damaged ({one_line(error, 100)}); train it again") from error
-    from models.ctr_model import empty_row  # Keras: seconds that `is_saved` does without
+    from ctrpipe.models.ctr_model import empty_row  # Keras: seconds that `is_saved` does without
 
     try:
         model = create(name, feature_map, **hyperparameters)

@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.candidates import by_field, join_rows
-from models.checks import require_positive
-from models.ctr_model import LABEL, WEIGHT
-from models.feature_map import FeatureMap, Field
-from models.layers.one_history import weighted_sum
-from models.tensors import Inputs, Shape, Tensor
-from models.vector_model import VectorModel
+from ctrpipe.models.candidates import by_field, join_rows
+from ctrpipe.models.checks import require_positive
+from ctrpipe.models.ctr_model import LABEL, WEIGHT
+from ctrpipe.models.feature_map import FeatureMap, Field
+from ctrpipe.models.layers.one_history import weighted_sum
+from ctrpipe.models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.vector_model import VectorModel
 
 LOSSES = ("margin", "softmax")
 

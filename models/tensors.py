@@ -4,5 +4,5 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any
-Inputs: TypeAlias = Mapping[str, Tensor]  # packed tensors by name: see models.feature_map
+Inputs: TypeAlias = Mapping[str, Tensor]  # packed tensors by name: see ctrpipe.models.feature_map
 Shape: TypeAlias = tuple[Any, ...]  # sizes; None for an unknown size

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, batch_size
-from models.feature_map import FeatureMap
-from models.layers.tower import Tower
-from models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.ctr_model import CTRModel, batch_size
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.tower import Tower
+from ctrpipe.models.tensors import Inputs, Shape, Tensor
 
 
 class TokenModel(CTRModel):

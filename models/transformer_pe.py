@@ -2,8 +2,8 @@
 
 import keras
 
-from models.tensors import Inputs, Shape, Tensor
-from models.transformer import Transformer
+from ctrpipe.models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.transformer import Transformer
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -17,7 +17,7 @@ class TransformerPE(Transformer):
         **options: Options of TokenTransformer and CTRModel.
 
     Example:
-        >>> from models import FeatureMap
+        >>> from ctrpipe.models import FeatureMap
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
         >>> model = TransformerPE(feature_map, embedding_dim=4, heads=2, key_dim=3, value_dim=2, hidden_units=(8,))
         >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}

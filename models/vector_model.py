@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_one_task
-from models.feature_map import FeatureMap
-from models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.ctr_model import CTRModel, require_one_task
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.tensors import Inputs, Shape, Tensor
 
 SIMILARITIES = ("cosine", "dot")
 LEAST_SQUARE = 1e-12  # of a vector's length, where it is made 1

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
-from models.feature_map import FeatureMap
-from models.mlp import MLP
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.mlp import MLP
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

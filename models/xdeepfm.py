@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from models.cin import CIN
-from models.feature_map import FeatureMap
-from models.layers.tower import Tower
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.cin import CIN
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.tower import Tower
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from pipeline.config import RunConfig
-from pipeline.config.model import Model
-from pipeline.model_table import read_reference
-from transforms.kddcup2012 import is_kddcup2012
-from transforms.log.ingest import kind_of_reject
-from transforms.log.readers import LogReader, find_files
-from transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.config.model import Model
+from ctrpipe.pipeline.model_table import read_reference
+from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.ingest import kind_of_reject
+from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration

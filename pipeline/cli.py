@@ -16,11 +16,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 
-from common.address_space import COMMAND_GIB, require_address_space
-from common.errors import InputError, causes, without_secrets
-from common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
-from common.interrupt import interrupts_delivered
-from common.printable import printable
+from ctrpipe.common.address_space import COMMAND_GIB, require_address_space
+from ctrpipe.common.errors import InputError, causes, without_secrets
+from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
+from ctrpipe.common.interrupt import interrupts_delivered
+from ctrpipe.common.printable import printable
 
 COMMANDS = (
     "bench",
@@ -61,7 +61,7 @@ class CommandGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS and name not in self.commands:
             function = name.replace("-", "_")
-            self.add_command(getattr(importlib.import_module(f"pipeline.commands.{function}"), function), name)
+            self.add_command(getattr(importlib.import_module(f"ctrpipe.pipeline.commands.{function}"), function), name)
         return super().get_command(context, name)
 
     def invoke(self, context: click.Context) -> Any:
@@ -89,7 +89,7 @@ def _report(error: BaseException) -> int:
     """Says what has failed, and returns the exit code."""
     if isinstance(error, BrokenPipeError) and not _is_read():
         return NO_READER
-    from common.failures import explain  # now that something has failed
+    from ctrpipe.common.failures import explain  # now that something has failed
 
     text, code = explain(error)
     click.echo(f"ctrpipe: {printable(without_secrets(text))}", err=True)

@@ -11,24 +11,23 @@ import importlib.util
 import pathlib
 from collections.abc import Iterator
 
-from common.packages import PACKAGES
+from ctrpipe.common.packages import PACKAGE, code_files
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]  # of ctrpipe/, which links to pipeline/
 # The code on which trained weights depend: training, what it begins with, and the stages that make its rows.
 TRAINING = (
-    "pipeline.training.train",
-    "pipeline.training.parent",
-    "pipeline.components.log_example_gen",
-    "pipeline.components.log_transform",
+    "ctrpipe.pipeline.training.train",
+    "ctrpipe.pipeline.training.parent",
+    "ctrpipe.pipeline.components.log_example_gen",
+    "ctrpipe.pipeline.components.log_transform",
 )
 
 
 def code_version() -> str:
     """Returns a hash of all files of code, byte by byte: equal for two checkouts of the same code."""
     digest = hashlib.sha256()
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    for path in code_files(ROOT):
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -47,8 +46,8 @@ def stage_version(*modules: str) -> str:
 def imported(*modules: str) -> set[str]:
     """Returns the modules, and all modules of the project that they import, directly or not.
 
-    An import counts wherever it stands, also inside a function, and so does each string that is exactly a module's
-    name, as in the tables of models/registry.py.
+    An import counts wherever it stands, also inside a function, but not below `if TYPE_CHECKING:`. So does each string
+    that is exactly a module's name, as in the tables of models/registry.py.
 
     The packages that a module lies in count as well, because Python imports them. Strings in their __init__.py count
     only where the package itself is imported: models/__init__.py names every model, and a stage that imports one model
@@ -92,6 +91,8 @@ class _Module:
 
         One pass, because ast.walk and ast.dump take half of the time of a run's hashes.
         """
+        if _is_for_types(node):
+            return
         _drop_docstring(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
             self.imports.update(_imports(node, self._root, self._package))
@@ -138,6 +139,11 @@ def _imports(node: ast.Import | ast.ImportFrom, root: pathlib.Path, package: str
             yield name
 
 
+def _is_for_types(node: ast.AST) -> bool:
+    """Returns whether a node is `if TYPE_CHECKING:`, whose imports never run."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def _drop_docstring(node: ast.AST) -> None:
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         first = node.body[0] if node.body else None
@@ -153,7 +159,7 @@ def _packages_of(module: str) -> list[str]:
 def _file(root: pathlib.Path, module: str) -> pathlib.Path | None:
     """Returns the file of a project module; None where there is no such module."""
     parts = module.split(".")
-    if parts[0] not in PACKAGES or not all(part.isidentifier() for part in parts):
+    if parts[0] != PACKAGE or not all(part.isidentifier() for part in parts):
         return None
     place = root.joinpath(*parts)
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)

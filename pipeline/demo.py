@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from common.progress import announce
-from models.metrics import summarise
-from pipeline.config import load_config
-from pipeline.packaged_configs import configs_folder
-from pipeline.predict_rows import predict_rows
-from pipeline.report.summary import print_summary
-from pipeline.run import run
-from pipeline.run_folder import check_output
-from serving.client import RestClient
-from serving.server import ServerOptions, running_server
-from transforms.generate import ClickModel, generate
+from ctrpipe.common.progress import announce
+from ctrpipe.models.metrics import summarise
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.predict_rows import predict_rows
+from ctrpipe.pipeline.report.summary import print_summary
+from ctrpipe.pipeline.run import run
+from ctrpipe.pipeline.run_folder import check_output
+from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.transforms.generate import ClickModel, generate
 
 # Two pairs of columns decide most of the clicks, and single columns hardly show it: a logistic regression cannot find
 # them. Their columns have few values, so that 28,000 training rows hold enough of every combination.

@@ -9,8 +9,8 @@ from typing import Any
 
 import pydantic
 
-from common.errors import InputError
-from transforms.log.byte_sum import ByteSum
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.byte_sum import ByteSum
 
 
 def fingerprint(*values: Any) -> str:

@@ -12,24 +12,24 @@ from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import bulk_inferrer_pb2, pusher_pb2
 
-from common.errors import InputError
-from pipeline.code_version import stage_version
-from pipeline.components.atomic_pusher import PUSH_AGAIN, AtomicPusher
-from pipeline.components.drift_check import DriftCheck, DriftGate
-from pipeline.components.examples_for_inference import ExamplesForInference
-from pipeline.components.gated_evaluator import GatedEvaluator
-from pipeline.components.last_blessed_model import LastBlessedModel
-from pipeline.components.log_example_gen import LogExampleGen
-from pipeline.components.log_statistics_gen import LogStatisticsGen
-from pipeline.components.log_trainer import LogTrainer
-from pipeline.components.log_transform import LogTransform
-from pipeline.components.log_validator import LogValidator
-from pipeline.components.serving_check import ServingCheck
-from pipeline.config import Model, RunConfig
-from pipeline.fingerprints import fingerprint
-from pipeline.run_inputs import RunInputs
-from transforms.log.byte_sum import sums_to_json
-from transforms.log.schema import raw_schema
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.code_version import stage_version
+from ctrpipe.pipeline.components.atomic_pusher import PUSH_AGAIN, AtomicPusher
+from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate
+from ctrpipe.pipeline.components.examples_for_inference import ExamplesForInference
+from ctrpipe.pipeline.components.gated_evaluator import GatedEvaluator
+from ctrpipe.pipeline.components.last_blessed_model import LastBlessedModel
+from ctrpipe.pipeline.components.log_example_gen import LogExampleGen
+from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
+from ctrpipe.pipeline.components.log_trainer import LogTrainer
+from ctrpipe.pipeline.components.log_transform import LogTransform
+from ctrpipe.pipeline.components.log_validator import LogValidator
+from ctrpipe.pipeline.components.serving_check import ServingCheck
+from ctrpipe.pipeline.config import Model, RunConfig
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.run_inputs import RunInputs
+from ctrpipe.transforms.log.byte_sum import sums_to_json
+from ctrpipe.transforms.log.schema import raw_schema
 
 
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ...]:

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from common.errors import InputError
-from transforms.histories import EventLog
-from transforms.log.spec import LabelDelay, Section
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.spec import LabelDelay, Section
 
 _Section = TypeVar("_Section", bound=Section)
 

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from common.files import atomic_folder, write_json
-from pipeline.draft.sample import Sample, read_sample, spec_of_texts
-from pipeline.run_folder import check_output, one_run_at_a_time
-from transforms.log.ingest import dead_letter
-from transforms.log.payload import PayloadWriter
-from transforms.log.readers import LogBatch, LogReader, Reject, find_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.pipeline.draft.sample import Sample, read_sample, spec_of_texts
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.log.ingest import dead_letter
+from ctrpipe.transforms.log.payload import PayloadWriter
+from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 LOG, DEAD_LETTER, REJECTS, SUMMARY = "log", "dead_letter", "rejects.jsonl", "summary.json"
 _LABEL = "label"  # the column of labels without a name

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from common.files import atomic_folder, write_json
-from common.hashing import hash_values
-from pipeline.labelled import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.hashing import hash_values
+from ctrpipe.pipeline.labelled import (
     DEAD_LETTER,
     LOG,
     REJECTS,
@@ -33,11 +33,11 @@ from pipeline.labelled import (
     once_by_key,
     partner_columns,
 )
-from pipeline.run_folder import check_output, one_run_at_a_time
-from transforms.log.epochs import epoch_seconds
-from transforms.log.payload import PayloadWriter
-from transforms.log.readers import LogBatch, Reject
-from transforms.log.spec import Data, LabelDelay
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.payload import PayloadWriter
+from ctrpipe.transforms.log.readers import LogBatch, Reject
+from ctrpipe.transforms.log.spec import Data, LabelDelay
 
 PART = "part"  # 0 training, 1 validation, 2 test
 _MOMENT = "\0moment"  # a column beside those of the labels

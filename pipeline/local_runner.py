@@ -21,15 +21,15 @@ from tfx.orchestration.portable import (
 )
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
-from common.phases import start_phase
-from common.progress import announce
-from pipeline.artifacts import Artifacts
-from pipeline.config import RunConfig
-from pipeline.graph import create_data_pipeline, create_pipeline
-from pipeline.run_folder import METADATA, await_database
-from pipeline.run_inputs import RunInputs
-from pipeline.transformed_log import TransformedLog
-from transforms.features.preprocessing import feature_map
+from ctrpipe.common.phases import start_phase
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.graph import create_data_pipeline, create_pipeline
+from ctrpipe.pipeline.run_folder import METADATA, await_database
+from ctrpipe.pipeline.run_inputs import RunInputs
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.transforms.features.preprocessing import feature_map
 
 
 def run_pipeline(config: RunConfig, inputs: RunInputs) -> Artifacts:

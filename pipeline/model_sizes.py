@@ -1,6 +1,6 @@
 """The sizes of all models, counted by building each of them.
 
-`python -m pipeline.model_sizes` writes pipeline/model_table.json anew, after a model or an option has changed.
+`python -m ctrpipe.pipeline.model_sizes` writes pipeline/model_table.json anew, after a model or an option has changed.
 """
 
 import dataclasses
@@ -9,15 +9,15 @@ from typing import Any
 
 import keras
 
-from common.errors import InputError, one_line
-from models.ctr_model import CTRModel, empty_row
-from models.feature_map import RESERVED_IDS, FeatureMap, Text
-from models.registry import ModelInfo, available, create
-from pipeline.config import RunConfig, load_config
-from pipeline.model_table import REFERENCE, ModelTable
-from pipeline.training.network import count_parameters
-from pipeline.training.text_encoder import with_encoder
-from transforms.features.preprocessing import Vocabulary, layout
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.models.ctr_model import CTRModel, empty_row
+from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap, Text
+from ctrpipe.models.registry import ModelInfo, available, create
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.model_table import REFERENCE, ModelTable
+from ctrpipe.pipeline.training.network import count_parameters
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.features.preprocessing import Vocabulary, layout
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
 REFERENCE_HISTORY = 50

@@ -8,7 +8,7 @@ from typing import Any
 import rich.markup
 import rich.table
 
-from pipeline.terminal import console
+from ctrpipe.pipeline.terminal import console
 
 REFERENCE = pathlib.Path(__file__).with_suffix(".json")
 
@@ -33,7 +33,7 @@ class ModelTable:
 
 
 def read_reference() -> ModelTable:
-    """Returns the table of the reference features, as pipeline.model_sizes counted and kept it.
+    """Returns the table of the reference features, as ctrpipe.pipeline.model_sizes counted and kept it.
 
     Kept, because counting builds every model: half a minute. A test compares it with a fresh count.
     """

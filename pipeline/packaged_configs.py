@@ -1,15 +1,14 @@
-"""The configurations that come with ctrpipe: the folder configs/ of a checkout, or what a wheel has of it."""
+"""The configurations that come with ctrpipe: the folder configs/ of the package, in a checkout a link."""
 
 import pathlib
 import shutil
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 
 
 def configs_folder() -> pathlib.Path:
     """Returns the folder with the configurations; `sweeps/` in it has those of `ctrpipe sweep`."""
-    packaged = _ROOT / "ctrpipe" / "configs"
-    return packaged if packaged.is_dir() else _ROOT / "configs"
+    return _FOLDER.resolve()  # the path that a user knows, not a link to it
 
 
 def config_names() -> list[str]:

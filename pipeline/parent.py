@@ -6,16 +6,16 @@ import pathlib
 import zipfile
 from typing import Any
 
-from common.errors import InputError, one_line
-from common.progress import announce
-from models.saved import DESCRIPTION, WEIGHTS, read_description
-from pipeline.components import SERVABLE
-from pipeline.config import RunConfig
-from pipeline.fingerprints import fingerprint
-from pipeline.run_inputs import LATEST, Parent, RunInputs, complete
-from pipeline.trained_model import find_model
-from pipeline.training.parent import check_alike
-from serving.layout import Asset, asset_path
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.progress import announce
+from ctrpipe.models.saved import DESCRIPTION, WEIGHTS, read_description
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.run_inputs import LATEST, Parent, RunInputs, complete
+from ctrpipe.pipeline.trained_model import find_model
+from ctrpipe.pipeline.training.parent import check_alike
+from ctrpipe.serving.layout import Asset, asset_path
 
 
 def complete_with_parent(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:

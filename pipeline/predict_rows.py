@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pydantic
 
-from common.errors import InputError
-from pipeline.config import load_config
-from serving import explained
-from serving.assets import read_log_spec
-from serving.client import ModelClient
-from serving.client.model_client import Answer
-from serving.layout import find_version
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.readers import LogBatch, LogReader, Reject, find_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.serving import explained
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.client import ModelClient
+from ctrpipe.serving.client.model_client import Answer
+from ctrpipe.serving.layout import find_version
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 BATCH = 1000
 EXPLAINED_BATCH = 50  # an explanation takes as long as a few answers

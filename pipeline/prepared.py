@@ -3,18 +3,18 @@
 import pathlib
 from collections.abc import Sequence
 
-from common.processes import Workers
-from common.progress import announce, throttled_announce
-from pipeline.config import RunConfig
-from pipeline.draft.sample import read_sample, spec_of_texts
-from pipeline.late_labels import join_late_labels, summary_of
-from pipeline.run_folder import check_output, one_run_at_a_time
-from transforms.histories import EventLog
-from transforms.histories import Prepared as Impressions
-from transforms.histories import prepare as prepare_impressions
-from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
-from transforms.log.readers import find_files
-from transforms.log.spec import Data
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.draft.sample import read_sample, spec_of_texts
+from ctrpipe.pipeline.late_labels import join_late_labels, summary_of
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.histories import Prepared as Impressions
+from ctrpipe.transforms.histories import prepare as prepare_impressions
+from ctrpipe.transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
+from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.spec import Data
 
 PREPARED = "prepared"
 
@@ -41,8 +41,8 @@ def with_histories(
     """Writes the impressions of an event log, with the output folder locked.
 
     Raises:
-        InputError: as `transforms.histories.prepare`; or the output folder cannot be made, or another process works in
-            it.
+        InputError: as `ctrpipe.transforms.histories.prepare`; or the output folder cannot be made, or another process
+            works in it.
     """
     files = find_files(list(paths))
     spec = spec_of_texts(read_sample(files[0]), events.label, events.columns)

@@ -14,23 +14,23 @@ from typing import Any, Protocol
 
 import yaml
 
-from common.errors import without_secrets
-from common.files import atomic_folder, write_json
-from common.progress import announce
-from pipeline.components import SERVABLE
-from pipeline.config import RunConfig
-from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
-from pipeline.monitoring.breach import drift_gate
-from pipeline.report.report import write_report
-from pipeline.run_inputs import encoders
-from serving.layout import Asset, asset_path
-from transforms.text.checkpoint import checkpoint_revision
+from ctrpipe.common.errors import without_secrets
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from ctrpipe.pipeline.monitoring.breach import drift_gate
+from ctrpipe.pipeline.report.report import write_report
+from ctrpipe.pipeline.run_inputs import encoders
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.text.checkpoint import checkpoint_revision
 
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
 
 
 class RunArtifacts(Protocol):
-    """The output artifacts of a run, as pipeline.artifacts.Artifacts finds them."""
+    """The output artifacts of a run, as ctrpipe.pipeline.artifacts.Artifacts finds them."""
 
     def folder(self, node: str, output: str) -> pathlib.Path: ...
 
@@ -94,9 +94,9 @@ def finish(
 
 def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
     """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
-    from pipeline.components.log_statistics_gen import RATES
-    from pipeline.components.log_transform import ALL_UNKNOWN
-    from pipeline.monitoring.statistics import summarise_statistics
+    from ctrpipe.pipeline.components.log_statistics_gen import RATES
+    from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN
+    from ctrpipe.pipeline.monitoring.statistics import summarise_statistics
 
     return summarise_statistics(
         artifacts.folder("LogStatisticsGen", "statistics"),

@@ -12,25 +12,25 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from common.address_space import RUN_GIB, require_address_space
-from common.errors import InputError, one_line
-from common.libraries import import_tensorflow, importing_tfx, load_tensorflow
-from common.phases import begin_phases, seconds_by_phase, start_phase
-from common.processes import cores, preload, preload_in_copy
-from common.progress import announce
-from models.registry import check_hyperparameters, model_class
-from pipeline.code_version import code_version
-from pipeline.config import RunConfig
-from pipeline.fingerprints import describe_file, described
-from pipeline.results import finish
-from pipeline.run_folder import METADATA, check_output, one_run_at_a_time
-from pipeline.run_inputs import RunInputs, absolute, find_monitored, run_inputs
-from pipeline.training.text_encoder import with_encoder
-from pipeline.transformed_log import TransformedLog
-from transforms.log.read_ahead import reading_ahead
-from transforms.log.readers import RANGE_BYTES, find_files
+from ctrpipe.common.address_space import RUN_GIB, require_address_space
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
+from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
+from ctrpipe.common.processes import cores, preload, preload_in_copy
+from ctrpipe.common.progress import announce
+from ctrpipe.models.registry import check_hyperparameters, model_class
+from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.fingerprints import describe_file, described
+from ctrpipe.pipeline.results import finish
+from ctrpipe.pipeline.run_folder import METADATA, check_output, one_run_at_a_time
+from ctrpipe.pipeline.run_inputs import RunInputs, absolute, find_monitored, run_inputs
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.transforms.log.read_ahead import reading_ahead
+from ctrpipe.transforms.log.readers import RANGE_BYTES, find_files
 
-WORKER_MODULES = "pipeline.worker_modules"
+WORKER_MODULES = "ctrpipe.pipeline.worker_modules"
 # For a log of 46 MB worker processes take 10 CPU seconds, most of them to load libraries; the same work takes 4 here.
 PRELOAD_BYTES = 2 * RANGE_BYTES
 
@@ -103,8 +103,8 @@ def _run_pipeline(
     announce("Loading TFX")
     start_phase("loading TFX")
     with importing_tfx(config.beam_args), described(files) as description:
-        from pipeline.local_runner import run_pipeline
-        from pipeline.parent import complete_with_parent
+        from ctrpipe.pipeline.local_runner import run_pipeline
+        from ctrpipe.pipeline.parent import complete_with_parent
 
     libraries_loaded()
     load_tensorflow()
@@ -131,7 +131,7 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     check_output(output)
     data = [describe_file(path) for path in paths]
     inputs = run_inputs(config, paths, data, output.resolve())
-    from pipeline.parent import complete_with_parent
+    from ctrpipe.pipeline.parent import complete_with_parent
 
     return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data
 
@@ -151,7 +151,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         import_tensorflow()
         announce("Loading TFX")
         with importing_tfx(config.beam_args), described(paths) as description:
-            from pipeline.local_runner import run_data_pipeline
+            from ctrpipe.pipeline.local_runner import run_data_pipeline
         libraries_loaded()
         load_tensorflow()
         return run_data_pipeline(config, run_inputs(config, paths, description.result(), output.resolve()))
@@ -164,7 +164,9 @@ def check_options(config: RunConfig) -> None:
             try:
                 check_hyperparameters(model.name, **model.hyperparameters)
                 if model_class(model.name).needs_tasks:
-                    from models.ctr_model import require_several_tasks  # Keras, which the model's class has imported
+                    from ctrpipe.models.ctr_model import (
+                        require_several_tasks,  # Keras, which the model's class has imported
+                    )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
             except (ValueError, TypeError) as error:
@@ -185,6 +187,6 @@ def _check_model(config: RunConfig) -> None:
     for model in filter(None, (config.model, config.evaluation.baseline)):
         with_encoder(model, config.text)
     if config.text and config.text.tokens == "checkpoint":
-        from transforms.text.tokenize import read_tokenizer
+        from ctrpipe.transforms.text.tokenize import read_tokenizer
 
         read_tokenizer(config.text.encoder)

@@ -8,8 +8,8 @@ import sqlite3
 import time
 from collections.abc import Iterator
 
-from common.errors import InputError, one_line
-from common.progress import announce
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.progress import announce
 
 METADATA = pathlib.Path("tfx", "metadata.sqlite")  # TFX's database, below the folder
 DATABASE_WAIT = 60.0  # seconds

@@ -5,14 +5,14 @@ import json
 import pathlib
 from typing import Any
 
-from models.registry import source_of
-from pipeline.code_version import TRAINING, stage_version
-from pipeline.config import Model, Monitoring, RunConfig
-from pipeline.fingerprints import describe_file, fingerprint, fingerprint_files, sums_of
-from serving.layout import Asset, asset_path, versions
-from transforms.log.byte_sum import ByteSum
-from transforms.log.readers import find_files
-from transforms.text.checkpoint import checkpoint_fingerprint
+from ctrpipe.models.registry import source_of
+from ctrpipe.pipeline.code_version import TRAINING, stage_version
+from ctrpipe.pipeline.config import Model, Monitoring, RunConfig
+from ctrpipe.pipeline.fingerprints import describe_file, fingerprint, fingerprint_files, sums_of
+from ctrpipe.serving.layout import Asset, asset_path, versions
+from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
 MONITORED = ("previous", "serving")
 LATEST = "latest"  # the parent of a warm start that is the newest version of the run's folder
@@ -81,7 +81,7 @@ class RunInputs:
 
     def transform_version(self, config: RunConfig) -> str:
         """Returns a hash of the transform's code and of the tokenizer's files, which decide what is made of a row."""
-        code = stage_version("pipeline.components.log_transform")
+        code = stage_version("ctrpipe.pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
         return fingerprint(code, tokenizer) if tokenizer else code
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import InputError, one_line
-from common.files import atomic_folder, write_json
-from common.processes import Workers
-from models.registry import check_hyperparameters, model_class
-from pipeline.config import Model, Training
-from serving.layout import Asset
-from transforms.features.transform import analyze, transform
-from transforms.generate import generate
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.registry import check_hyperparameters, model_class
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.serving.layout import Asset
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.generate import generate
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
 
 ROWS, SEED = 20_000, 1
 LOG, PREPARED = "log.tsv", "prepared.json"
@@ -77,10 +77,10 @@ def make_export(
     prepared = _prepare(folder, rows, seed)
     import tensorflow_transform as tft
 
-    from pipeline.training.data import packed_batches
-    from pipeline.training.tensorflow_learner import make_learner
-    from serving.export import export
-    from transforms.features.preprocessing import feature_map
+    from ctrpipe.pipeline.training.data import packed_batches
+    from ctrpipe.pipeline.training.tensorflow_learner import make_learner
+    from ctrpipe.serving.export import export
+    from ctrpipe.transforms.features.preprocessing import feature_map
 
     graph = tft.TFTransformOutput(str(prepared.graph))
     fields = feature_map(CRITEO, graph)

@@ -4,7 +4,7 @@ import rich.console
 import rich.table
 import rich.text
 
-from common.printable import printable
+from ctrpipe.common.printable import printable
 
 TABLE_WIDTH = 160  # where the output is no terminal
 

@@ -7,11 +7,11 @@ import shutil
 
 import yaml
 
-from common.errors import InputError, one_line
-from common.files import atomic_folder
-from models.saved import is_saved
-from pipeline.components import KEPT_MODEL, SERVABLE
-from serving.layout import Asset, asset_path, find_version
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_folder
+from ctrpipe.models.saved import is_saved
+from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
+from ctrpipe.serving.layout import Asset, asset_path, find_version
 
 LINEAGE = pathlib.Path("report_data") / "lineage.json"
 KEPT_BY_VERSION = "keras"  # in a run's folder: the Keras models of pushed versions, where artifacts are elsewhere
@@ -30,7 +30,7 @@ class TrainedModel:
     run: pathlib.Path | None
 
     def kept(self) -> pathlib.Path | None:
-        """Returns the folder for `models.saved.load_model`; None where the model was not kept.
+        """Returns the folder for `ctrpipe.models.saved.load_model`; None where the model was not kept.
 
         Of a version that was pushed, it is searched for in the folder of the run that pushed it.
         """

@@ -3,8 +3,8 @@
 import dataclasses
 import pathlib
 
-from models.feature_map import FeatureMap
-from pipeline.run_inputs import RunInputs
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.run_inputs import RunInputs
 
 
 @dataclasses.dataclass(frozen=True)

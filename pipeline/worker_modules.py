@@ -2,7 +2,7 @@
 
 import os
 
-from common.processes import end_with_parent
+from ctrpipe.common.processes import end_with_parent
 
 end_with_parent()  # also within an import; forked workers ask for that again
 # One worker a core; the GPU is for training.
@@ -10,9 +10,9 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
-from common.libraries import importing_tfx  # noqa: E402
+from ctrpipe.common.libraries import importing_tfx  # noqa: E402
 
 with importing_tfx(()):  # Beam has workers of its own
-    import pipeline.monitoring.statistics  # noqa: F401
-    import transforms.features.transform  # noqa: F401
-    import transforms.log.ingest  # noqa: F401
+    import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
+    import ctrpipe.transforms.features.transform  # noqa: F401
+    import ctrpipe.transforms.log.ingest  # noqa: F401

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from serving.layout import Asset, asset_path
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.log.spec import LogSpec
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from models.ctr_model import CTRModel
-from models.row_parts import DENSE, logits_by_parts, row_parts
-from transforms.log.spec import TEXT
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.row_parts import DENSE, logits_by_parts, row_parts
+from ctrpipe.transforms.log.spec import TEXT
 
 # Points of Gauss and Legendre's rule; a text's encoder takes nearly all of an answer's time, once for each.
 POINTS, TEXT_POINTS = 8, 2

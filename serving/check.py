@@ -5,16 +5,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.errors import InputError, one_line
-from serving.assets import GoldenRows, read_feature_map, read_log_spec
-from serving.explained import BASELINE_LOGIT, LOGIT, attributions
-from serving.explained import SIGNATURE as EXPLAIN
-from serving.export import candidates_of
-from serving.layout import Asset, asset_path
-from serving.loader import Servable
-from serving.server.served import ServedVersion
-from serving.server.warmup import replay_warmup
-from serving.xla import xla_node
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
+from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, attributions
+from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
+from ctrpipe.serving.export import candidates_of
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.served import ServedVersion
+from ctrpipe.serving.server.warmup import replay_warmup
+from ctrpipe.serving.xla import xla_node
 
 EXPLAINED_TOLERANCE = 1e-3  # of the sum of a row's attributions, beside the difference of the logits
 

@@ -16,25 +16,25 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-from common.errors import InputError
-from common.libraries import load_text_operations
-from models.candidates import TEXT, join_candidates
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.text.precision import in_precision
-from models.vector_model import VectorModel
-from serving.assets import Arrays, GoldenRows
-from serving.attributions import Attributions
-from serving.calibration import UNCALIBRATED, Calibration
-from serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
-from serving.explained import SIGNATURE as EXPLAIN
-from serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
-from transforms.features.pack_rows import column_of_slot
-from transforms.features.packed_files import INPUTS
-from transforms.features.preprocessing import CANDIDATE, CONTEXT
-from transforms.log.ingest import to_examples
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.models.candidates import TEXT, join_candidates
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.text.precision import in_precision
+from ctrpipe.models.vector_model import VectorModel
+from ctrpipe.serving.assets import Arrays, GoldenRows
+from ctrpipe.serving.attributions import Attributions
+from ctrpipe.serving.calibration import UNCALIBRATED, Calibration
+from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
+from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
+from ctrpipe.serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
+from ctrpipe.transforms.features.pack_rows import column_of_slot
+from ctrpipe.transforms.features.packed_files import INPUTS
+from ctrpipe.transforms.features.preprocessing import CANDIDATE, CONTEXT
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
 
 CANDIDATES, PACKED_CANDIDATES = "serving_candidates", "serving_candidates_packed"
 USER, ITEM, VECTORS = "user", "item", "vectors"
@@ -385,7 +385,7 @@ def export(
         path: The folder to write.
         extra: The contents of further files that travel with the version.
         position: Raw values by column of the role position, used for every request in place of its own.
-        encoder_precision: Precision of the text's encoder; see models.text.precision.
+        encoder_precision: Precision of the text's encoder; see ctrpipe.models.text.precision.
         calibrate: Returns the calibration of the model's logits, given the model as it is served; None for none.
         explains: Whether it has the signature `serving_explain`. The model has gradients, and its encoder float32.
 

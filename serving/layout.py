@@ -6,7 +6,7 @@ It does not import TensorFlow, so that commands which only look for a version st
 import enum
 import pathlib
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"

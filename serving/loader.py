@@ -14,10 +14,10 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from common.errors import InputError
-from common.libraries import load_text_operations
-from common.sessions import load_session, no_saved_model
-from serving.layout import graph_file
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.common.sessions import load_session, no_saved_model
+from ctrpipe.serving.layout import graph_file
 
 # Subsets of outputs that clients may ask for; the session holds a graph for each.
 _MOST_CALLS = 100

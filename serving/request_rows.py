@@ -13,11 +13,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from common.errors import InputError
-from common.files import atomic_path
-from serving.server.grpc_answers import serialized
-from serving.server.grpc_tensors import to_array
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path
+from ctrpipe.serving.server.grpc_answers import serialized
+from ctrpipe.serving.server.grpc_tensors import to_array
+from ctrpipe.transforms.log.spec import LogSpec
 
 BATCH_ROWS = 1 << 16  # of a row group
 REQUEST_TIME, MODEL_VERSION, SERVED = "request_time", "model_version", "served_"

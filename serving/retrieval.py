@@ -15,10 +15,10 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from common.libraries import load_text_operations
-from serving.assets import GoldenRows, read_log_spec
-from serving.export import USER_VECTORS, VECTORS, Tensors, arguments_of, name_inputs, predict_log
-from serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path
+from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.export import USER_VECTORS, VECTORS, Tensors, arguments_of, name_inputs, predict_log
+from ctrpipe.serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path
 
 RETRIEVE, APPROXIMATE = "serving_retrieve", "serving_retrieve_approximate"
 ITEMS, SCORES = "items", "scores"

@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError, one_line
 
 
 def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:

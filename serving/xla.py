@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from serving.layout import SAVED_MODEL
+from ctrpipe.serving.layout import SAVED_MODEL
 
 _MUST_COMPILE = "_XlaMustCompile"  # tf.function(jit_compile=True), on a function and on each call of it
 

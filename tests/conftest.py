@@ -13,7 +13,7 @@ from collections.abc import Generator
 
 import pytest
 
-from common.libraries import import_tensorflow, importing_tfx
+from ctrpipe.common.libraries import import_tensorflow, importing_tfx
 
 pytest_plugins = ["tests.shared_folders", "tests.slowest_files", "tests.temporary_folder", "tests.worker_memory"]
 
@@ -46,8 +46,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     if hasattr(session.config, "workerinput"):
         import_tensorflow()
         with importing_tfx(()):
-            import pipeline.local_runner
-            import pipeline.monitoring.statistics  # noqa: F401
+            import ctrpipe.pipeline.local_runner
+            import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
     try:
         return (yield)
     finally:

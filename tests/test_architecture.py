@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.packages import PACKAGES
+from ctrpipe.common.packages import PACKAGE, PARTS, code_files, module_name
 
 ROOT = pathlib.Path(__file__).parents[1]
-WITH_BENCHMARKS = (*PACKAGES, "benchmarks")
+FOLDERS = (*PARTS, PACKAGE, "benchmarks")
 
 
 @functools.cache
@@ -26,8 +26,8 @@ def floors() -> dict[str, int]:
 @functools.cache
 def modules() -> dict[str, pathlib.Path]:
     """The files of the product and its benchmarks, by the name by which they are imported."""
-    files = (file.relative_to(ROOT) for package in WITH_BENCHMARKS for file in (ROOT / package).rglob("*.py"))
-    return {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+    files = [*code_files(ROOT), *(ROOT / "benchmarks").rglob("*.py")]
+    return {module_name(ROOT, file): file.resolve().relative_to(ROOT) for file in files}
 
 
 def room(module: str) -> str:
@@ -51,11 +51,11 @@ def imports(module: str) -> Iterator[tuple[str, str]]:
                     yield node.module, alias.name
 
 
-@pytest.mark.parametrize("package", WITH_BENCHMARKS)
-def test_imports_go_down_and_take_nothing_private(package):
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_go_down_and_take_nothing_private(folder):
     wrong = []
     for module in modules():
-        if module.split(".")[0] != package:
+        if modules()[module].parts[0] != folder:
             continue
         here = room(module)
         for other, name in imports(module):

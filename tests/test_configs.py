@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from models import FeatureMap
-from models.registry import available, model_class
-from pipeline.config import RunConfig, load_config
-from pipeline.packaged_configs import config_names
-from pipeline.sweep.check import check_models
-from pipeline.sweep.plan import make_plan
-from pipeline.training.network import build_network, count_parameters
-from transforms.features.preprocessing import layout
+from ctrpipe.models import FeatureMap
+from ctrpipe.models.registry import available, model_class
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.packaged_configs import config_names
+from ctrpipe.pipeline.sweep.check import check_models
+from ctrpipe.pipeline.sweep.plan import make_plan
+from ctrpipe.pipeline.training.network import build_network, count_parameters
+from ctrpipe.transforms.features.preprocessing import layout
 
 FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 CONFIGS = [FOLDER / name for name in config_names() if not name.startswith("sweeps/")]

@@ -22,9 +22,9 @@ import click
 import httpx
 import pytest
 
-from pipeline.cli import main
-from pipeline.config import check_config, load_config, read_yaml
-from pipeline.sweep.plan import make_plan
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.config import check_config, load_config, read_yaml
+from ctrpipe.pipeline.sweep.plan import make_plan
 from tests.contract.servers import free_port
 from tests.e2e.small_run import call
 from tests.small_config import SMALL as SMALL_CONFIG

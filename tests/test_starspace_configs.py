@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from models import metrics
-from pipeline.config import load_config
-from pipeline.packaged_configs import configs_folder
-from pipeline.training.data import packed_batches
-from pipeline.training.train import train
-from transforms.features.analyzers import LogCounter
-from transforms.features.learned import Learned
-from transforms.features.packed_files import PackedWriter
-from transforms.features.preprocessing import layout, preprocessing_fn
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.training.data import packed_batches
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.learned import Learned
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn
 
 Rows = list[dict[str, str]]
 GROUPS, OWN_WORDS, COMMON_WORDS = 6, 40, 80

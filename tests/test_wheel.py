@@ -1,14 +1,39 @@
 """The wheel, in a folder and an environment that know nothing of the checkout."""
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 
+import pyarrow.parquet as pq
 import pytest
 
+from ctrpipe.common.packages import PARTS
+
 ROOT = pathlib.Path(__file__).parents[1]
+# The first rows of the log as a client sends them to a server of the model.
+ASKS = """
+import json
+import pathlib
+import ctrpipe
+from ctrpipe.serving.server import ServerOptions, running_server
+
+if __name__ == "__main__":
+    lines = pathlib.Path("log.tsv").read_text().splitlines()[:5]
+    with running_server(ServerOptions(pathlib.Path("run/models/ctr").resolve(), "ctr")) as addresses:
+        with ctrpipe.load(f"{addresses.rest}/v1/models/ctr") as model:
+            rows = [line.split("\\t")[1:] for line in lines]
+            names = [*(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
+            columns = {
+                name: [(float(row[n]) if row[n] else None) if n < 13 else row[n] for row in rows]
+                for n, name in enumerate(names)
+            }
+            print(json.dumps([float(value) for value in model.predict(columns)["ctr"]]))
+"""
 DEPENDENCIES = sysconfig.get_paths()["purelib"]
 
 
@@ -18,9 +43,9 @@ def python(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")
     sources = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, sources.split("\0")):  # not the checkout, whose build/ may hold what is no longer there
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_symlink() or (ROOT / name).is_file():
             (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
+            shutil.copy(ROOT / name, folder / "source" / name, follow_symlinks=False)
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     build = ["wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder]
     subprocess.run([*pip, *build], cwd=folder / "source", check=True)
@@ -33,29 +58,67 @@ def python(tmp_path_factory) -> pathlib.Path:
     return python
 
 
-@pytest.mark.slow
-def test_the_wheel_runs_outside_the_checkout(python, tmp_path):
+@pytest.fixture
+def ctrpipe(python, tmp_path):
+    """Runs a command of the environment in a folder with files of a user's own, named as the wheel's parts are."""
+    for part in PARTS:
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "__init__.py").write_text(f"OWN = 'my {part}'\n")
+    (tmp_path / "common" / "__init__.py").rename(tmp_path / "common.py")
+    (tmp_path / "common").rmdir()
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
-    def ctrpipe(*arguments) -> str:
-        command = [python.with_name("ctrpipe"), *map(str, arguments)]
+    def run(command: str, *arguments) -> str:
+        command = [python.with_name(command), *map(str, arguments)]
         result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
-    where = [python, "-c", "import ctrpipe, pipeline; print(ctrpipe.__file__, pipeline.__file__)"]
-    files = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-    assert files.count(str(python.parents[1])) == 2 and str(ROOT) not in files
-    assert ctrpipe("--version") == "ctrpipe, version 0.2.0\n"
-    assert "attention_net" in ctrpipe("models")
+    return run
+
+
+def test_the_wheel_takes_one_name(python):
+    [packages] = python.parents[1].glob("lib/*/site-packages")
+    names = {path.name for path in packages.iterdir()} - {"libraries.pth"}
+    assert names == {"ctrpipe", f"ctrpipe-{metadata.version('ctrpipe')}.dist-info"}
+    inside = {path.name for path in (packages / "ctrpipe").iterdir()}
+    assert {*PARTS, "configs", "py.typed"} <= inside and not (packages / "ctrpipe" / "tests").exists()
+
+
+@pytest.mark.slow
+def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_names(python, ctrpipe, tmp_path):
+    (tmp_path / "own.py").write_text("import common, models, ctrpipe; print(common.OWN, models.OWN, ctrpipe.__file__)")
+    said = ctrpipe("python", "own.py")
+    assert said.startswith(f"my common my models {python.parents[1]}") and str(ROOT) not in said
+    ctrpipe("ctrpipe", "generate", "--rows", 2000, "--output", "log.tsv")
+    ctrpipe("ctrpipe", "configs", "--output", "configs")
+    small = ("--set=training.epochs=1", "--set=gates={}", "--set=training.backend=jax")
+    ctrpipe("ctrpipe", "run", "configs/criteo/lr.yaml", "--data", "log.tsv", "--output", "run", *small)
+    history = json.loads((tmp_path / "run" / "report_data" / "history.json").read_text())
+    assert history["backend"] == "jax"
+    ctrpipe("ctrpipe", "score", "--model", "run/models/ctr", "--input", "log.tsv", "--output", "scores")
+    (tmp_path / "asks.py").write_text(ASKS)
+    served = json.loads(ctrpipe("python", "asks.py"))
+    [scores] = (tmp_path / "scores").glob("*.parquet")
+    column = pq.read_table(scores)["ctr"].to_pylist()
+    assert len(column) == 2000 and served == pytest.approx(column[:5], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_wheel_has_what_its_commands_read(ctrpipe, tmp_path):
+    def command(*arguments) -> str:
+        return ctrpipe("ctrpipe", *arguments)
+
+    assert command("--version") == "ctrpipe, version 0.2.0\n"
+    assert "attention_net" in command("models")
     names = {str(path.relative_to(ROOT / "configs")) for path in (ROOT / "configs").rglob("*.yaml")}
-    assert set(ctrpipe("configs").split()) == {name for name in names if "/_" not in name}
+    assert set(command("configs").split()) == {name for name in names if "/_" not in name}
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "demo.yaml").write_text("edited")
-    ctrpipe("configs", "--output", "configs")
+    command("configs", "--output", "configs")
     copied = {str(path.relative_to(tmp_path / "configs")) for path in (tmp_path / "configs").rglob("*.yaml")}
     assert copied == names and (tmp_path / "configs" / "demo.yaml").read_text() == "edited"
-    ctrpipe(
+    command(
         "compile",
         "configs/criteo/deepfm.yaml",
         "--output",
@@ -63,6 +126,6 @@ def test_the_wheel_runs_outside_the_checkout(python, tmp_path):
         *(f"--set=kubeflow.{key}" for key in ("image=a/b:1", "volumes={ctr-data: /data}")),
         "--set=data.paths=[/data/a.tsv]",
     )
-    ctrpipe("generate", "--rows", 500, "--output", "log.tsv")
-    assert "click probability" in ctrpipe("demo", "--rows", 15_000)
+    command("generate", "--rows", 500, "--output", "log.tsv")
+    assert "click probability" in command("demo", "--rows", 15_000)
     assert (tmp_path / "demo" / "report.html").exists()

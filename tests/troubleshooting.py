@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from common.packages import PACKAGES
+from ctrpipe.common.packages import code_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 NOTES = ROOT / "docs" / "troubleshooting.yaml"
@@ -78,8 +78,7 @@ class Note:
 
 def messages() -> list[Message]:
     """Returns all messages in the source whose words are there, each once, in an order that a file's move leaves."""
-    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    texts = {message for path in paths for message in _messages_in(path)}
+    texts = {message for path in code_files(ROOT) for message in _messages_in(path)}
     return sorted(texts, key=lambda message: (re.sub("<[^>]*>", "", message.text), message.text, message.file))
 
 
@@ -127,7 +126,7 @@ def _chapter(title: str, of_topic: list[Message]) -> str:
 
 
 def _messages_in(path: pathlib.Path) -> Iterator[Message]:
-    file = path.relative_to(ROOT).as_posix()
+    file = path.resolve().relative_to(ROOT).as_posix()  # not below the links in ctrpipe/
     tree = ast.parse(path.read_text())
     names = _constants(tree)
     for node in ast.walk(tree):

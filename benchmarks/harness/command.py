@@ -13,12 +13,12 @@ from rich.console import Console, RenderableType
 
 from benchmarks.harness.devices import DEVICES
 from benchmarks.peers.line_process import ProcessError
-from common.errors import InputError
-from common.exit_codes import INTERRUPTED, MISTAKE
-from common.files import write_json
-from common.interrupt import interrupts_delivered
-from common.processes import cores
-from serving.latency.machine import busy, busy_caption, machine
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE
+from ctrpipe.common.files import write_json
+from ctrpipe.common.interrupt import interrupts_delivered
+from ctrpipe.common.processes import cores
+from ctrpipe.serving.latency.machine import busy, busy_caption, machine
 
 __all__ = [
     "Command",

@@ -6,8 +6,8 @@ import pathlib
 import subprocess
 from typing import Any
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
 
 DEVICES = ("cpu", "gpu")
 # Several libraries share one GPU, one after the other: none may take all of its memory at its start.

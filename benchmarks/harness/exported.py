@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from common.processes import Workers
-from models import FeatureMap
-from transforms.features.transform import analyze
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import FeatureMap
+from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 class Analysed(NamedTuple):
@@ -40,7 +40,7 @@ def analysed(spec: LogSpec, log: pathlib.Path, seed: int, folder: pathlib.Path) 
     # TensorFlow: 4 s of a core that --help and a mistake in an option do without.
     import tensorflow_transform as tft
 
-    from transforms.features.preprocessing import feature_map
+    from ctrpipe.transforms.features.preprocessing import feature_map
 
     payload = {name: folder / "payload" / name for name in SPLITS}
     for path in payload.values():

@@ -18,9 +18,9 @@ import numpy as np
 from google.protobuf import text_format
 
 from benchmarks.peers.line_server import Answer, serve_lines
-from common.libraries import load_tensorflow
-from common.sessions import load_session
-from serving.layout import Asset, asset_path
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.sessions import load_session
+from ctrpipe.serving.layout import Asset, asset_path
 
 CALLS = ("make_callable", "callable", "frozen", "xla")
 WARM_UP = 5

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from transforms.features.packed_files import PackedReader
+from ctrpipe.transforms.features.packed_files import PackedReader
 
 BATCH = 8192
 PATH = click.Path(path_type=pathlib.Path)

@@ -33,9 +33,9 @@ import numpy as np
 from benchmarks.harness import text_batches
 from benchmarks.peers.line_server import Answer, serve_lines
 from benchmarks.peers.peak_memory import peak_bytes
-from common.libraries import load_tensorflow
-from models.feature_map import RESERVED_IDS, FeatureMap
-from pipeline.config import Model, Training
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
+from ctrpipe.pipeline.config import Model, Training
 
 SEED = 20
 FORMATS = ("float32", "tf32", "bfloat16")  # tf32: float32 whose products may be rounded, where the device does so
@@ -56,7 +56,7 @@ class Spec:
         batches: Number of distinct batches, which training repeats.
         zipf: Exponent of Zipf's law, by which the ids of a field are drawn, the most frequent first as in a
             vocabulary; None draws them uniformly.
-        training: Fields of `pipeline.config.Training`. Gradients are not clipped by default, as with the peers.
+        training: Fields of `ctrpipe.pipeline.config.Training`. Gradients are not clipped by default, as with the peers.
     """
 
     model: str
@@ -126,9 +126,9 @@ class Job:
 
         # On JAX, TensorFlow would add 2 s and 470 MB, which would be measured (see pipeline/training/worker.py).
         if keras.backend.backend() == "jax":
-            from pipeline.training.jax_learner import make_learner
+            from ctrpipe.pipeline.training.jax_learner import make_learner
         else:
-            from pipeline.training.tensorflow_learner import make_learner
+            from ctrpipe.pipeline.training.tensorflow_learner import make_learner
         feature_map = feature_map_of(spec)
         training = Training.model_validate({"batch_size": spec.batch, "gradient_clip_norm": None, **spec.training})
         model = Model(name=spec.model, **spec.hyperparameters)

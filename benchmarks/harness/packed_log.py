@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import InputError
-from models import FeatureMap, metrics
-from models.feature_map import RESERVED_IDS
-from pipeline.config import Model, Training
-from transforms.features.packed_files import PackedWriter
-from transforms.generate.sample import Sample
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import FeatureMap, metrics
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.generate.sample import Sample
 
 # The seed of the rows of each part, and how many times the training rows it has.
 PARTS = {"train": (1, 1.0), "validation": (2, 0.25), "test": (3, 0.5)}
@@ -86,7 +86,7 @@ def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Samp
 def trained(settings: Model, training: Training, log: PackedLog, seed: int, work: pathlib.Path) -> Any:
     """Trains to the best validation result, and returns the learner."""
     # It imports TensorFlow: 4 s of a core that --help and a mistake in an option do without.
-    from pipeline.training.train import train
+    from ctrpipe.pipeline.training.train import train
 
     files = [log.files["train"]], [log.files["validation"]]
     return train(settings, training, log.feature_map, *files, seed, work).learner
@@ -94,7 +94,7 @@ def trained(settings: Model, training: Training, log: PackedLog, seed: int, work
 
 def predicted(learner: Any, log: PackedLog) -> np.ndarray:
     """Returns the probabilities of the test rows, `[N]`."""
-    from pipeline.training.data import packed_batches
+    from ctrpipe.pipeline.training.data import packed_batches
 
     labels, probabilities = learner.predict(packed_batches([log.files["test"]], log.feature_map, 8192))
     assert np.array_equal(labels[:, 0], log.labels)
@@ -103,7 +103,7 @@ def predicted(learner: Any, log: PackedLog) -> np.ndarray:
 
 def with_weights(settings: Model, training: Training, log: PackedLog, weights: list[np.ndarray]) -> Any:
     """Returns a learner of a model with these weights."""
-    from pipeline.training.tensorflow_learner import make_learner
+    from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 
     learner = make_learner(settings, training, log.feature_map, seed=0)
     learner.load_weights(weights)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.files import atomic_path
-from transforms.generate import generate
+from ctrpipe.common.files import atomic_path
+from ctrpipe.transforms.generate import generate
 
 SEED = 1
 LABEL = "label"

@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from common.files import write_text
+from ctrpipe.common.files import write_text
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "measured.md"
 _END = "<!-- end -->\n"

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.peers.client import Peer
-from models import metrics
-from models.feature_map import FeatureMap
+from ctrpipe.models import metrics
+from ctrpipe.models.feature_map import FeatureMap
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
@@ -181,9 +181,9 @@ class Ours:
         # They import TensorFlow: 4 s that --help and a mistake in an option do without.
         import keras
 
-        from pipeline.config import Model, Training
-        from pipeline.training.data import packed_batches
-        from pipeline.training.train import train
+        from ctrpipe.pipeline.config import Model, Training
+        from ctrpipe.pipeline.training.data import packed_batches
+        from ctrpipe.pipeline.training.train import train
 
         training = Training(
             monitor="log_loss",

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from benchmarks.harness.command import cores
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 
 PATH = click.Path(path_type=pathlib.Path)
 BATCHES = (1024, 2048, 4096, 8192)
@@ -32,8 +32,8 @@ def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None
     """Score as `ctrpipe score` does."""
     load_tensorflow()
     # Here and below a side imports what it needs and no more: its start is measured.
-    from pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
-    from serving.scoring.score import score
+    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
+    from ctrpipe.serving.scoring.score import score
 
     result = score(version, [str(log)], output, (), None, SAMPLE_ROWS, compare_with_training)
     _answer(rows=result.rows, start_seconds=result.start_seconds, mean=result.scores["ctr"]["mean"])
@@ -84,7 +84,7 @@ def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib
 def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> None:
     """Call serving_packed on batches in memory, at the fastest batch size, with one caller or one for each core."""
     load_tensorflow()
-    from serving.loader import Servable  # this side's imports: see ours
+    from ctrpipe.serving.loader import Servable  # this side's imports: see ours
 
     batches = packed_rows(version, log)
     servable = Servable(version)
@@ -101,10 +101,10 @@ def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> N
 def packed_rows(version: pathlib.Path, log: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns the packed tensors [PACKED_ROWS or more, ...] of the log's first rows, by the servable's transform."""
     # The side of the model alone: see ours.
-    from serving.assets import read_log_spec
-    from serving.loader import Servable
-    from transforms.log.raw_arrays import raw_arrays
-    from transforms.log.readers import LogReader
+    from ctrpipe.serving.assets import read_log_spec
+    from ctrpipe.serving.loader import Servable
+    from ctrpipe.transforms.log.raw_arrays import raw_arrays
+    from ctrpipe.transforms.log.readers import LogReader
 
     spec = read_log_spec(version)
     servable = Servable(version)

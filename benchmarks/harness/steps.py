@@ -183,7 +183,7 @@ STEPS = (
     ),
     Step(
         "latency",
-        (sys.executable, "-c", "from pipeline.cli import main; main(prog_name='ctrpipe')", "bench", "latency")
+        (sys.executable, "-c", "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')", "bench", "latency")
         + ("--quick", "--no-papers"),
         4,
         (),

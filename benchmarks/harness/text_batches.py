@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from models import FeatureMap
-from models.feature_map import Text
+from ctrpipe.models import FeatureMap
+from ctrpipe.models.feature_map import Text
 
 LENGTH, WORDS = 64, 30522
 BUCKETS = 101

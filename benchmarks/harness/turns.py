@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from serving.latency.papers import WARM_UP
+from ctrpipe.serving.latency.papers import WARM_UP
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:

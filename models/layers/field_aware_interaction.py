@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from models.tensors import Tensor
+from ctrpipe.models.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

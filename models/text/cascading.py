@@ -8,16 +8,16 @@ import keras
 import numpy as np
 from keras import ops
 
-from models.ctr_model import CTRModel, empty_row, require_one_task
-from models.deepfm import DeepFM
-from models.feature_map import FeatureMap, Field
-from models.layers.field_embedding import FieldEmbedding
-from models.layers.tree_ensemble import TreeEnsemble
-from models.mlp import MLP
-from models.tensors import Inputs, Shape, Tensor
-from models.text.text_model import position_term
-from models.text.text_only import TextOnly
-from models.wide_deep import WideDeep
+from ctrpipe.models.ctr_model import CTRModel, empty_row, require_one_task
+from ctrpipe.models.deepfm import DeepFM
+from ctrpipe.models.feature_map import FeatureMap, Field
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
+from ctrpipe.models.mlp import MLP
+from ctrpipe.models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.text.text_model import position_term
+from ctrpipe.models.text.text_only import TextOnly
+from ctrpipe.models.wide_deep import WideDeep
 
 
 class Cascading(CTRModel):
@@ -143,7 +143,7 @@ class CascadingWideDeep(Cascading):
         **options: Options of Cascading and WideDeep.
 
     Example:
-        >>> from models.feature_map import Text
+        >>> from ctrpipe.models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -174,7 +174,7 @@ class CascadingDeepFM(Cascading):
         **options: Options of Cascading and DeepFM.
 
     Example:
-        >>> from models.feature_map import Text
+        >>> from ctrpipe.models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -209,7 +209,7 @@ class CascadingNNGBDT(Cascading):
         **options: Options of Cascading and MLP.
 
     Example:
-        >>> from models.feature_map import Text
+        >>> from ctrpipe.models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}

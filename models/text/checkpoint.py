@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import safetensors
 
-from models.layers.text_encoder import TextEncoder, activation_of
+from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

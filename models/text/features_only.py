@@ -5,12 +5,12 @@ from typing import Any
 
 import keras
 
-from models.checks import require_positive
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.layers.tower import Tower
-from models.tensors import Inputs, Tensor
-from models.text.text_model import feature_rows, position_rows, position_term
+from ctrpipe.models.checks import require_positive
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.tower import Tower
+from ctrpipe.models.tensors import Inputs, Tensor
+from ctrpipe.models.text.text_model import feature_rows, position_rows, position_term
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

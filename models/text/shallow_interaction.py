@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.feature_map import FeatureMap
-from models.layers.text_encoder import FeedForward
-from models.layers.tower import Tower
-from models.tensors import Inputs, Tensor
-from models.text.text_model import TextModel, feature_rows
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.text_encoder import FeedForward
+from ctrpipe.models.layers.tower import Tower
+from ctrpipe.models.tensors import Inputs, Tensor
+from ctrpipe.models.text.text_model import TextModel, feature_rows
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -27,7 +27,7 @@ class ShallowInteraction1(TextModel):
         **options: Options of TextModel.
 
     Example:
-        >>> from models.feature_map import Text
+        >>> from ctrpipe.models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -82,7 +82,7 @@ class ShallowInteractionN(ShallowInteraction1):
         **options: Options of ShallowInteraction1.
 
     Example:
-        >>> from models.feature_map import Text
+        >>> from ctrpipe.models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}

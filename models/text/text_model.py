@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, batch_size
-from models.feature_map import FeatureMap
-from models.layers.text_encoder import TextEncoder
-from models.layers.uni_attention import UniAttentionLayer
-from models.tensors import Inputs, Tensor
+from ctrpipe.models.ctr_model import CTRModel, batch_size
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.text_encoder import TextEncoder
+from ctrpipe.models.layers.uni_attention import UniAttentionLayer
+from ctrpipe.models.tensors import Inputs, Tensor
 
 
 class TextModel(CTRModel):

@@ -6,17 +6,16 @@ import sys
 
 import click
 
-from common.errors import InputError
-from common.exit_codes import INTERRUPTED
-from common.libraries import load_tensorflow
-from common.processes import run_in_new_process
-from common.progress import announce
-from pipeline.commands.options import PATH
-from pipeline.run_folder import check_output
-from serving.server.options import parse_flags, set_environment
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import INTERRUPTED
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.processes import python_command, run_in_new_process
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.run_folder import check_output
+from ctrpipe.serving.server.options import parse_flags, set_environment
 
-# In the same interpreter and environment, wherever the command lies.
-SERVE = (sys.executable, "-c", "from pipeline.cli import main; main(prog_name='ctrpipe')", "serve")
+SERVE = (*python_command("from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"), "serve")
 EXPORTED = ("dcn_v2", "lr")
 BASELINE = "transformer"
 
@@ -72,7 +71,7 @@ def latency(
     first on a generated log, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a
     JSON object; Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
     """
-    from serving.latency.settings import read_settings  # pydantic: 0.1 s that `ctrpipe --help` does without
+    from ctrpipe.serving.latency.settings import read_settings  # pydantic: 0.1 s that `ctrpipe --help` does without
 
     options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
     settings = read_settings(config, quick, rates=rates, papers=papers, history=history, **options)
@@ -82,11 +81,11 @@ def latency(
     check_output(output)
     load_tensorflow()
     # TensorFlow: 3 s, which a mistake in the options does without.
-    from serving.latency.report import last_line, show, write
-    from serving.latency.run import measure_latency
+    from ctrpipe.serving.latency.report import last_line, show, write
+    from ctrpipe.serving.latency.run import measure_latency
 
     if not models:
-        from pipeline.sample_export import LOG  # 0.4 s, which a benchmark of given models does without
+        from ctrpipe.pipeline.sample_export import LOG  # 0.4 s, which a benchmark of given models does without
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
@@ -108,6 +107,6 @@ def latency(
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Makes a sample export in this process, with TensorFlow loaded quietly before; returns the version's folder."""
     load_tensorflow()
-    from pipeline.sample_export import make_export
+    from ctrpipe.pipeline.sample_export import make_export
 
     return make_export(name, folder)

@@ -5,9 +5,9 @@ import sys
 
 import click
 
-from common.exit_codes import MISTAKE
-from pipeline.commands.options import PATH
-from pipeline.commands.run import DATA_HELP
+from ctrpipe.common.exit_codes import MISTAKE
+from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.run import DATA_HELP
 
 
 @click.command()
@@ -20,8 +20,8 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     Exit code 2 where a run would end with an error; notes alone are exit code 0.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from pipeline.check_log import check_log
-    from pipeline.config import load_config
+    from ctrpipe.pipeline.check_log import check_log
+    from ctrpipe.pipeline.config import load_config
 
     loaded = load_config(config, settings)
     found = check_log(loaded, list(data) or loaded.data.paths)

@@ -4,9 +4,9 @@ import pathlib
 
 import click
 
-from common.errors import InputError
-from common.progress import throttled_announce
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.pipeline.commands.options import PATH
 
 
 class _Compare(click.Command):
@@ -63,13 +63,13 @@ def compare(
     rows alone, and the verdict says so.
     """
     # numpy, pyarrow and rich: 0.2 s that `ctrpipe --help` does without.
-    from pipeline.compare.models import compare as compare_models
-    from pipeline.compare.show import print_comparison, write_comparison
-    from pipeline.compare.sources import read_sources
+    from ctrpipe.pipeline.compare.models import compare as compare_models
+    from ctrpipe.pipeline.compare.show import print_comparison, write_comparison
+    from ctrpipe.pipeline.compare.sources import read_sources
 
     log = None
     if config:
-        from pipeline.config import load_config  # 0.2 s, which comparing runs does without
+        from ctrpipe.pipeline.config import load_config  # 0.2 s, which comparing runs does without
 
         log = load_config(config)
     sides = [against, models] if against else [(path,) for path in models]

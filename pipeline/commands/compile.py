@@ -4,8 +4,8 @@ import pathlib
 
 import click
 
-from common.libraries import importing, load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.libraries import importing, load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -26,13 +26,13 @@ def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: t
     image, the volumes and what each step may use. Parameters of a run: data (paths), output, model and training (the
     sections of CONFIG, as YAML), seed, and settings, a list of KEY=VALUE.
     """
-    from pipeline.config import load_config  # 0.2 s that `ctrpipe --help` does without
+    from ctrpipe.pipeline.config import load_config  # 0.2 s that `ctrpipe --help` does without
 
     loaded = load_config(config, settings)
     load_tensorflow()
     with importing():
         # TFX and Kubeflow's compiler: 6 s, which a mistake in the configuration does without.
-        from pipeline.kubeflow.compile import compile_pipeline
+        from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
 
     steps = compile_pipeline(loaded, output, vertex=target == "json")
     click.echo(f"Steps: {', '.join(steps)}")

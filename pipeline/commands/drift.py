@@ -5,10 +5,10 @@ import sys
 
 import click
 
-from common.exit_codes import BLOCKED
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
-from pipeline.run_folder import check_output
+from ctrpipe.common.exit_codes import BLOCKED
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.run_folder import check_output
 
 
 @click.command()
@@ -38,10 +38,10 @@ def drift(
     """
     load_tensorflow()
     # TensorFlow, TFX and TFDV: 6 s that `ctrpipe --help` does without.
-    from pipeline.config import load_config
-    from pipeline.monitoring.drift import compare_logs
-    from pipeline.report.drift import print_attributions, print_comparison, write_drift
-    from pipeline.trained_model import find_model
+    from ctrpipe.pipeline.config import load_config
+    from ctrpipe.pipeline.monitoring.drift import compare_logs
+    from ctrpipe.pipeline.report.drift import print_attributions, print_comparison, write_drift
+    from ctrpipe.pipeline.trained_model import find_model
 
     loaded = load_config(config, settings)
     if output:
@@ -51,7 +51,7 @@ def drift(
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
     result = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
     if source:
-        from pipeline.explain.shares import compare_attributions  # what explains, which others do without
+        from ctrpipe.pipeline.explain.shares import compare_attributions  # what explains, which others do without
 
         result["attributions"] = compare_attributions(source, data, against, kind, limits, loaded.seed)
         result["breached"] = result["breached"] or result["attributions"]["breached"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -82,12 +82,12 @@ def explain(
     slice_of = _two_parts("--slice", "COLUMN=VALUE", part) if part is not None else None
     load_tensorflow()
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
-    from pipeline.explain.explain import Settings, explain_line, write_explanation
-    from pipeline.explain.explain import explain as explain_model
-    from pipeline.explain.prune import config_of_run, write_pruned
-    from pipeline.explain.show import print_explanation
-    from pipeline.explain.show_row import print_row
-    from pipeline.trained_model import find_model
+    from ctrpipe.pipeline.explain.explain import Settings, explain_line, write_explanation
+    from ctrpipe.pipeline.explain.explain import explain as explain_model
+    from ctrpipe.pipeline.explain.prune import config_of_run, write_pruned
+    from ctrpipe.pipeline.explain.show import print_explanation
+    from ctrpipe.pipeline.explain.show_row import print_row
+    from ctrpipe.pipeline.trained_model import find_model
 
     named = {name: members.split(",") for name, members in settings_of_groups.items()}
     settings = Settings(rows, repeats, pairs, named, slice_of, prune, seed)
@@ -114,8 +114,8 @@ def explain(
 
 def _add_to_report(run: pathlib.Path, explanation: dict[str, Any]) -> None:
     """Adds the pages of an explanation to a run's report, where the run's folder can be written."""
-    from pipeline.explain.explain import write_explanation
-    from pipeline.report.report import EXPLANATION, write_report
+    from ctrpipe.pipeline.explain.explain import write_explanation
+    from ctrpipe.pipeline.report.report import EXPLANATION, write_report
 
     if os.access(run, os.W_OK) and os.access(run / "report_data", os.W_OK):
         write_explanation(run / "report_data", EXPLANATION, explanation)

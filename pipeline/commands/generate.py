@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from common.errors import InputError
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.commands.options import PATH
 
 KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
 
@@ -88,7 +88,7 @@ def generate(
     funnel: one CSV file with a click and, after it, a conversion; the truth has the probabilities of both.
     """
     # numpy and pyarrow: 0.3 s that `ctrpipe --help` does without.
-    from transforms.generate import (
+    from ctrpipe.transforms.generate import (
         Drift,
         FunnelModel,
         HistoryClickModel,
@@ -98,7 +98,7 @@ def generate(
         generate_history,
         generate_kddcup2012,
     )
-    from transforms.generate import generate as generate_log
+    from ctrpipe.transforms.generate import generate as generate_log
 
     if interplay and log_format != KDDCUP2012:
         raise InputError(f"--interplay is of --format {KDDCUP2012}, not of {log_format}")

@@ -4,7 +4,7 @@ import pathlib
 
 import click
 
-from pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -18,7 +18,7 @@ def init(log: tuple[str, ...], output: pathlib.Path | None, label: str | None) -
     printed, and marked with ? in the file.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from pipeline.draft.page import draft, write_draft
+    from ctrpipe.pipeline.draft.page import draft, write_draft
 
     text, unsure = draft(log, label)
     path = write_draft(text, output)

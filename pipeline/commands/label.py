@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-    from serving.client import ModelClient
+    from ctrpipe.serving.client import ModelClient
 
 
 @click.command()
@@ -55,7 +55,7 @@ def label(
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)
         # After TensorFlow, if that is loaded; 0.3 s that `ctrpipe --help` does without.
-        from serving.client.labels import ServedLabels
+        from ctrpipe.serving.client.labels import ServedLabels
 
         labels = ServedLabels(model_config_file, model, client, reload, wait)
         if rollback:
@@ -88,12 +88,12 @@ def _server(
         raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
     if grpc:
         load_tensorflow()
-        from serving.client.grpc_client import GrpcClient  # TensorFlow: 3 s, which REST does without
+        from ctrpipe.serving.client.grpc_client import GrpcClient  # TensorFlow: 3 s, which REST does without
 
         client = stack.enter_context(GrpcClient(grpc, model))
         return client, client.reload
     if url:
-        from serving.client import RestClient  # 0.3 s that `ctrpipe --help` does without
+        from ctrpipe.serving.client import RestClient  # 0.3 s that `ctrpipe --help` does without
 
         path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
         return stack.enter_context(RestClient(url.rstrip("/").removesuffix(path) + path)), None

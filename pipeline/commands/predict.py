@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from pipeline.predict_rows import Explanation
-    from serving.client import ModelClient
+    from ctrpipe.pipeline.predict_rows import Explanation
+    from ctrpipe.serving.client import ModelClient
 
 
 @click.command()
@@ -49,8 +49,8 @@ def predict(
     follows each row; the model was exported with serving.explain.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from pipeline.predict_rows import predict_rows
-    from transforms.log.readers import Reject
+    from ctrpipe.pipeline.predict_rows import predict_rows
+    from ctrpipe.transforms.log.readers import Reject
 
     rejects: list[Reject] = []
     printed = 0
@@ -73,8 +73,8 @@ def predict(
 def _print_explanation(explanation: "Explanation", probability: float, line: str) -> None:
     import pyarrow as pa  # with rich, 0.3 s that other calls do without
 
-    from pipeline.explain.explained_row import served_explanation
-    from pipeline.explain.show_row import print_row
+    from ctrpipe.pipeline.explain.explained_row import served_explanation
+    from ctrpipe.pipeline.explain.show_row import print_row
 
     row = pa.Table.from_batches([explanation.row])
     print_row(served_explanation(row, probability, explanation.logit, explanation.baseline, explanation.columns), line)
@@ -90,7 +90,7 @@ def _client(
     timeout: float,
     verbose: bool,
 ) -> "ModelClient":
-    from serving.client import LabelSplit, RestClient  # 0.3 s that `ctrpipe --help` does without
+    from ctrpipe.serving.client import LabelSplit, RestClient  # 0.3 s that `ctrpipe --help` does without
 
     if (url is None) == (grpc is None):
         raise InputError("Give --url http://HOST:PORT/v1/models/NAME, or --grpc HOST:PORT")
@@ -104,6 +104,6 @@ def _client(
     if url:
         return RestClient(url, label=label, split=split, timeout=timeout, say_version=verbose)
     load_tensorflow()
-    from serving.client.grpc_client import GrpcClient  # TensorFlow: 3 s, which REST does without
+    from ctrpipe.serving.client.grpc_client import GrpcClient  # TensorFlow: 3 s, which REST does without
 
     return GrpcClient(str(grpc), model_name or "ctr", label=label, split=split, timeout=timeout)

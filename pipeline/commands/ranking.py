@@ -4,9 +4,9 @@ import pathlib
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -35,9 +35,9 @@ def ranking(
     """
     load_tensorflow()
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
-    from pipeline.ranking.rank import rank
-    from pipeline.ranking.show import print_ranking, write_ranking
-    from pipeline.trained_model import find_model
+    from ctrpipe.pipeline.ranking.rank import rank
+    from ctrpipe.pipeline.ranking.show import print_ranking, write_ranking
+    from ctrpipe.pipeline.trained_model import find_model
 
     if output and output.is_file():
         raise InputError(f"--output {output}: a file; name a folder")

@@ -4,9 +4,9 @@ import pathlib
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -38,10 +38,10 @@ def replay(
     again goes on where it was cut, also with another policy or more seeds.
     """
     load_tensorflow()
-    from pipeline.config import load_config
-    from pipeline.replay.days import find_days
-    from pipeline.replay.run import POLICIES, Plan, run_replay
-    from pipeline.replay.show import print_replay, write_replay
+    from ctrpipe.pipeline.config import load_config
+    from ctrpipe.pipeline.replay.days import find_days
+    from ctrpipe.pipeline.replay.run import POLICIES, Plan, run_replay
+    from ctrpipe.pipeline.replay.show import print_replay, write_replay
 
     names = policy.split(",")
     policies = tuple(known for name in names for known in POLICIES if known == name)

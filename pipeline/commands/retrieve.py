@@ -4,9 +4,9 @@ import pathlib
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -58,8 +58,8 @@ def retrieve(
         raise InputError("--output is missing: the folder for a version with the index of the items")
     load_tensorflow()
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
-    from pipeline.retrieval.retrieve import Approximate, answer, index_items
-    from pipeline.trained_model import find_model
+    from ctrpipe.pipeline.retrieval.retrieve import Approximate, answer, index_items
+    from ctrpipe.pipeline.trained_model import find_model
 
     source = find_model(model)
     version = source.version

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from common.exit_codes import BLOCKED
-from pipeline.commands.options import PATH
+from ctrpipe.common.exit_codes import BLOCKED
+from ctrpipe.pipeline.commands.options import PATH
 
 DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's; repeat for more. Replaces data.paths."
 
@@ -38,12 +38,12 @@ def run(
     Running it again continues an interrupted run, and takes everything unchanged from the cache.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from common.phases import listed_phases, seconds_by_phase
-    from common.processes import end_preloaded
-    from pipeline.config import load_config, with_parent
-    from pipeline.prepared import joined
-    from pipeline.report.summary import print_summary
-    from pipeline.run import run as run_pipeline
+    from ctrpipe.common.phases import listed_phases, seconds_by_phase
+    from ctrpipe.common.processes import end_preloaded
+    from ctrpipe.pipeline.config import load_config, with_parent
+    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.report.summary import print_summary
+    from ctrpipe.pipeline.run import run as run_pipeline
 
     if beam_args:
         settings += (f"beam_args={json.dumps(beam_args)}",)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.progress import log_announced
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import log_announced
+from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from serving.scoring.score import ScoreResult
+    from ctrpipe.serving.scoring.score import ScoreResult
 
 SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -34,11 +34,11 @@ def score(
     """
     load_tensorflow()
     # TensorFlow and TFDV: 4 s that `ctrpipe --help` does without.
-    from pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
-    from serving.scoring.folder import DEAD_LETTER
-    from serving.scoring.score import score as score_log
+    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
+    from ctrpipe.serving.scoring.folder import DEAD_LETTER
+    from ctrpipe.serving.scoring.score import score as score_log
 
-    with log_announced("serving.scoring.score"):
+    with log_announced("ctrpipe.serving.scoring.score"):
         result = score_log(model, list(inputs), output, beam_args, workers, SAMPLE_ROWS, compare_with_training)
     if not result.scored:
         why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
@@ -47,7 +47,7 @@ def score(
 
 
 def _print_result(result: "ScoreResult") -> None:
-    from serving.scoring.score import quantile  # loaded by then
+    from ctrpipe.serving.scoring.score import quantile  # loaded by then
 
     for column, scores in result.scores.items():
         if scores["mean"] is not None:

@@ -2,8 +2,8 @@
 
 import click
 
-from common.libraries import load_tensorflow
-from serving.server.options import parse_flags, set_environment
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.serving.server.options import parse_flags, set_environment
 
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -14,8 +14,8 @@ def serve(flags: tuple[str, ...]) -> None:
     set_environment(options)
     load_tensorflow()
     # TensorFlow: 3 s that a wrong flag does without; it reads the environment as it is loaded.
-    from serving.server import Addresses
-    from serving.server import serve as serve_models
+    from ctrpipe.serving.server import Addresses
+    from ctrpipe.serving.server import serve as serve_models
 
     def ready(addresses: Addresses) -> None:
         what = options.model_config_file or options.model_name

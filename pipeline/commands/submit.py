@@ -5,9 +5,9 @@ import sys
 
 import click
 
-from common.exit_codes import BLOCKED, FAILED
-from common.progress import announce
-from pipeline.commands.options import PATH
+from ctrpipe.common.exit_codes import BLOCKED, FAILED
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -48,7 +48,7 @@ def submit(
     failed. Ctrl-C ends the following, not the run.
     """
     # Kubeflow's client: 0.5 s that `ctrpipe --help` does without.
-    from pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
+    from ctrpipe.pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
 
     pipeline = read_package(package)
     values = read_parameters(pipeline, parameters)

@@ -4,8 +4,8 @@ import pathlib
 
 import click
 
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
@@ -49,10 +49,10 @@ def sweep(
     """
     load_tensorflow()
     # TensorFlow: 3 s that `ctrpipe --help` does without.
-    from pipeline.prepared import joined
-    from pipeline.sweep.plan import make_plan
-    from pipeline.sweep.run import run_sweep
-    from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
+    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.sweep.plan import make_plan
+    from ctrpipe.pipeline.sweep.run import run_sweep
+    from ctrpipe.pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name

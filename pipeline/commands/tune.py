@@ -5,9 +5,9 @@ from typing import Literal
 
 import click
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.commands.options import PATH
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.commands.options import PATH
 
 
 def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -62,14 +62,14 @@ def tune(
     or, with a larger budget, where it ended. With one worker the same seed gives the same trials.
     """
     # numpy, pydantic and Optuna: 0.8 s that `ctrpipe --help` does without.
-    from pipeline.tune.plan import make_plan, read_budget
+    from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 
     limits = read_budget(budget, trials)
     load_tensorflow()
     plan = make_plan(config, settings, limits, objective, workers, p99_ms)
-    from pipeline.prepared import joined
-    from pipeline.tune.results import print_summary
-    from pipeline.tune.run import run_tune
+    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.tune.results import print_summary
+    from ctrpipe.pipeline.tune.run import run_tune
 
     folder = output or pathlib.Path("runs") / f"{plan.name}-tune"
     base = plan.space.base

@@ -4,11 +4,11 @@ import pathlib
 
 import click
 
-from common.errors import InputError
-from common.progress import announce
-from pipeline.commands.options import PATH
-from pipeline.run_folder import check_output
-from serving.layout import find_version
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.run_folder import check_output
+from ctrpipe.serving.layout import find_version
 
 
 def _numbers(_context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
@@ -49,8 +49,8 @@ def tune_serving(
     from rich.console import Console
     from rich.table import Table
 
-    from serving.tuning.tune import FLAGS, flags, rows_of_table, tune, write
-    from serving.tuning.tune_process import ClientLoad
+    from ctrpipe.serving.tuning.tune import FLAGS, flags, rows_of_table, tune, write
+    from ctrpipe.serving.tuning.tune_process import ClientLoad
 
     version = find_version(model)
     check_output(output)

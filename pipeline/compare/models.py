@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from common.errors import InputError
-from models import metrics
-from pipeline.compare.rows_and_seeds import LEVEL
-from pipeline.compare.shards import SHARDS, shards
-from pipeline.compare.sides import TESTED, compare_sides, side
-from pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
+from ctrpipe.pipeline.compare.shards import SHARDS, shards
+from ctrpipe.pipeline.compare.sides import TESTED, compare_sides, side
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 MAX_SLICE_VALUES = 20  # of one column
 ALL, TAIL = "ALL", "Tail"

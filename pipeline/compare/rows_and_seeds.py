@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
+from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 LEVEL = 0.95  # of the interval
 _NORMAL_QUANTILE = 1.959963984540054  # of (1 + LEVEL) / 2

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from common.errors import InputError, one_line
-from pipeline.config import RunConfig
-from pipeline.evaluation.scored_rows import ScoredRows
-from serving.scoring.folder import score_columns
-from transforms.log.readers import LogReader
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.serving.scoring.folder import score_columns
+from ctrpipe.transforms.log.readers import LogReader
 
 
 def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:

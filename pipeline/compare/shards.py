@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.hashing import splitmix64
-from models.metrics import Weights
+from ctrpipe.common.hashing import splitmix64
+from ctrpipe.models.metrics import Weights
 
 SHARDS = 20  # BERT4CTR, section 4.1.4, calls a difference significant above t = 3
 

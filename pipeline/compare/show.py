@@ -5,10 +5,10 @@ from typing import Any
 
 import rich.table
 
-from common.errors import InputError
-from common.files import atomic_path, write_json
-from pipeline.compare.sides import BETTER, UNDECIDED, WORSE
-from pipeline.terminal import console
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
+from ctrpipe.pipeline.terminal import console
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from models import metrics
-from models.metrics import Weights
-from pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
-from pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t
-from pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
+from ctrpipe.models import metrics
+from ctrpipe.models.metrics import Weights
+from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
+from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t
+from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
 # What is compared: by name the metric and its estimate. More is better of each.

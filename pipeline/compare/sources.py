@@ -5,11 +5,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from common.errors import InputError, one_line
-from pipeline.evaluation.scored_rows import ScoredRows, read_scored
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored
 
 if TYPE_CHECKING:
-    from pipeline.config import RunConfig
+    from ctrpipe.pipeline.config import RunConfig
 
 SUMMARY = "_summary.json"
 SWEEP = "sweep.json"
@@ -80,7 +80,7 @@ def _read(path: pathlib.Path, config: "RunConfig | None") -> ScoredRows:
     if (path / SUMMARY).exists():
         if config is None:
             raise InputError(f"{path}: a scoring has no labels; give --config, the configuration of the log")
-        from pipeline.compare.scoring import read_scoring  # 0.2 s, which comparing runs does without
+        from ctrpipe.pipeline.compare.scoring import read_scoring  # 0.2 s, which comparing runs does without
 
         return read_scoring(path, config)
     kept = path / "report_data" / "predictions.parquet"

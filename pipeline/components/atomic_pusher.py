@@ -18,8 +18,8 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_component_specs as specs
 from tfx.utils import proto_utils
 
-from common.progress import announce
-from serving.layout import newest_version
+from ctrpipe.common.progress import announce
+from ctrpipe.serving.layout import newest_version
 
 PUSH_AGAIN = "push_again"  # key of custom_config: the newest version may be the same model
 

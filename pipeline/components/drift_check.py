@@ -1,4 +1,4 @@
-"""Compares the training rows with an earlier log and with the serving log (see pipeline.monitoring.drift)."""
+"""Compares the training rows with an earlier log and with the serving log (see ctrpipe.pipeline.monitoring.drift)."""
 
 import json
 import pathlib
@@ -7,13 +7,13 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
-from common.files import write_json
-from common.processes import Workers
-from pipeline.components.log_statistics_gen import train_statistics
-from pipeline.config import Monitoring
-from pipeline.monitoring.drift import compare_training_rows
-from transforms.log.byte_sum import sums_from_json
-from transforms.log.spec import LogSpec
+from ctrpipe.common.files import write_json
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.monitoring.drift import compare_training_rows
+from ctrpipe.transforms.log.byte_sum import sums_from_json
+from ctrpipe.transforms.log.spec import LogSpec
 
 FILE = "drift.json"
 
@@ -41,11 +41,11 @@ def DriftCheck(
         spec: LogSpec as JSON.
         monitoring: Monitoring as JSON.
         logs_fingerprint: Hash of the logs, so that changed logs miss the cache.
-        logs_sums: The parts of the logs that were hashed, JSON by name in Monitoring; see transforms.log.byte_sum.
+        logs_sums: Their hashed parts, JSON by name in Monitoring; see ctrpipe.transforms.log.byte_sum.
         max_rows: The size of the sample by which a log of more rows is compared.
         seed: Seed of the sample.
         workers: See Workers.from_json.
-        code_version: See pipeline.components.
+        code_version: See ctrpipe.pipeline.components.
     """
     comparison = compare_training_rows(
         pathlib.Path(examples.uri),

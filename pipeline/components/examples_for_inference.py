@@ -8,8 +8,8 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples
 
-from transforms.log.ingest import to_examples
-from transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.payload import payload_files, read_payload
 
 
 @component
@@ -19,7 +19,7 @@ def ExamplesForInference(
     split: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
-    """Writes the rows of a split, labels included; `code_version`: see pipeline.components."""
+    """Writes the rows of a split, labels included; `code_version`: see ctrpipe.pipeline.components."""
     folder = f"Split-{split}"
     examples.split_names = json.dumps([split])
     write_examples(pathlib.Path(payload.uri) / folder, pathlib.Path(examples.uri) / folder)

@@ -7,17 +7,17 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
 
-from common.processes import Workers
-from common.progress import throttled_announce
-from pipeline.components import SERVABLE
-from pipeline.config import Evaluation, Gates
-from pipeline.evaluation.artifact import write_evaluation
-from pipeline.evaluation.catalogue import catalogue_gates
-from pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
-from pipeline.evaluation.gates import eval_config, read_gates
-from pipeline.evaluation.judge import judge
-from transforms.log.payload import payload_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.config import Evaluation, Gates
+from ctrpipe.pipeline.evaluation.artifact import write_evaluation
+from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
+from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
+from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
+from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 @component
@@ -41,14 +41,14 @@ def GatedEvaluator(
         examples: The payload.
         model: The model that may be pushed.
         last_blessed: The model with which bounds on changes compare; an artifact without a model for a first run.
-        evaluation: TFMA's files, and those of pipeline.evaluation.artifact.
+        evaluation: TFMA's files, and those of ctrpipe.pipeline.evaluation.artifact.
         blessing: As TFX's Evaluator writes it.
         spec: LogSpec as JSON.
         gates: Gates as JSON.
         settings: Evaluation as JSON.
         rows: The identity of the test rows, see ScoredRows.
         workers: See Workers.from_json.
-        code_version: See pipeline.components.
+        code_version: See ctrpipe.pipeline.components.
         baseline: The model of `evaluation.baseline`, whose metrics are reported and to which no gate applies.
     """
     log, by = LogSpec.model_validate_json(spec), Evaluation.model_validate_json(settings)

@@ -6,7 +6,7 @@ from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Model
 
-from pipeline.components import SERVABLE
+from ctrpipe.pipeline.components import SERVABLE
 
 
 @component

@@ -1,4 +1,4 @@
-"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see transforms.log.ingest)."""
+"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see ctrpipe.transforms.log.ingest)."""
 
 import json
 import pathlib
@@ -9,12 +9,12 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 
-from common.processes import Workers
-from common.progress import throttled_announce
-from transforms.log.byte_sum import sums_from_json
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.read_ahead import handed_over
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.transforms.log.byte_sum import sums_from_json
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.read_ahead import handed_over
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 @component
@@ -36,11 +36,11 @@ def LogExampleGen(
         spec: LogSpec as JSON.
         files: The log's files in order, as JSON.
         data_fingerprint: Hash of the files, so that changed data misses the cache.
-        sums: What of the files was hashed, see transforms.log.byte_sum.
+        sums: What of the files was hashed, see ctrpipe.transforms.log.byte_sum.
         seed: Seed of `split.by: hash`.
         dead_letter: Folder of the malformed rows.
         workers: See Workers.from_json.
-        code_version: See pipeline.components.
+        code_version: See ctrpipe.pipeline.components.
     """
     examples.split_names = json.dumps(list(SPLITS))
     folders = {name: pathlib.Path(examples.uri) / f"Split-{name}" for name in SPLITS}

@@ -1,4 +1,4 @@
-"""Replaces TFX's StatisticsGen: the same statistics, from record batches (see pipeline.monitoring.statistics)."""
+"""Replaces TFX's StatisticsGen: the same, from record batches (see ctrpipe.pipeline.monitoring.statistics)."""
 
 import json
 import pathlib
@@ -8,9 +8,9 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics
 
-from common.processes import Workers
-from pipeline.monitoring.statistics import Sampled, read_statistics, write_statistics
-from transforms.log.payload import payload_files, payload_rows
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.monitoring.statistics import Sampled, read_statistics, write_statistics
+from ctrpipe.transforms.log.payload import payload_files, payload_rows
 
 RATES = "sample_rate_by_split"  # a property of the artifact, JSON, which StatisticsGen writes as well
 ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
@@ -33,7 +33,7 @@ def LogStatisticsGen(
         max_rows: The size of the sample whose statistics a split of more rows gets.
         seed: Seed of the sample.
         workers: See Workers.from_json.
-        code_version: See pipeline.components.
+        code_version: See ctrpipe.pipeline.components.
     """
     splits = artifact_utils.decode_split_names(examples.split_names)
     source = pathlib.Path(examples.uri)

@@ -13,29 +13,29 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
 from tfx.types.standard_artifacts import Model as ModelArtifact
 
-from common.files import link_or_copy
-from common.phases import start_phase
-from common.progress import announce
-from models.feature_map import FeatureMap
-from models.saved import read_feature_map, save_model
-from pipeline.components import KEPT_MODEL, SERVABLE
-from pipeline.components.log_statistics_gen import train_statistics
-from pipeline.config import Calibration, Model, Training
-from pipeline.monitoring.scored_drift import statistics_assets
-from pipeline.run_inputs import Parent
-from pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
-from pipeline.training.parent import start_with
-from pipeline.training.text_encoder import with_encoder
-from pipeline.training.train import train
-from pipeline.training.warm_start import Start, counts, listed
-from serving.export import export
-from serving.layout import Asset
-from transforms.features.former_counts import COUNTS
-from transforms.features.preprocessing import feature_map
-from transforms.features.sample_negatives import is_sampled
-from transforms.features.transform import AGES, NUMBERS
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.spec import LogSpec
+from ctrpipe.common.files import link_or_copy
+from ctrpipe.common.phases import start_phase
+from ctrpipe.common.progress import announce
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.saved import read_feature_map, save_model
+from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
+from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
+from ctrpipe.pipeline.config import Calibration, Model, Training
+from ctrpipe.pipeline.monitoring.scored_drift import statistics_assets
+from ctrpipe.pipeline.run_inputs import Parent
+from ctrpipe.pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
+from ctrpipe.pipeline.training.parent import start_with
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.pipeline.training.warm_start import Start, counts, listed
+from ctrpipe.serving.export import export
+from ctrpipe.serving.layout import Asset
+from ctrpipe.transforms.features.former_counts import COUNTS
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.sample_negatives import is_sampled
+from ctrpipe.transforms.features.transform import AGES, NUMBERS
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 @component
@@ -79,7 +79,7 @@ def LogTrainer(
         work: Folder of the checkpoints, the same for every attempt at the same training.
         parent: Parent as JSON, the model that the training begins with; "" for none.
         training_fingerprint: Hash of the training's inputs, written into the export.
-        code_version: See pipeline.components; written into the export.
+        code_version: See ctrpipe.pipeline.components; written into the export.
     """
     log = LogSpec.model_validate_json(spec)
     transform = tft.TFTransformOutput(transform_graph.uri)

@@ -1,4 +1,4 @@
-"""Replaces TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
+"""Replaces TFX's Transform: the same graph, from columnar parts (see ctrpipe.transforms.features.transform)."""
 
 import dataclasses
 import json
@@ -10,18 +10,18 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
 
-from common.processes import Workers, end_idle_pools
-from common.progress import announce, throttled_announce
-from serving.assets import read_log_spec
-from serving.layout import Asset, asset_path
-from transforms.features.former_counts import COUNTS, SCHEMA, read_counts
-from transforms.features.learned import Former, numbers_that_stay, read_numbers
-from transforms.features.packed_files import packed_files
-from transforms.features.transform import analyze, transform
-from transforms.features.understood import all_unknown
-from transforms.features.vocabularies import read_vocabularies
-from transforms.log.payload import payload_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers, end_idle_pools
+from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.features.former_counts import COUNTS, SCHEMA, read_counts
+from ctrpipe.transforms.features.learned import Former, numbers_that_stay, read_numbers
+from ctrpipe.transforms.features.packed_files import packed_files
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.features.understood import all_unknown
+from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 ALL_UNKNOWN = "all_unknown_by_split"  # a property of the packed rows, JSON: fields of unknown values alone
 
@@ -48,7 +48,7 @@ def LogTransform(
         workers: See Workers.from_json.
         former: JSON, what `_read_former` takes, where something of a parent's transform stays, or where values are
             counted over several trainings; else "".
-        code_version: See pipeline.components.
+        code_version: See ctrpipe.pipeline.components.
     """
     log, log_workers = LogSpec.model_validate_json(spec), Workers.from_json(workers)
     names = artifact_utils.decode_split_names(examples.split_names)

@@ -1,4 +1,4 @@
-"""TFX's ExampleValidator for logs of many columns (see pipeline.monitoring.anomalies)."""
+"""TFX's ExampleValidator for logs of many columns (see ctrpipe.pipeline.monitoring.anomalies)."""
 
 import os
 from typing import Any
@@ -11,7 +11,7 @@ from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.types.standard_component_specs import SCHEMA_KEY, STATISTICS_KEY
 from tfx.utils import writer_utils
 
-from pipeline.monitoring.anomalies import validate_statistics
+from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
 
 
 class Executor(executor.Executor):

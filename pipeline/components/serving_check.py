@@ -6,8 +6,8 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import InfraBlessing, Model
 
-from pipeline.components import SERVABLE
-from serving.check import check_servable
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.serving.check import check_servable
 
 
 @component
@@ -16,7 +16,7 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ) -> None:
-    """Blesses a model that passes serving.check.check_servable; see pipeline.components for `code_version`.
+    """Blesses a model that passes ctrpipe.serving.check.check_servable; `code_version`: ctrpipe.pipeline.components.
 
     Raises:
         InputError: the model does not pass, so that the run ends before the pusher.

@@ -4,8 +4,8 @@ from typing import Literal
 
 import pydantic
 
-from pipeline.config.model import Model
-from transforms.log.spec import Section
+from ctrpipe.pipeline.config.model import Model
+from ctrpipe.transforms.log.spec import Section
 
 
 class Tail(Section):

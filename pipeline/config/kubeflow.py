@@ -4,7 +4,7 @@ from typing import Annotated
 
 import pydantic
 
-from transforms.log.spec import Section
+from ctrpipe.transforms.log.spec import Section
 
 Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # of a Kubernetes object
 Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]

@@ -9,9 +9,9 @@ from typing import Any
 import pydantic
 import yaml
 
-from common.errors import InputError, one_line
-from pipeline.config.run_config import RunConfig
-from pipeline.config.training import WarmStart
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.config.run_config import RunConfig
+from ctrpipe.pipeline.config.training import WarmStart
 
 _BOOL = "tag:yaml.org,2002:bool"
 

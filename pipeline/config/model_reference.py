@@ -6,10 +6,10 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from models.ctr_model import NO_OPTIONS, CTRModel
-from models.registry import ModelInfo, available, model_class
-from models.text.text_model import TextModel
-from models.token_transformer import TokenTransformer
+from ctrpipe.models.ctr_model import NO_OPTIONS, CTRModel
+from ctrpipe.models.registry import ModelInfo, available, model_class
+from ctrpipe.models.text.text_model import TextModel
+from ctrpipe.models.token_transformer import TokenTransformer
 
 INTRODUCTION = """\
 ## Hyperparameters of the models

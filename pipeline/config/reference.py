@@ -1,4 +1,4 @@
-"""Prints the reference of all configuration keys: `python -m pipeline.config.reference > docs/configuration.md`."""
+"""Prints the reference of all keys: `python -m ctrpipe.pipeline.config.reference > docs/configuration.md`."""
 
 import html
 import inspect
@@ -13,14 +13,14 @@ import pydantic
 import yaml
 from pydantic.fields import FieldInfo
 
-from pipeline.config import model_reference
-from pipeline.config.run_config import RunConfig
+from ctrpipe.pipeline.config import model_reference
+from ctrpipe.pipeline.config.run_config import RunConfig
 
 INTRODUCTION = """\
 # Configuration
 
-<!-- Printed by `python -m pipeline.config.reference` from pipeline/config/, transforms/log/spec.py and models/: edit
-those. -->
+<!-- Printed by `python -m ctrpipe.pipeline.config.reference` from pipeline/config/, transforms/log/spec.py and
+models/: edit those. -->
 
 One YAML file says everything about a run. An unknown key, a value of a wrong type or a missing required key is one line
 on the terminal that names the file, the key and what was expected, and exit code 2.

@@ -5,20 +5,20 @@ from typing import Annotated, Any
 
 import pydantic
 
-from common.errors import InputError
-from common.processes import Workers
-from models.raw_numbers import reads_numbers
-from pipeline.config.calibration import Calibration
-from pipeline.config.evaluation import Evaluation, Gates, Statistics
-from pipeline.config.kubeflow import Kubeflow
-from pipeline.config.model import Model
-from pipeline.config.monitoring import Monitoring
-from pipeline.config.search import Range
-from pipeline.config.serving import Serving
-from pipeline.config.training import Training
-from transforms.histories import EventLog
-from transforms.log.lists import columns_of
-from transforms.log.spec import Categorical, LogSpec, Numeric
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.raw_numbers import reads_numbers
+from ctrpipe.pipeline.config.calibration import Calibration
+from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
+from ctrpipe.pipeline.config.kubeflow import Kubeflow
+from ctrpipe.pipeline.config.model import Model
+from ctrpipe.pipeline.config.monitoring import Monitoring
+from ctrpipe.pipeline.config.search import Range
+from ctrpipe.pipeline.config.serving import Serving
+from ctrpipe.pipeline.config.training import Training
+from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.lists import columns_of
+from ctrpipe.transforms.log.spec import Categorical, LogSpec, Numeric
 
 
 def _kind(value: Any) -> str:

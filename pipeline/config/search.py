@@ -2,7 +2,7 @@
 
 import pydantic
 
-from transforms.log.spec import Section
+from ctrpipe.transforms.log.spec import Section
 
 
 class Range(Section):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipeline.draft.sample import Sample
-from transforms.log.spec import NUMBER, USUAL_MISSING
-from transforms.log.times import time_pattern
+from ctrpipe.pipeline.draft.sample import Sample
+from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.times import time_pattern
 
 # A column is of a kind if this share of its values is.
 _SHARE = 0.99

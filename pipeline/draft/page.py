@@ -7,13 +7,13 @@ from typing import Any
 
 import yaml
 
-from common.errors import InputError
-from pipeline.config.load import check_config, read_yaml
-from pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
-from pipeline.draft.sample import Sample, read_sample
-from pipeline.packaged_configs import configs_folder
-from transforms.kddcup2012 import is_kddcup2012
-from transforms.log.readers import find_files
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config.load import check_config, read_yaml
+from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
+from ctrpipe.pipeline.draft.sample import Sample, read_sample
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.readers import find_files
 
 
 def draft(patterns: Sequence[str], label: str | None = None) -> tuple[str, list[str]]:

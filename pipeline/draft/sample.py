@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.errors import InputError, one_line
-from transforms.log.json_lines import parse_objects
-from transforms.log.lines import is_utf8
-from transforms.log.payload import plain
-from transforms.log.readers import first_bytes, partition_values
-from transforms.log.spec import NUMBER, USUAL_MISSING, Label, LogSpec
-from transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.json_lines import parse_objects
+from ctrpipe.transforms.log.lines import is_utf8
+from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.readers import first_bytes, partition_values
+from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING, Label, LogSpec
+from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
 ROWS = 10_000
 _BYTES = 1 << 23

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from common.files import write_json
-from pipeline.evaluation.scored_rows import ScoredRows, write_scored
+from ctrpipe.common.files import write_json
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 
 METRICS = "metrics.json"  # the run's metrics without what the gates decide
 GATES = "gates.json"

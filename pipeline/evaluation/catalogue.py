@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import CatalogueBounds
-from pipeline.evaluation.gates import gate_row
-from pipeline.evaluation.lists import candidate_lists, shown_catalogue
-from transforms.log.lists import columns_of
-from transforms.log.payload import read_payload
-from transforms.log.spec import LogSpec
+from ctrpipe.pipeline.config import CatalogueBounds
+from ctrpipe.pipeline.evaluation.gates import gate_row
+from ctrpipe.pipeline.evaluation.lists import candidate_lists, shown_catalogue
+from ctrpipe.transforms.log.lists import columns_of
+from ctrpipe.transforms.log.payload import read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def catalogue_gates(

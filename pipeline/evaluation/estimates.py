@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from models import metrics
-from models.metrics import Weights
+from ctrpipe.models import metrics
+from ctrpipe.models.metrics import Weights
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 
-from models.metrics import Weights, reliability, summarise
-from pipeline.config import Evaluation
-from pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
-from pipeline.evaluation.predictions import prediction_column
-from pipeline.evaluation.scored_rows import ScoredRows
-from pipeline.evaluation.tail import TAIL
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.spec import LogSpec
+from ctrpipe.models.metrics import Weights, reliability, summarise
+from ctrpipe.pipeline.config import Evaluation
+from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
+from ctrpipe.pipeline.evaluation.predictions import prediction_column
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.pipeline.evaluation.tail import TAIL
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 
 MAX_SLICE_VALUES = 20  # in metrics.json
 

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
-from pipeline.evaluation.estimates import Estimate, auc_estimate, calibration_estimate, log_loss_estimate
-from pipeline.evaluation.scored_rows import ScoredRows
-from pipeline.evaluation.tail import TAIL
+from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
+from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, calibration_estimate, log_loss_estimate
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.pipeline.evaluation.tail import TAIL
 
 ESTIMATES = {"auc": auc_estimate, "log_loss": log_loss_estimate, "calibration": calibration_estimate}
 
@@ -64,7 +64,7 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
     overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold)
     return config_pb2.MetricConfig(
         class_name=name,
-        module="pipeline.evaluation.click_metrics",
+        module="ctrpipe.pipeline.evaluation.click_metrics",
         per_slice_thresholds=[overall] if bounds or drop is not None else [],
     )
 

@@ -21,14 +21,14 @@ from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as results_writer
 
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.config import Tail
-from pipeline.evaluation.predictions import predict, prediction_column
-from pipeline.evaluation.tail import TAIL, TAIL_VALUE, tail_rows
-from serving.calibration import UNCALIBRATED
-from serving.layout import Asset, asset_path
-from transforms.log.payload import PART_ROWS, read_payload
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.config import Tail
+from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
+from ctrpipe.pipeline.evaluation.tail import TAIL, TAIL_VALUE, tail_rows
+from ctrpipe.serving.calibration import UNCALIBRATED
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.log.payload import PART_ROWS, read_payload
 
 MAX_SLICES = 1000  # for each column; TFMA takes a millisecond a slice
 PREDICTIONS = "predictions"  # the folder of the models' predictions, below the evaluation's

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from common.hashing import hash_values
+from ctrpipe.common.hashing import hash_values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.processes import Workers
-from serving.loader import Servable
-from serving.scoring.rows import RAW, raw_batches, run_batches
-from transforms.log.payload import PART_ROWS, payload_rows, plain, read_payload
+from ctrpipe.common.processes import Workers
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.scoring.rows import RAW, raw_batches, run_batches
+from ctrpipe.transforms.log.payload import PART_ROWS, payload_rows, plain, read_payload
 
 # The rows of one call of a model.
 CHUNK_ROWS = 1 << 13

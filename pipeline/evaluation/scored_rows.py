@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.errors import InputError, one_line
-from common.files import atomic_path
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_path
 
 LABEL, PROBABILITY, TAIL, WEIGHT = "label", "probability", "tail", "weight"
 SLICE = "slice."

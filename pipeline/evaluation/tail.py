@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.processes import Workers
-from transforms.log.payload import PART_ROWS, payload_rows, read_payload
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.payload import PART_ROWS, payload_rows, read_payload
 
 # Seconds a training row in one process, with two columns of ids; seconds before a new process's first row.
 COUNT_SECONDS, START_SECONDS = 3e-7, 1.0

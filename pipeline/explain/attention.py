@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.explain.attention import picked_by_row, rank_holding
+from ctrpipe.models.explain.attention import picked_by_row, rank_holding
 
 PICKED = 5  # tokens a query picks, where the model itself does not say how many
 SHARES = (0.9, 0.99)

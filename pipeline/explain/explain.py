@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from common.files import write_json
-from common.progress import announce, throttled_announce
-from models.explain.pair_counts import PairCounts
-from models.registry import model_class
-from models.saved import load_model, read_description
-from pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
-from pipeline.explain.explained_row import RowExplained
-from pipeline.explain.importance import Importance, Permuter, Score, adjusted, groups_of
-from pipeline.explain.pairs import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json
+from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.models.explain.pair_counts import PairCounts
+from ctrpipe.models.registry import model_class
+from ctrpipe.models.saved import load_model, read_description
+from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
+from ctrpipe.pipeline.explain.explained_row import RowExplained
+from ctrpipe.pipeline.explain.importance import Importance, Permuter, Score, adjusted, groups_of
+from ctrpipe.pipeline.explain.pairs import (
     column_pairs,
     pairs_of_values,
     permute_pairs,
@@ -27,17 +27,17 @@ from pipeline.explain.pairs import (
     unused_columns,
     with_model,
 )
-from pipeline.explain.prune import config_of_run, prune
-from pipeline.explain.rows import gradients_of_row, shapley_of_row
-from pipeline.explain.sample import Sample
-from pipeline.explain.source import read_row, read_rows
-from pipeline.explain.strengths import learned_strengths
-from pipeline.explain.value_codes import LogCodes
-from pipeline.explain.words import WordsOfQuery, attended_words
-from pipeline.trained_model import TrainedModel
-from serving.scoring.rows import Scorer
-from transforms.features.pack_rows import column_of_slot
-from transforms.log.spec import LogSpec
+from ctrpipe.pipeline.explain.prune import config_of_run, prune
+from ctrpipe.pipeline.explain.rows import gradients_of_row, shapley_of_row
+from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.source import read_row, read_rows
+from ctrpipe.pipeline.explain.strengths import learned_strengths
+from ctrpipe.pipeline.explain.value_codes import LogCodes
+from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.features.pack_rows import column_of_slot
+from ctrpipe.transforms.log.spec import LogSpec
 
 ATTENDED_ROWS = 10_000  # of the sample, on which attention is averaged
 TEXT_ROWS = 1_000  # of the sample, whose texts are encoded for the attention to them
@@ -251,7 +251,7 @@ def _by_gradients(
     source: TrainedModel, scorer: Scorer, groups: dict[str, list[str]]
 ) -> Callable[[pa.Table, pa.Table | None], RowExplained]:
     """Returns a function of a row and of what it is compared with, as `gradients_of_row` takes them."""
-    from pipeline.explain.gradients import RowGradients  # Keras: seconds that other questions do without
+    from ctrpipe.pipeline.explain.gradients import RowGradients  # Keras: seconds that other questions do without
 
     kept = source.kept()
     assert kept is not None  # _no_gradients has looked

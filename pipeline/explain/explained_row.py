@@ -42,7 +42,8 @@ class RowExplained:
         columns: The attributions, the largest first.
         method: "shapley" or "gradients".
         tokens: Of the text's tokens, in their order; only gradients tell them.
-        jumps: Of the sum what no gradient explains; see models.explain.integrated_gradients. None for Shapley values.
+        jumps: Of the sum what no gradient explains; see ctrpipe.models.explain.integrated_gradients. None for
+            Shapley values.
     """
 
     probability: float

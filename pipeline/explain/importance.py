@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from models import metrics
-from models.explain.interplay import holm
-from pipeline.evaluation.estimates import Estimate, auc_estimate
-from transforms.log.spec import TEXT
+from ctrpipe.models import metrics
+from ctrpipe.models.explain.interplay import holm
+from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
+from ctrpipe.transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from common.processes import cores
-from common.progress import throttled_announce
-from models.explain.information import ValuePairs, chance_complementarity, complementarity, value_pairs
-from models.explain.interplay import Interplay, holm, interplay
-from models.explain.pair_counts import PairCounts
-from models.metrics import ranks
-from pipeline.explain.attention import PickedRows
-from pipeline.explain.importance import ALPHA, Importance, Interaction, Permuter
-from pipeline.explain.value_codes import LogCodes
+from ctrpipe.common.processes import cores
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.models.explain.information import ValuePairs, chance_complementarity, complementarity, value_pairs
+from ctrpipe.models.explain.interplay import Interplay, holm, interplay
+from ctrpipe.models.explain.pair_counts import PairCounts
+from ctrpipe.models.metrics import ranks
+from ctrpipe.pipeline.explain.attention import PickedRows
+from ctrpipe.pipeline.explain.importance import ALPHA, Importance, Interaction, Permuter
+from ctrpipe.pipeline.explain.value_codes import LogCodes
 
 VALUE_PAIRS = 20  # pairs of values that are shown
 LEAST_ROWS = 100  # of a pair of values that is shown

@@ -8,13 +8,13 @@ from typing import Any
 import pydantic
 import yaml
 
-from common.errors import InputError
-from common.files import write_text
-from common.progress import throttled_announce
-from models.registry import model_class
-from pipeline.config import RunConfig, load_config
-from pipeline.explain.importance import Importance, Loss, Permuter
-from pipeline.trained_model import TrainedModel
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_text
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.explain.importance import Importance, Loss, Permuter
+from ctrpipe.pipeline.trained_model import TrainedModel
 
 PRUNED = "pruned.yaml"
 

@@ -7,17 +7,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.errors import InputError
-from models.explain.shapley import draw_orders, shapley
-from models.feature_map import Text as TextMap
-from models.metrics import EPSILON
-from pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
-from pipeline.explain.importance import Score
-from transforms.log.payload import plain
-from transforms.log.spec import TEXT, LogSpec, Text
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.explain.shapley import draw_orders, shapley
+from ctrpipe.models.feature_map import Text as TextMap
+from ctrpipe.models.metrics import EPSILON
+from ctrpipe.pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
+from ctrpipe.pipeline.explain.importance import Score
+from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.spec import TEXT, LogSpec, Text
 
 if TYPE_CHECKING:
-    from pipeline.explain.gradients import RowGradients
+    from ctrpipe.pipeline.explain.gradients import RowGradients
 
 
 def shapley_of_row(
@@ -116,7 +116,7 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
     used = tokens[tokens != text.padding_id]
     if feature.tokens == "vocabulary":
         return _pieces(row, used, feature, text)
-    from transforms.text.tokenize import read_tokenizer  # TensorFlow, which a row without a text does without
+    from ctrpipe.transforms.text.tokenize import read_tokenizer  # TensorFlow, which a row without a text does without
 
     try:
         vocabulary = read_tokenizer(feature.encoder)[0].vocabulary

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.log.payload import plain
+from ctrpipe.transforms.log.payload import plain
 
 
 class Sample:

@@ -8,21 +8,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.errors import InputError
-from common.progress import announce
-from models.registry import model_class
-from models.saved import load_model, read_description
-from pipeline.config import Monitoring
-from pipeline.explain.explain import with_position
-from pipeline.explain.sample import Sample
-from pipeline.explain.source import good_rows
-from pipeline.monitoring.drift import SIDES
-from pipeline.trained_model import TrainedModel
-from serving import explained
-from serving.scoring.rows import Scorer
-from transforms.features.pack_rows import column_of_slot
-from transforms.log.readers import find_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
+from ctrpipe.models.registry import model_class
+from ctrpipe.models.saved import load_model, read_description
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.explain.explain import with_position
+from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.source import good_rows
+from ctrpipe.pipeline.monitoring.drift import SIDES
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.serving import explained
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.features.pack_rows import column_of_slot
+from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 SAMPLED_ROWS = 2000  # of each log
 Floats = npt.NDArray[np.floating]
@@ -44,7 +44,7 @@ def compare_attributions(
     """Returns how far each column's share of the explanation lies apart in two logs.
 
     A column's share is its mean absolute attribution among those of all columns, by integrated gradients from a row of
-    missing values; see serving.attributions.
+    missing values; see ctrpipe.serving.attributions.
 
     Args:
         source: The model.
@@ -126,7 +126,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
     import tensorflow as tf  # with Keras, seconds that a mistake is told before
 
-    from serving.attributions import Attributions
+    from ctrpipe.serving.attributions import Attributions
 
     position = source.position()
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from common.printable import printable
-from pipeline.explain.importance import ALPHA
-from pipeline.terminal import add_row, console, titled
+from ctrpipe.common.printable import printable
+from ctrpipe.pipeline.explain.importance import ALPHA
+from ctrpipe.pipeline.terminal import add_row, console, titled
 
 SHOWN_PAIRS = 10
 MODEL_COLUMNS = ("need each other, log loss", "95%", "picked", "strength")

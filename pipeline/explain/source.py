@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import yaml
 
-from common.errors import InputError, one_line
-from pipeline.artifacts import Artifacts
-from pipeline.run_folder import METADATA
-from pipeline.trained_model import TrainedModel
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.readers import LogReader, find_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.pipeline.run_folder import METADATA
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.log.payload import plain
-from transforms.log.raw_arrays import number_array
-from transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.raw_arrays import number_array
+from ctrpipe.transforms.log.spec import LogSpec, Text
 
 VALUES = 64  # of a column, the rest and the missing one included
 BINS = 16  # of a number's column, with equally many rows each

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.explain.rows import token_names
-from transforms.log.spec import Text
+from ctrpipe.pipeline.explain.rows import token_names
+from ctrpipe.transforms.log.spec import Text
 
 LEAST_WORDS = 20  # occurrences of a word that is shown
 SHOWN_WORDS = 20

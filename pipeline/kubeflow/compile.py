@@ -8,18 +8,18 @@ from typing import Any
 import yaml
 from kfp import compiler, components, dsl, kubernetes
 
-from common.errors import InputError
-from common.files import write_text
-from pipeline.code_version import code_version
-from pipeline.config import Resources, RunConfig
-from pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
-from pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
-from pipeline.run import check_options
-from transforms.log.spec import RANDOM
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_text
+from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.pipeline.config import Resources, RunConfig
+from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
+from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
+from ctrpipe.pipeline.run import check_options
+from ctrpipe.transforms.log.spec import RANDOM
 
 DEFAULT = "default"  # the key of kubeflow.resources for steps without a key of their own
 BUCKETS = "/gcs/"  # the folder in which Vertex AI's containers mount all buckets
-STEP = ["python", "-m", "pipeline.kubeflow.step"]
+STEP = ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
 
 
 def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = False) -> list[str]:

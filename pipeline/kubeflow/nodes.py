@@ -9,9 +9,9 @@ from typing import Any
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
 from tfx.types import standard_artifacts
 
-from pipeline.config import RunConfig
-from pipeline.graph import create_pipeline
-from pipeline.run_inputs import RunInputs
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.graph import create_pipeline
+from ctrpipe.pipeline.run_inputs import RunInputs
 
 # The outputs that the report reads, as far as the graph has these nodes.
 REPORTED = (

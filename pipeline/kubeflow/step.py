@@ -1,4 +1,4 @@
-"""`python -m pipeline.kubeflow.step` runs one step of the compiled pipeline, in a container or outside.
+"""`python -m ctrpipe.pipeline.kubeflow.step` runs one step of the compiled pipeline, in a container or outside.
 
 Kubeflow's launcher fetches the input artifacts before, and stores the output artifacts when this process has ended.
 """
@@ -9,12 +9,12 @@ import sys
 
 import click
 
-from common.errors import InputError, without_secrets
-from common.exit_codes import BLOCKED, MISTAKE
-from common.failures import explain_mistake
-from common.libraries import importing_tfx, load_tensorflow
-from pipeline.code_version import code_version
-from pipeline.kubeflow.task import PREPARE, VERDICT, Task
+from ctrpipe.common.errors import InputError, without_secrets
+from ctrpipe.common.exit_codes import BLOCKED, MISTAKE
+from ctrpipe.common.failures import explain_mistake
+from ctrpipe.common.libraries import importing_tfx, load_tensorflow
+from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.pipeline.kubeflow.task import PREPARE, VERDICT, Task
 
 
 def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, str]) -> None:
@@ -36,7 +36,7 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
     with importing_tfx(_beam_args(task) if executor else []):
         # It imports TFX, which would print TensorFlow's start-up lines if it were the first to load it; Verdict, which
         # needs neither, is spared their import.
-        from pipeline.kubeflow import work
+        from ctrpipe.pipeline.kubeflow import work
 
         if executor:
             importlib.import_module(executor.rpartition(".")[0])

@@ -20,9 +20,9 @@ import urllib3
 import yaml
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
-from common.errors import InputError, one_line
-from pipeline.config import read_yaml
-from pipeline.kubeflow.task import VERDICT
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.config import read_yaml
+from ctrpipe.pipeline.kubeflow.task import VERDICT
 
 LOG_LINES = 20  # the last lines of a failed step's log that are printed
 OUTAGE_SECONDS = 600.0  # the longest time without an answer, or with status 5xx, after which following a run goes on

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from pipeline.monitoring.validation import tfdv
+from ctrpipe.pipeline.monitoring.validation import tfdv
 
 GROUP_COLUMNS = 100
 

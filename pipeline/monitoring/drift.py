@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from common.processes import Workers
-from pipeline.config import Monitoring
-from pipeline.monitoring.anomalies import validate_statistics
-from pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
-from pipeline.monitoring.value_counts import RANKED_VALUES
-from transforms.log.byte_sum import ByteSum
-from transforms.log.payload import payload_files, payload_rows
-from transforms.log.readers import find_files
-from transforms.log.schema import raw_schema
-from transforms.log.spec import LogSpec
-from transforms.log.unsplit_log import write_whole_log
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
+from ctrpipe.pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
+from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
+from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.payload import payload_files, payload_rows
+from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.schema import raw_schema
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.unsplit_log import write_whole_log
 
 # The names of a comparison's two logs.
 SIDES = {"drift": ("new", "previous"), "skew": ("training", "serving")}
@@ -60,8 +60,8 @@ def read_log(
         max_rows: Of a log with more rows, the statistics are those of a uniform sample of about so many.
         seed: Seed of the sample.
         workers: The workers that read the files.
-        hashed: A hash of each file from before, which the file must still have (see transforms.log.ingest); none is
-            checked where it is empty.
+        hashed: A hash of each file from before, which the file must still have (see ctrpipe.transforms.log.ingest);
+            none is checked where it is empty.
 
     Raises:
         InputError: a file cannot be read or has changed since it was hashed, or too many of its rows are malformed.

@@ -7,7 +7,7 @@ nine tenths of the time that its statistics take. Importing this module puts the
 import numpy as np
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from pipeline.monitoring.validation import quantiles_util
+from ctrpipe.pipeline.monitoring.validation import quantiles_util
 
 
 def generate_equi_width_histogram(

@@ -4,14 +4,14 @@ import json
 import pathlib
 from typing import Any
 
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.config import Monitoring
-from pipeline.monitoring.drift import Log, compare
-from pipeline.monitoring.statistics import Sampled, generate_statistics
-from pipeline.monitoring.validation import tfdv
-from serving.assets import read_log_spec
-from serving.layout import Asset, asset_path
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.monitoring.drift import Log, compare
+from ctrpipe.pipeline.monitoring.statistics import Sampled, generate_statistics
+from ctrpipe.pipeline.monitoring.validation import tfdv
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.layout import Asset, asset_path
 
 SAMPLE_ROWS = 100_000
 
@@ -36,7 +36,7 @@ def compare_with_training(
         rejected: The number of its malformed rows.
 
     Returns:
-        The `skew` comparison of `pipeline.monitoring.drift.compare`, by the default limits.
+        The `skew` comparison of `ctrpipe.pipeline.monitoring.drift.compare`, by the default limits.
 
     Raises:
         InputError: the export's statistics cannot be read.

@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-import pipeline.monitoring.histogram  # noqa: F401  TFDV's histograms, faster
-from common.processes import Workers
-from pipeline.monitoring.validation import (
+import ctrpipe.pipeline.monitoring.histogram  # noqa: F401  TFDV's histograms, faster
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.monitoring.validation import (
     BasicStatsGenerator,
     CanonicalizeRecordBatch,
     TopKUniquesSketchStatsGenerator,
     stats_impl,
     tfdv,
 )
-from pipeline.monitoring.value_counts import RANKED_VALUES
-from transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
-from transforms.log.spec import LogSpec
+from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
+from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 
 FILE = "FeatureStats.pb"  # as TFX's components name it
 # Of one process, with 40 columns.

@@ -3,7 +3,7 @@
 import contextlib
 import io
 
-from common.libraries import import_tensorflow
+from ctrpipe.common.libraries import import_tensorflow
 
 import_tensorflow()  # holds back TensorFlow's start-up lines, also in a worker, whose first import this is
 import tfx  # noqa: E402, F401  provides a replacement of the tfx-bsl module that TFDV needs and tfx-bsl dropped

@@ -7,7 +7,7 @@ of the time that they take on 200,000 rows. Importing this module puts the funct
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.monitoring.validation import sketch_stats, value_stats
+from ctrpipe.pipeline.monitoring.validation import sketch_stats, value_stats
 
 RANKED_VALUES = 1000  # of a column, which its statistics name at most
 

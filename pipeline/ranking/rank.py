@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from pipeline.evaluation.lists import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.evaluation.lists import (
     Lists,
     candidate_lists,
     grouped_auc,
@@ -20,13 +20,13 @@ from pipeline.evaluation.lists import (
     take_rate,
     taken_catalogue,
 )
-from pipeline.explain.source import read_rows, split_files
-from pipeline.trained_model import TrainedModel
-from serving.assets import read_log_spec
-from serving.scoring.rows import Scorer
-from transforms.log.lists import Columns, columns_of
-from transforms.log.payload import read_payload
-from transforms.log.spec import LogSpec
+from ctrpipe.pipeline.explain.source import read_rows, split_files
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.log.lists import Columns, columns_of
+from ctrpipe.transforms.log.payload import read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 
 STRATA = ("head", "middle", "tail")
 CURVE_POINTS = 40

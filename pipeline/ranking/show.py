@@ -3,11 +3,11 @@
 import pathlib
 from typing import Any
 
-from common.errors import InputError
-from common.files import write_json, write_text
-from pipeline.report.report import template
-from pipeline.report.svg import Line, line_chart
-from pipeline.terminal import add_row, console, titled
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.pipeline.report.report import template
+from ctrpipe.pipeline.report.svg import Line, line_chart
+from ctrpipe.pipeline.terminal import add_row, console, titled
 
 
 def print_ranking(found: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 

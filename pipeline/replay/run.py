@@ -11,31 +11,33 @@ import os
 import pathlib
 import resource
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import yaml
 
-from common.errors import InputError
-from common.exit_codes import BLOCKED
-from common.files import write_json
-from common.processes import start_command, stop_command
-from common.progress import announce
-from models.metrics import summarise
-from pipeline.compare.scoring import read_scoring
-from pipeline.config import RunConfig
-from pipeline.fingerprints import fingerprint
-from pipeline.replay.days import Day
-from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.run_inputs import LATEST
-from pipeline.trained_model import find_model
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import BLOCKED
+from ctrpipe.common.files import write_json
+from ctrpipe.common.processes import python_command, start_command, stop_command
+from ctrpipe.common.progress import announce
+from ctrpipe.models.metrics import summarise
+from ctrpipe.pipeline.compare.scoring import read_scoring
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.replay.days import Day
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.run_inputs import LATEST
+from ctrpipe.pipeline.trained_model import find_model
 
 Policy = Literal["retrain", "warm", "frozen"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 MEASURED = ("auc", "log_loss", "calibration")
-_PROGRAM = "from common.processes import end_with_parent; end_with_parent({}); from pipeline.cli import main; main()"
+_PROGRAM = (
+    "from ctrpipe.common.processes import end_with_parent; end_with_parent({}); "
+    "from ctrpipe.pipeline.cli import main; main()"
+)
 _STOP_SECONDS = 10.0  # for a training that is interrupted to end by itself
 _MADE_FROM, _COST = "made_from.json", "cost.json"
 
@@ -185,7 +187,7 @@ def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     before, started = _cpu_seconds(), time.monotonic()
-    command = [sys.executable, "-c", _PROGRAM.format(os.getpid()), *arguments]
+    command = python_command(_PROGRAM.format(os.getpid()), *arguments)
     process = start_command(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         said, _ = process.communicate()

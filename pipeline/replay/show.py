@@ -10,9 +10,9 @@ import numpy as np
 import scipy.stats
 from matplotlib.figure import Figure
 
-from common.files import atomic_path, write_json
-from pipeline.replay.run import MEASURED
-from pipeline.terminal import add_row, console, titled
+from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.pipeline.replay.run import MEASURED
+from ctrpipe.pipeline.terminal import add_row, console, titled
 
 Results = Sequence[dict[str, Any]]
 LEVEL = 0.95

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.config import RunConfig
+from ctrpipe.pipeline.config import RunConfig
 
 EARLY = 1 / 3  # of the evaluations: a best result before that is one of a model that overfits
 REGULARISE = (

@@ -7,9 +7,9 @@ import rich.console
 import rich.markup
 import rich.table
 
-from common.errors import InputError
-from common.files import write_json, write_text
-from pipeline.report.report import template
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.pipeline.report.report import template
 
 SHOWN_COLUMNS = 20
 

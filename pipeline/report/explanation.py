@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.report.svg import Bar, Line, bar_chart, heat_map, line_chart
+from ctrpipe.pipeline.report.svg import Bar, Line, bar_chart, heat_map, line_chart
 
 MOST_BARS = 60  # columns, the most important ones
 MOST_MAPPED = 40  # columns of a heat map of pairs

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from models import metrics
-from pipeline.evaluation.scored_rows import as_numpy, read_table
-from pipeline.report.svg import Line, histogram, line_chart
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
+from ctrpipe.pipeline.report.svg import Line, histogram, line_chart
 
 SCORE_BINS = 40
 CURVE_POINTS = 300  # of a curve that is drawn; more of them cannot be seen

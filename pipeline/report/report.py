@@ -9,10 +9,10 @@ from typing import Any
 
 import jinja2
 
-from common.errors import InputError, one_line
-from common.files import write_json, write_text
-from pipeline.code_version import stage_version
-from pipeline.report.explanation import MOST_BARS, MOST_WORDS, explanation_charts
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.pipeline.code_version import stage_version
+from ctrpipe.pipeline.report.explanation import MOST_BARS, MOST_WORDS, explanation_charts
 
 PLOTS, EXPLANATION = "plots.json", "explanation.json"
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
@@ -117,12 +117,12 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
     path = data / PLOTS
     predictions = _read(data / "predictions.parquet")
     digest = hashlib.sha256(predictions)
-    digest.update(json.dumps([history, stage_version("pipeline.report.plots")]).encode())
+    digest.update(json.dumps([history, stage_version("ctrpipe.pipeline.report.plots")]).encode())
     kept = _kept_plots(path)
     if kept.get("drawn_from") == digest.hexdigest():
         return dict(kept["plots"])
     # numpy and pyarrow take 0.3 s to import, a report with kept plots 0.1 s in all.
-    from pipeline.report.plots import draw_plots
+    from ctrpipe.pipeline.report.plots import draw_plots
 
     plots = draw_plots(predictions, history)
     try:

@@ -7,13 +7,13 @@ from typing import Any
 import rich.console
 import rich.table
 
-from pipeline.compare.shards import shards
-from pipeline.compare.show import interval_text, verdict
-from pipeline.compare.sides import compare_sides, side
-from pipeline.config import RunConfig
-from pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
-from pipeline.monitoring.breach import far_columns
-from pipeline.report.advice import advice
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.show import interval_text, verdict
+from ctrpipe.pipeline.compare.sides import compare_sides, side
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
+from ctrpipe.pipeline.monitoring.breach import far_columns
+from ctrpipe.pipeline.report.advice import advice
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:

@@ -10,23 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.errors import InputError, one_line
-from common.files import atomic_folder, atomic_path, write_json
-from models.feature_map import FeatureMap
-from pipeline.explain.sample import Sample
-from pipeline.explain.source import good_rows, split_files
-from pipeline.retrieval.cells import Recall, default_cells, divided
-from pipeline.trained_model import TrainedModel
-from serving.assets import GoldenRows, read_feature_map, read_log_spec
-from serving.check import check_servable
-from serving.export import ITEM_VECTORS, USER_VECTORS, VECTORS
-from serving.layout import Asset, asset_path, newest_version
-from serving.loader import Servable
-from serving.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
-from serving.scoring.rows import TRANSFORM, raw_batches
-from transforms.log.payload import read_payload
-from transforms.log.readers import LogBatch, LogReader, find_files
-from transforms.log.spec import Categorical, LogSpec
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_folder, atomic_path, write_json
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.source import good_rows, split_files
+from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.export import ITEM_VECTORS, USER_VECTORS, VECTORS
+from ctrpipe.serving.layout import Asset, asset_path, newest_version
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
+from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
+from ctrpipe.transforms.log.payload import read_payload
+from ctrpipe.transforms.log.readers import LogBatch, LogReader, find_files
+from ctrpipe.transforms.log.spec import Categorical, LogSpec
 
 ITEM_ROWS = 1 << 12  # of one call of the item's tower
 QUERY_ROWS = 64  # of one call of the index, which has a product for each of its items

@@ -1,8 +1,8 @@
 """Builds the models of a plan before anything is trained."""
 
-from common.errors import InputError
-from pipeline.sweep.plan import Plan
-from pipeline.training.buildable import why_impossible
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.training.buildable import why_impossible
 
 
 def check_models(plan: Plan) -> None:

@@ -7,19 +7,19 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.progress import announce
-from pipeline.config import FirstStage, RunConfig
-from pipeline.sweep.plan import Costs
-from pipeline.training import masked_language_model
-from pipeline.training.auto_settings import settled
-from pipeline.training.boosting import learn_trees
-from pipeline.training.data import count_rows, packed_batches
-from pipeline.training.learner import Batch, Learner
-from pipeline.training.process import other_workers
-from pipeline.training.text_encoder import with_encoder
-from pipeline.training.train import Task, first_stages, language_stage
-from pipeline.transformed_log import TransformedLog
-from serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import FirstStage, RunConfig
+from ctrpipe.pipeline.sweep.plan import Costs
+from ctrpipe.pipeline.training import masked_language_model
+from ctrpipe.pipeline.training.auto_settings import settled
+from ctrpipe.pipeline.training.boosting import learn_trees
+from ctrpipe.pipeline.training.data import count_rows, packed_batches
+from ctrpipe.pipeline.training.learner import Batch, Learner
+from ctrpipe.pipeline.training.process import other_workers
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.pipeline.training.train import Task, first_stages, language_stage
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
 
 ANNOUNCED = 5  # repeats between two lines of progress
 TREES = "trees"  # the part of boosted trees in the cost of a training

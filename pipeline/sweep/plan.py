@@ -9,12 +9,12 @@ from typing import Any
 import pydantic
 import yaml
 
-from common.errors import InputError
-from common.progress import announce
-from models.registry import model_class
-from pipeline.config import Model, RunConfig, as_settings, load_config, read_yaml
-from serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
-from transforms.log.spec import Section
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import Model, RunConfig, as_settings, load_config, read_yaml
+from ctrpipe.serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
+from ctrpipe.transforms.log.spec import Section
 
 VARIABLE = ("model", "training")  # what may differ between points; they share data, features and seeds
 

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from common.files import atomic_path
+from ctrpipe.common.files import atomic_path
 
 Points = list[dict[str, Any]]
 

@@ -11,21 +11,21 @@ import shutil
 import time
 from typing import Any
 
-from common.files import write_json
-from common.libraries import load_tensorflow
-from common.progress import announce
-from pipeline.code_version import stage_version
-from pipeline.config import RunConfig
-from pipeline.evaluation.scored_rows import ScoredRows, write_scored
-from pipeline.evaluation.tail import tail_rows
-from pipeline.fingerprints import fingerprint
-from pipeline.run import transform
-from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.sweep.plan import Plan, Point
-from pipeline.sweep.summary import show
-from pipeline.transformed_log import TransformedLog
-from transforms.log.payload import payload_files
-from transforms.log.readers import find_files
+from ctrpipe.common.files import write_json
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.code_version import stage_version
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
+from ctrpipe.pipeline.evaluation.tail import tail_rows
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.sweep.plan import Plan, Point
+from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.readers import find_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run_sweep(
     """
     find_files(files)
     load_tensorflow()
-    from pipeline.sweep.check import check_models
+    from ctrpipe.pipeline.sweep.check import check_models
 
     check_models(plan)
     check_output(output)
@@ -87,7 +87,7 @@ def run_sweep(
 def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
     config = point.config.model_copy(update={"seed": plan.base.seed + index})
     training = log.inputs.training_fingerprint(config, config.model)
-    key = fingerprint(training, plan.latency, config.evaluation.tail, stage_version("pipeline.sweep.measure"))
+    key = fingerprint(training, plan.latency, config.evaluation.tail, stage_version("ctrpipe.pipeline.sweep.measure"))
     return Run(point, config, f"{config.model.name}-{key}")
 
 
@@ -112,7 +112,7 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
     if not missing:
         return
-    from pipeline.sweep.measure import train_and_measure
+    from ctrpipe.pipeline.sweep.measure import train_and_measure
 
     test = describe_test(plan.base, log)
     started = time.monotonic()
@@ -131,11 +131,11 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
     """Returns what the plan asks to measure of a row's costs, by point; measured once and kept in a file."""
     if plan.costs is None:
         return {}
-    from pipeline.sweep.costs import row_costs
+    from ctrpipe.pipeline.sweep.costs import row_costs
 
     points = {point.name: point.config for point in plan.points}
     keys = {name: log.inputs.training_fingerprint(config, config.model) for name, config in points.items()}
-    code = stage_version("pipeline.sweep.costs")
+    code = stage_version("ctrpipe.pipeline.sweep.costs")
     file = output / "results" / f"costs-{fingerprint(keys, plan.costs, code)}.json"
     if not file.exists():
         write_json(file, row_costs(points, log, plan.costs))

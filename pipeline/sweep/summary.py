@@ -9,14 +9,14 @@ from typing import Any
 import rich.console
 import rich.table
 
-from common.files import write_json
-from pipeline.compare.shards import SHARDS, shards
-from pipeline.compare.show import verdict
-from pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
-from pipeline.evaluation.scored_rows import read_scored
-from pipeline.sweep.plan import Plan
-from pipeline.sweep.plots import plot_loss, plot_sweep
-from pipeline.terminal import console
+from ctrpipe.common.files import write_json
+from ctrpipe.pipeline.compare.shards import SHARDS, shards
+from ctrpipe.pipeline.compare.show import verdict
+from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
+from ctrpipe.pipeline.evaluation.scored_rows import read_scored
+from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
+from ctrpipe.pipeline.terminal import console
 
 COSTS = ("average", "median", "p90", "p95")  # of the ms per row
 # Column of the summary: where a run's result has it.

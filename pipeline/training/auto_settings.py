@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import keras
 
-from common.processes import multiplies_bfloat16
-from pipeline.config import Model, Training
-from pipeline.training.process import other_workers
+from ctrpipe.common.processes import multiplies_bfloat16
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.process import other_workers
 
 
 class Costs(NamedTuple):

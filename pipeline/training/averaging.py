@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.arrays import read_arrays
-from pipeline.training.learner import Learner
+from ctrpipe.common.arrays import read_arrays
+from ctrpipe.pipeline.training.learner import Learner
 
 AVERAGE = "average.npz"  # in a checkpoint, where there is an average
 

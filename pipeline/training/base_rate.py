@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 from scipy.special import expit, logit
 
-from common.errors import InputError
-from pipeline.training.learner import Batch, Learner, split_weight
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.training.learner import Batch, Learner, split_weight
 
 _MOST = 16.0  # of a logit's size: float32 has probabilities of 1 beyond
 _BINS = 2**16  # of the logits in between; their means stand for them, which is exact to 1e-8 of a probability

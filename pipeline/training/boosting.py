@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from models.text.cascading import CascadingNNGBDT
-from pipeline.training.learner import Batch, split_weight
+from ctrpipe.models.text.cascading import CascadingNNGBDT
+from ctrpipe.pipeline.training.learner import Batch, split_weight
 
 LEARNING_RATE = 0.1
 PATIENCE = 10  # trees without an improvement on the validation rows

@@ -2,11 +2,11 @@
 
 import keras
 
-from common.errors import InputError, one_line
-from pipeline.config import Model, RunConfig
-from pipeline.training.network import build_network
-from pipeline.training.text_encoder import with_encoder
-from transforms.features.preprocessing import layout
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.config import Model, RunConfig
+from ctrpipe.pipeline.training.network import build_network
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.features.preprocessing import layout
 
 
 def why_impossible(model: Model, config: RunConfig) -> str:

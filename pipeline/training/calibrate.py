@@ -15,17 +15,17 @@ import numpy.typing as npt
 import scipy.special
 import tensorflow as tf
 
-from common.errors import InputError
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.metrics import EPSILON
-from pipeline.config import Calibration as Settings
-from pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
-from pipeline.training.learner import Batch
-from serving.calibration import Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
-from transforms.log.payload import read_payload
-from transforms.log.raw_arrays import number_array
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.metrics import EPSILON
+from ctrpipe.pipeline.config import Calibration as Settings
+from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.learner import Batch
+from ctrpipe.serving.calibration import Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
+from ctrpipe.transforms.log.payload import read_payload
+from ctrpipe.transforms.log.raw_arrays import number_array
+from ctrpipe.transforms.log.spec import LogSpec
 
 # The prior's precision of the line of all rows: none to speak of, but finite where the logit tells the classes apart.
 NO_SHRINKAGE = 1e-6

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 ROLES = ("chief", "worker")

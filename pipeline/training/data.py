@@ -9,10 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import numpy as np
 
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from pipeline.training.learner import Batch
-from transforms.features.packed_files import WEIGHT, PackedReader, Rows, label_means, row_weights, rows_out_of_order
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.training.learner import Batch
+from ctrpipe.transforms.features.packed_files import (
+    WEIGHT,
+    PackedReader,
+    Rows,
+    label_means,
+    row_weights,
+    rows_out_of_order,
+)
 
 TEXT_STEP = 16  # tokens; a multiple of it gives few different shapes
 

@@ -9,15 +9,15 @@ import pathlib
 
 import numpy as np
 
-from common.errors import InputError
-from common.files import atomic_folder
-from models.feature_map import FeatureMap
-from pipeline.training.data import packed_reader
-from pipeline.training.learner import split_weight
-from serving.assets import read_feature_map
-from serving.layout import find_version
-from serving.loader import Servable
-from transforms.features.packed_files import PackedWriter
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.learner import split_weight
+from ctrpipe.serving.assets import read_feature_map
+from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.features.packed_files import PackedWriter
 
 BATCH_ROWS = 1024
 

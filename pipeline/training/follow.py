@@ -1,4 +1,4 @@
-"""`python -m pipeline.training.follow` runs on every worker of TF_CONFIG but the chief, where `ctrpipe run` runs.
+"""`python -m ctrpipe.pipeline.training.follow` runs on the workers of TF_CONFIG; the chief runs `ctrpipe run`.
 
 It trains, one after the other, the models that the chief trains, until it is stopped or no training has begun for
 `--wait` seconds. It takes no configuration, but reads the chief's files at the same paths, as on a shared volume.
@@ -9,11 +9,11 @@ import time
 
 import click
 
-from common.errors import InputError
-from common.exit_codes import MISTAKE
-from common.progress import announce
-from pipeline.training.cluster import Cluster, read_cluster
-from pipeline.training.process import LOST, TrainingProcess, explain_exit
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import MISTAKE
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
+from ctrpipe.pipeline.training.process import LOST, TrainingProcess, explain_exit
 
 RETRY_SECONDS = 1.0
 
@@ -70,7 +70,7 @@ def _follow(cluster: Cluster, backend: str, wait: float) -> bool:
     """
     end = time.monotonic() + wait
     while True:
-        process = TrainingProcess(["pipeline.training.member"], backend)
+        process = TrainingProcess(["ctrpipe.pipeline.training.member"], backend)
         process.follow(None, max(end - time.monotonic(), 0.0))
         if process.timed_out:
             return False

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from pipeline.training.learner import Batch
+from ctrpipe.pipeline.training.learner import Batch
 
 AXIS = "batch"
 TABLES = r".*/table"  # the paths of FieldEmbedding's weights

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from pipeline.training.cluster import Cluster
+from ctrpipe.pipeline.training.cluster import Cluster
 
 HEARTBEAT_SECONDS = 10  # without one of another host, after which it is lost; TensorFlow's is the same
 _FOREVER = 10**6  # seconds: the process that started this one decides how long to wait

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.losses import BinaryCrossEntropy
-from pipeline.config import Model, Training
-from pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
-from pipeline.training.jax_hosts import from_chief
-from pipeline.training.learner import Batch, split_weight, with_labels
-from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import (
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
+from ctrpipe.pipeline.training.jax_hosts import from_chief
+from ctrpipe.pipeline.training.learner import Batch, split_weight, with_labels
+from ctrpipe.pipeline.training.loss_scale import INITIAL_SCALE, next_scale
+from ctrpipe.pipeline.training.network import (
     build_network,
     constrained,
     dense_adam,
@@ -27,7 +27,7 @@ from pipeline.training.network import (
     task_weights,
     warmup_factor,
 )
-from pipeline.training.row_optimizers import row_optimizer
+from ctrpipe.pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
 STATE = ("optimizer", "slots", "scale")  # the values of a checkpoint besides the weights

@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.arrays import read_arrays, write_arrays
-from models.feature_map import Text
-from models.layers.text_encoder import TextEncoder
-from models.text.masked_language_model import MaskedLanguageModel, mask_tokens
-from pipeline.config import Training
-from pipeline.training.learner import Batch
-from pipeline.training.network import dense_adam
+from ctrpipe.common.arrays import read_arrays, write_arrays
+from ctrpipe.models.feature_map import Text
+from ctrpipe.models.layers.text_encoder import TextEncoder
+from ctrpipe.models.text.masked_language_model import MaskedLanguageModel, mask_tokens
+from ctrpipe.pipeline.config import Training
+from ctrpipe.pipeline.training.learner import Batch
+from ctrpipe.pipeline.training.network import dense_adam
 
 NAME = "masked_language_model"
 

@@ -1,4 +1,4 @@
-"""One worker of a training on several hosts, in its own process: `python -m pipeline.training.member [FOLDER]`.
+"""One worker of a training on several hosts, in its own process: `python -m ctrpipe.pipeline.training.member [FOLDER]`.
 
 Only the chief's process gets FOLDER, with task.json in it, and sends the task to the others. KERAS_BACKEND says on what
 they train. process.py describes what this process writes to standard output.
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from pipeline.training.cluster import read_cluster
-from pipeline.training.process import ENDED, JOINED, LOST, MISTAKE
-from pipeline.training.worker import exit_with_parent, hide_tensorflow
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.training.cluster import read_cluster
+from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, MISTAKE
+from ctrpipe.pipeline.training.worker import exit_with_parent, hide_tensorflow
 
 FromChief = Callable[[list[np.ndarray]], list[np.ndarray]]
 IsLost = Callable[[Exception], bool]
@@ -34,7 +34,7 @@ def main(folder: pathlib.Path | None) -> None:
     connect, disconnect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
     try:
         from_chief = connect()
-        from pipeline.training.train import run_shared_task  # Keras: after the workers are connected
+        from ctrpipe.pipeline.training.train import run_shared_task  # Keras: after the workers are connected
 
         run_shared_task(folder, from_chief, lambda name: write({JOINED: name}), write)
         write({ENDED: True})
@@ -58,8 +58,8 @@ def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLos
     # They import TensorFlow, whose start-up lines are only held back where load_tensorflow imports it first.
     import tensorflow as tf
 
-    from pipeline.training.tensorflow_learner import make_strategy
-    from pipeline.training.worker_group import WorkerGroup
+    from ctrpipe.pipeline.training.tensorflow_learner import make_strategy
+    from ctrpipe.pipeline.training.worker_group import WorkerGroup
 
     errors = tf.errors  # the last one where a link is cut: nothing says that the other worker is gone
     lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError, errors.DeadlineExceededError)
@@ -73,7 +73,7 @@ def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLos
 def _of_jax() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
     """Returns what `_of_tensorflow` returns, for JAX."""
     hide_tensorflow()
-    from pipeline.training import jax_hosts
+    from ctrpipe.pipeline.training import jax_hosts
 
     def connect() -> FromChief:
         cluster = read_cluster()

@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 
-from common.errors import InputError, one_line
-from models.ctr_model import CTRModel, empty_row
-from models.feature_map import FeatureMap
-from models.registry import create, model_class
-from models.weight_names import weight_names
-from pipeline.config import Model, Training
-from pipeline.training.text_encoder import load_encoder
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.models.ctr_model import CTRModel, empty_row
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.registry import create, model_class
+from ctrpipe.models.weight_names import weight_names
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.text_encoder import load_encoder
 
 MOMENTS = ("m", "v")  # the names of Adam's means of gradients and of their squares
 ITERATIONS = ":iterations"  # the name of the number of steps that an optimizer has done

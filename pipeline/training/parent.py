@@ -3,16 +3,16 @@
 import dataclasses
 import pathlib
 
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from models.saved import read_description, read_feature_map
-from pipeline.config import WarmStart
-from pipeline.run_inputs import Parent
-from pipeline.training.warm_start import Start
-from serving.assets import read_log_spec
-from serving.layout import Asset, asset_path
-from transforms.features.learned import read_numbers
-from transforms.features.source_rows import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.saved import read_description, read_feature_map
+from ctrpipe.pipeline.config import WarmStart
+from ctrpipe.pipeline.run_inputs import Parent
+from ctrpipe.pipeline.training.warm_start import Start
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.features.learned import read_numbers
+from ctrpipe.transforms.features.source_rows import (
     LearnedValues,
     SourceRows,
     differences,
@@ -20,9 +20,9 @@ from transforms.features.source_rows import (
     rows_of_positions,
     rows_of_tokens,
 )
-from transforms.features.transform import GRAPH, NUMBERS
-from transforms.features.vocabularies import read_vocabularies
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.features.transform import GRAPH, NUMBERS
+from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def check_alike(

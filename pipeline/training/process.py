@@ -10,22 +10,21 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from common.errors import InputError
-from common.failures import KILLED
-from common.processes import start_command
-from pipeline.training.cluster import Cluster, read_cluster
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.failures import KILLED
+from ctrpipe.common.processes import python_command, start_command
+from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
 MISTAKE = "mistake"  # the key of an InputError's message
 JOINED = "joined"  # the key of the trained model's name, written when all workers are connected
 ENDED = "ended"  # the key of true, written when the training is done; only parting from the other workers is left
 LOST = 3  # the exit code of a subprocess that lost another worker
-FOLLOW = "python -m pipeline.training.follow"
+FOLLOW = "python -m ctrpipe.pipeline.training.follow"
 
 
 def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -> None:
@@ -34,7 +33,7 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
     Raises:
         InputError: the training failed with a user's mistake, or the process ended with an exit code other than 0.
     """
-    process = TrainingProcess(["pipeline.training.worker", str(work)], backend)
+    process = TrainingProcess(["ctrpipe.pipeline.training.worker", str(work)], backend)
     process.follow(report)
     if process.code == -signal.SIGKILL:
         raise InputError(
@@ -82,7 +81,7 @@ def train_with_others(
     Raises:
         InputError: a worker did not join or was lost, or the training failed with a user's mistake.
     """
-    process = TrainingProcess(["pipeline.training.member", str(work)], backend)
+    process = TrainingProcess(["ctrpipe.pipeline.training.member", str(work)], backend)
     unreachable: list[str] = []
     process.follow(report, timeout, lambda: unreachable.extend(cluster.unreachable()))
     if process.timed_out:
@@ -124,10 +123,11 @@ class TrainingProcess:
         self.code = 0
         self.joined = ""
         self.timed_out = False
-        root = str(pathlib.Path(__file__).parents[2])
+        module, *arguments = command
+        code = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
         self._process = start_command(
-            [sys.executable, "-m", *command],
-            env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": root},
+            python_command(code, *arguments),
+            env={**os.environ, "KERAS_BACKEND": backend},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

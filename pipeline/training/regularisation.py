@@ -1,6 +1,6 @@
 """Scales a model's regularisation by the number of its training rows."""
 
-from pipeline.config import Model, Training
+from ctrpipe.pipeline.config import Model, Training
 
 PENALTIES = ("table_l2", "network_l2")  # of `training`
 STRENGTHS = ("l2", "embedding_l2", "linear_l2")

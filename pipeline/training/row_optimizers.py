@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 from keras import ops
 
-from pipeline.config import Training
-from pipeline.training.network import MOMENTS
+from ctrpipe.pipeline.config import Training
+from ctrpipe.pipeline.training.network import MOMENTS
 
 ADAGRAD_EPSILON = 1e-10
 

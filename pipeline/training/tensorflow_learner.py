@@ -9,16 +9,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from common.errors import InputError
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap, Field
-from models.layers.field_embedding import FieldEmbedding
-from models.losses import BinaryCrossEntropy
-from pipeline.config import Model, Training
-from pipeline.training.cluster import read_cluster
-from pipeline.training.learner import Batch, split_weight, with_labels
-from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap, Field
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.cluster import read_cluster
+from ctrpipe.pipeline.training.learner import Batch, split_weight, with_labels
+from ctrpipe.pipeline.training.loss_scale import INITIAL_SCALE, next_scale
+from ctrpipe.pipeline.training.network import (
     build_network,
     constrained,
     dense_adam,
@@ -28,8 +28,8 @@ from pipeline.training.network import (
     task_weights,
     warmup_factor,
 )
-from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
-from pipeline.training.worker_group import WorkerGroup
+from ctrpipe.pipeline.training.row_optimizers import RowOptimizer, row_optimizer
+from ctrpipe.pipeline.training.worker_group import WorkerGroup
 
 _PART_BYTES = 1 << 20  # of a table's gradient that are summed together: they fit a core's cache
 _MOST_PARTS = 64  # about as many sums make a table's gradient at most

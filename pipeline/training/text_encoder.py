@@ -3,11 +3,11 @@
 import pathlib
 from typing import Any
 
-from common.errors import InputError
-from models.registry import model_class
-from pipeline.config import Model
-from transforms.log.spec import RANDOM, Text
-from transforms.text.checkpoint import find_checkpoint
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import Model
+from ctrpipe.transforms.log.spec import RANDOM, Text
+from ctrpipe.transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
@@ -34,8 +34,8 @@ def with_encoder(model: Model, text: Text | None) -> Model:
 
 
 def _options(folder: pathlib.Path) -> dict[str, Any]:
-    # It imports Keras: 5 s that every command which imports pipeline.run would take (0.6 s) before it checks its input.
-    from models.text.checkpoint import read_options, weight_files
+    # It imports Keras: 5 s that a command which imports pipeline/run.py would take before it checks its input.
+    from ctrpipe.models.text.checkpoint import read_options, weight_files
 
     try:
         weight_files(folder)
@@ -59,7 +59,7 @@ def load_encoder(network: Any, model: Model) -> None:
     text_model = network.text_model()
     if text_model is None or model.encoder in (None, RANDOM):
         return
-    from models.text.checkpoint import load_weights  # see _options
+    from ctrpipe.models.text.checkpoint import load_weights  # see _options
 
     try:
         load_weights(pathlib.Path(str(model.encoder)), text_model.encoder, text_model.pooler, model.encoder_words)

@@ -17,24 +17,24 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from common.arrays import read_arrays
-from common.errors import InputError
-from common.files import atomic_folder, restore_folder, write_json
-from common.progress import announce
-from models import metrics
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.registry import check_hyperparameters, model_class
-from models.saved import TrainingState
-from pipeline.config import FirstStage, Model, Training
-from pipeline.fingerprints import fingerprint
-from pipeline.training import masked_language_model
-from pipeline.training.auto_settings import settled, slow_precision
-from pipeline.training.averaging import WeightAverage
-from pipeline.training.base_rate import shift_to_base_rate
-from pipeline.training.boosting import learn_trees
-from pipeline.training.cluster import Cluster, text_from_chief
-from pipeline.training.data import (
+from ctrpipe.common.arrays import read_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder, restore_folder, write_json
+from ctrpipe.common.progress import announce
+from ctrpipe.models import metrics
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.registry import check_hyperparameters, model_class
+from ctrpipe.models.saved import TrainingState
+from ctrpipe.pipeline.config import FirstStage, Model, Training
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.training import masked_language_model
+from ctrpipe.pipeline.training.auto_settings import settled, slow_precision
+from ctrpipe.pipeline.training.averaging import WeightAverage
+from ctrpipe.pipeline.training.base_rate import shift_to_base_rate
+from ctrpipe.pipeline.training.boosting import learn_trees
+from ctrpipe.pipeline.training.cluster import Cluster, text_from_chief
+from ctrpipe.pipeline.training.data import (
     base_rates,
     count_rows,
     even_batch,
@@ -43,14 +43,17 @@ from pipeline.training.data import (
     prediction_rows,
     weights_of,
 )
-from pipeline.training.learner import Batch, Learner, split_weight
-from pipeline.training.network import build_network
-from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
-from pipeline.training.regularisation import regularised
-from pipeline.training.warm_start import Start, take
+from ctrpipe.pipeline.training.learner import Batch, Learner, split_weight
+from ctrpipe.pipeline.training.network import build_network
+from ctrpipe.pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
+from ctrpipe.pipeline.training.regularisation import regularised
+from ctrpipe.pipeline.training.warm_start import Start, take
 
 # By Keras backend. Each module imports its backend, of which a process has only one.
-LEARNERS = {"tensorflow": "pipeline.training.tensorflow_learner", "jax": "pipeline.training.jax_learner"}
+LEARNERS = {
+    "tensorflow": "ctrpipe.pipeline.training.tensorflow_learner",
+    "jax": "ctrpipe.pipeline.training.jax_learner",
+}
 
 CHECKPOINT, REFIT = "checkpoint", "refit"  # folders of a training's work
 STATE, BEST_STATE, NAMES = "state.npz", "best_state.npz", "state_names.json"  # files in them
@@ -80,8 +83,8 @@ class TrainResult:
         progress: The training's progress at its end.
         trained_here: Whether `learner` did the training, and so has its optimizer's state. It did not where another
             process trained, or where the training's precision was not float32.
-        weights_file: A file of `common.arrays` with the model's weights, which the training has already written; None
-            where there is none.
+        weights_file: A file of `ctrpipe.common.arrays` with the model's weights, which the training has already
+            written; None where there is none.
         state: The training's state with these weights, before their correction for sampled negatives.
         taken: What it took of its parent, `warm_start.Taken` as a dictionary; None where it has none.
         backend, precision: Those of the training, which are the machine's where the configuration says `auto`.
@@ -155,7 +158,7 @@ def train(
         _check_hosts(model, training)
     if training.distillation:
         # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.
-        from pipeline.training.distillation import soften_labels
+        from ctrpipe.pipeline.training.distillation import soften_labels
 
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import read_arrays, write_arrays
-from common.errors import InputError
-from common.files import write_json
-from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
-from models.saved import STATE, WEIGHTS, read_description
-from models.weight_names import weight_names
-from pipeline.config import WarmStart
-from pipeline.training.learner import Learner
-from pipeline.training.network import ITERATIONS
-from transforms.features.source_rows import NONE, SourceRows
+from ctrpipe.common.arrays import read_arrays, write_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.saved import STATE, WEIGHTS, read_description
+from ctrpipe.models.weight_names import weight_names
+from ctrpipe.pipeline.config import WarmStart
+from ctrpipe.pipeline.training.learner import Learner
+from ctrpipe.pipeline.training.network import ITERATIONS
+from ctrpipe.transforms.features.source_rows import NONE, SourceRows
 
 _ROWS, _PARENT = "rows.npz", "parent.json"
 _MOST_LISTED = 3

@@ -1,4 +1,4 @@
-"""A training on another Keras backend, in its own process: `python -m pipeline.training.worker FOLDER`.
+"""A training on another Keras backend, in its own process: `python -m ctrpipe.pipeline.training.worker FOLDER`.
 
 process.py describes what it writes to standard output and when it exits.
 """
@@ -10,14 +10,14 @@ import sys
 import threading
 import warnings
 
-from common.errors import InputError
-from pipeline.training.process import MISTAKE
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.training.process import MISTAKE
 
 
 def main(folder: str) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
     hide_tensorflow()
-    from pipeline.training.train import run_task
+    from ctrpipe.pipeline.training.train import run_task
 
     try:
         run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from pipeline.training.cluster import read_cluster
+from ctrpipe.pipeline.training.cluster import read_cluster
 
 
 class WorkerGroup:

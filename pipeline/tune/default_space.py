@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from models.registry import model_class
-from pipeline.config import Range, RunConfig
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import Range, RunConfig
 
 Values = list[Any] | Range
 

@@ -6,14 +6,14 @@ import tempfile
 
 import tensorflow_transform as tft
 
-from common.processes import cores, run_in_new_process
-from pipeline.config import RunConfig
-from pipeline.training.network import build_network
-from pipeline.training.text_encoder import with_encoder
-from pipeline.transformed_log import TransformedLog
-from serving.export import export
-from serving.tuning.tune_process import ClientLoad, Setting, measure
-from transforms.log.payload import payload_files, read_payload
+from ctrpipe.common.processes import cores, run_in_new_process
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.training.network import build_network
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.serving.export import export
+from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, measure
+from ctrpipe.transforms.log.payload import payload_files, read_payload
 
 SIGNATURE = "serving_raw"  # a row of the log, as a caller sends it
 ROUNDS, SECONDS = 3, 1.0

@@ -3,9 +3,9 @@
 import base64
 from typing import Any
 
-from pipeline.report.report import template
-from pipeline.tune.plots import draw_plots
-from pipeline.tune.summary import Summary, best_first, setting_text
+from ctrpipe.pipeline.report.report import template
+from ctrpipe.pipeline.tune.plots import draw_plots
+from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
 SHOWN = 20
 

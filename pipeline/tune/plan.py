@@ -6,10 +6,10 @@ import pathlib
 import re
 from typing import Any, Literal
 
-from common.errors import InputError
-from common.progress import announce
-from pipeline.config import RunConfig, load_config
-from pipeline.tune.space import Space, make_space
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.tune.space import Space, make_space
 
 Objective = Literal["log_loss", "auc"]
 LEAST_EVALUATIONS = 8  # of a training, so that one can be stopped before it has cost much

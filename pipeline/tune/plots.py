@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from pipeline.tune.summary import best_first, setting_text
+from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 TICKS = 5  # of a range's axis in the parallel coordinates
 

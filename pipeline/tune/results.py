@@ -4,10 +4,10 @@ import pathlib
 
 import rich.table
 
-from common.files import write_json, write_text
-from pipeline.sweep.summary import show
-from pipeline.terminal import console
-from pipeline.tune.summary import Summary, best_first, setting_text
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.pipeline.terminal import console
+from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
 BEST, TRIALS, PAGE = "best.yaml", "tune.json", "tune.html"
 SHOWN = 10  # trials of the table
@@ -15,7 +15,7 @@ SHOWN = 10  # trials of the table
 
 def write_results(summary: Summary, output: pathlib.Path) -> None:
     """Writes best.yaml, tune.json and tune.html."""
-    from pipeline.tune.page import page  # matplotlib: 0.4 s
+    from ctrpipe.pipeline.tune.page import page  # matplotlib: 0.4 s
 
     write_text(output / BEST, summary.best)
     write_json(output / TRIALS, summary.report)

@@ -15,26 +15,26 @@ from typing import Any
 
 import optuna
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.progress import announce
-from models.registry import source_of
-from pipeline.code_version import TRAINING, stage_version
-from pipeline.config import RunConfig
-from pipeline.fingerprints import describe_file, fingerprint
-from pipeline.run import transform
-from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.run_inputs import run_inputs
-from pipeline.sweep.plan import value_text
-from pipeline.sweep.summary import show
-from pipeline.transformed_log import TransformedLog
-from pipeline.tune import workers
-from pipeline.tune.plan import Plan
-from pipeline.tune.results import write_results
-from pipeline.tune.study import Study
-from pipeline.tune.summary import Summary, summarise
-from pipeline.tune.trial import TrialResult
-from transforms.log.readers import find_files
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.registry import source_of
+from ctrpipe.pipeline.code_version import TRAINING, stage_version
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.fingerprints import describe_file, fingerprint
+from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.run_inputs import run_inputs
+from ctrpipe.pipeline.sweep.plan import value_text
+from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.pipeline.tune import workers
+from ctrpipe.pipeline.tune.plan import Plan
+from ctrpipe.pipeline.tune.results import write_results
+from ctrpipe.pipeline.tune.study import Study
+from ctrpipe.pipeline.tune.summary import Summary, summarise
+from ctrpipe.pipeline.tune.trial import TrialResult
+from ctrpipe.transforms.log.readers import find_files
 
 
 def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:
@@ -73,7 +73,7 @@ def _identity(plan: Plan, paths: list[str], output: pathlib.Path) -> dict[str, s
     space = {key: repr(values) for key, values in plan.space.values.items()}
     return {
         "log": inputs.data_fingerprint,
-        "code": fingerprint(stage_version(*TRAINING, "pipeline.tune.trial"), source_of(base.model.name)),
+        "code": fingerprint(stage_version(*TRAINING, "ctrpipe.pipeline.tune.trial"), source_of(base.model.name)),
         "configuration": fingerprint(base.log_spec, base.model, base.training, base.seed, inputs.checkpoints),
         "space": fingerprint(space),
         "objective": plan.objective,
@@ -108,7 +108,7 @@ class _Session:
     """One call of `run_tune`: what its two loops share."""
 
     def __init__(self, plan: Plan, study: Study, log: TransformedLog, output: pathlib.Path):
-        from pipeline.training.data import count_rows  # Keras: see the module
+        from ctrpipe.pipeline.training.data import count_rows  # Keras: see the module
 
         self.plan, self.study, self.log = plan, study, log
         self.work = output / "work"
@@ -151,13 +151,13 @@ class _Session:
 
         A model that is too slow is refused before it costs a step. A constraint of Optuna needs a trained trial.
         """
-        from pipeline.training.buildable import why_impossible  # Keras: see the module
+        from ctrpipe.pipeline.training.buildable import why_impossible  # Keras: see the module
 
         if reason := why_impossible(config.model, config):
             return reason, {}
         if self.plan.p99_ms is None:
             return "", {}
-        from pipeline.tune.latency import serving_p99  # Keras: see the module
+        from ctrpipe.pipeline.tune.latency import serving_p99  # Keras: see the module
 
         key = config.model.model_dump_json()
         if key not in self._p99:
@@ -203,7 +203,7 @@ def _short(value: Any) -> str:
 
 
 def _one_after_another(session: _Session) -> None:
-    from pipeline.tune.trial import train_trial  # Keras: see the module
+    from ctrpipe.pipeline.tune.trial import train_trial  # Keras: see the module
 
     while running := session.next():
         judge = functools.partial(session.judge, running)

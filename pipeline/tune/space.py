@@ -8,12 +8,12 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from common.errors import InputError
-from models.registry import model_class
-from pipeline.config import Range, RunConfig, as_settings, check_config
-from pipeline.run import check_options
-from pipeline.sweep.plan import VARIABLE, value_text
-from pipeline.tune.default_space import Values, default_space
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import Range, RunConfig, as_settings, check_config
+from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.sweep.plan import VARIABLE, value_text
+from ctrpipe.pipeline.tune.default_space import Values, default_space
 
 FIXED = {
     "model.name": "tune one model at a time, each with the same budget",

@@ -14,9 +14,9 @@ import optuna
 import sqlalchemy.exc
 from optuna.trial import FrozenTrial, TrialState
 
-from common.errors import InputError, one_line
-from pipeline.tune.plan import Plan
-from pipeline.tune.trial import TrialResult
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.tune.plan import Plan
+from ctrpipe.pipeline.tune.trial import TrialResult
 
 STUDY = "study.sqlite"
 # The median of completed trials is compared with, so that a few come first. Hyperband wants a sampler's first trials in

@@ -7,10 +7,10 @@ import optuna
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
-from common.errors import InputError
-from pipeline.sweep.plan import value_text
-from pipeline.tune.plan import Plan
-from pipeline.tune.study import Study
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.sweep.plan import value_text
+from ctrpipe.pipeline.tune.plan import Plan
+from ctrpipe.pipeline.tune.study import Study
 
 LEAST_FOR_IMPORTANCE = 4  # completed trials
 

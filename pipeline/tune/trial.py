@@ -8,10 +8,10 @@ from typing import Any
 
 import keras
 
-from pipeline.config import RunConfig
-from pipeline.training.text_encoder import with_encoder
-from pipeline.training.train import train
-from pipeline.transformed_log import TransformedLog
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.pipeline.transformed_log import TransformedLog
 
 Judge = Callable[[dict[str, Any]], bool]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from common.processes import child_process, cores
-from pipeline.config import RunConfig
-from pipeline.transformed_log import TransformedLog
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.processes import child_process, cores
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.transformed_log import TransformedLog
 
 REPORT, RESULT, MISTAKE = "report", "result", "mistake"
 Message = tuple[str, Any]
@@ -26,7 +26,7 @@ def serve_trials(log: TransformedLog, stages: pathlib.Path, threads: int, connec
     # Read by TensorFlow when it is imported: the pools of all workers together have a thread a core.
     os.environ |= {"TF_NUM_INTRAOP_THREADS": str(threads), "TF_NUM_INTEROP_THREADS": "1"}
     load_tensorflow()
-    from pipeline.tune.trial import train_trial  # Keras: 3 s, after the threads are set
+    from ctrpipe.pipeline.tune.trial import train_trial  # Keras: 3 s, after the threads are set
 
     def judge(numbers: dict[str, Any]) -> bool:
         connection.send((REPORT, numbers))

@@ -2,21 +2,21 @@
 
 from typing import TYPE_CHECKING, Any
 
-from serving.client.columns import Inputs
-from serving.client.label_split import LabelSplit
-from serving.client.model_client import Answer, ModelClient, VersionStatus
-from serving.client.rest_client import RestClient
+from ctrpipe.serving.client.columns import Inputs
+from ctrpipe.serving.client.label_split import LabelSplit
+from ctrpipe.serving.client.model_client import Answer, ModelClient, VersionStatus
+from ctrpipe.serving.client.rest_client import RestClient
 
 if TYPE_CHECKING:
-    from serving.client.grpc_client import GrpcClient
+    from ctrpipe.serving.client.grpc_client import GrpcClient
 
 __all__ = ["Answer", "GrpcClient", "Inputs", "LabelSplit", "ModelClient", "RestClient", "VersionStatus"]
 
 
 def __getattr__(name: str) -> Any:
     if name != "GrpcClient":
-        raise AttributeError(f"module 'serving.client' has no attribute {name!r}")
+        raise AttributeError(f"module 'ctrpipe.serving.client' has no attribute {name!r}")
     # TensorFlow: 3.6 s of a core that clients over REST do without.
-    from serving.client.grpc_client import GrpcClient
+    from ctrpipe.serving.client.grpc_client import GrpcClient
 
     return GrpcClient

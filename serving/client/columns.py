@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from common.errors import InputError, one_line
-from transforms.log.raw_arrays import number_array, text_array
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.raw_arrays import number_array, text_array
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array | pa.ChunkedArray
 Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table

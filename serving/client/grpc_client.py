@@ -21,9 +21,9 @@ from tensorflow_serving.apis import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from common.errors import InputError, one_line
-from serving.client.label_split import LabelSplit
-from serving.client.model_client import (
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.serving.client.label_split import LabelSplit
+from ctrpipe.serving.client.model_client import (
     FIRST_WAIT_SECONDS,
     LONGEST_WAIT_SECONDS,
     RETRIES,

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Mapping
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 Key = str | bytes | int
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from common.errors import InputError, one_line
-from common.files import atomic_path
-from serving.client import ModelClient, VersionStatus
-from serving.layout import versions
-from serving.text_proto import read_text_proto
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_path
+from ctrpipe.serving.client import ModelClient, VersionStatus
+from ctrpipe.serving.layout import versions
+from ctrpipe.serving.text_proto import read_text_proto
 
 PREVIOUS = ".previous"
 JOURNAL = ".begun"

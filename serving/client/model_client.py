@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from serving.client.columns import Inputs, to_arrays
-from serving.client.label_split import Key, LabelSplit
+from ctrpipe.serving.client.columns import Inputs, to_arrays
+from ctrpipe.serving.client.label_split import Key, LabelSplit
 
 TIMEOUT_SECONDS = 30.0
 RETRIES = 4  # gRPC's own limit is five tries

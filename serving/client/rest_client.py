@@ -10,10 +10,10 @@ import numpy as np
 import urllib3
 from urllib3 import exceptions
 
-from common.errors import InputError, one_line
-from serving.client.columns import is_named, predict_body, read_json, read_output
-from serving.client.label_split import LabelSplit
-from serving.client.model_client import (
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.serving.client.columns import is_named, predict_body, read_json, read_output
+from ctrpipe.serving.client.label_split import LabelSplit
+from ctrpipe.serving.client.model_client import (
     FIRST_WAIT_SECONDS,
     LONGEST_WAIT_SECONDS,
     RETRIES,

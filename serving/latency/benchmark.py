@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from tensorflow.core.protobuf import config_pb2
 
-from common.errors import InputError
-from serving.assets import read_log_spec
-from serving.latency.generators import Generators
-from serving.latency.in_process import Call, Session, loader_call, measure_calls, saved_model_call
-from serving.latency.requests import BODIES, KINDS, RequestRows, read_rows
-from serving.latency.responder import responder, sized
-from serving.latency.sample import LatencySample, summarise
-from serving.latency.settings import Settings
-from serving.latency.target import ServerTarget, compare
-from serving.layout import find_version
-from serving.loader import Servable
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.latency.generators import Generators
+from ctrpipe.serving.latency.in_process import Call, Session, loader_call, measure_calls, saved_model_call
+from ctrpipe.serving.latency.requests import BODIES, KINDS, RequestRows, read_rows
+from ctrpipe.serving.latency.responder import responder, sized
+from ctrpipe.serving.latency.sample import LatencySample, summarise
+from ctrpipe.serving.latency.settings import Settings
+from ctrpipe.serving.latency.target import ServerTarget, compare
+from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.loader import Servable
 
 Progress = Callable[[str], None]
 CEILING_SECONDS, WARM_SECONDS = 0.4, 0.1

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from serving.latency import grpc_load, rest_load
-from serving.latency.load import Load, soon
-from serving.latency.sample import LatencySample, Recorder
+from ctrpipe.serving.latency import grpc_load, rest_load
+from ctrpipe.serving.latency.load import Load, soon
+from ctrpipe.serving.latency.sample import LatencySample, Recorder
 
 
 class LoadDriver(Protocol):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from common.processes import child_process
-from serving.latency.drive import drive
-from serving.latency.load import Endpoint, Load, poisson, soon
-from serving.latency.sample import LatencySample, together
+from ctrpipe.common.processes import child_process
+from ctrpipe.serving.latency.drive import drive
+from ctrpipe.serving.latency.load import Endpoint, Load, poisson, soon
+from ctrpipe.serving.latency.sample import LatencySample, together
 
 PATIENCE = 60.0  # seconds past a load's end after which a generator counts as dead
 

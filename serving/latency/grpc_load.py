@@ -8,8 +8,8 @@ import time
 import grpc
 import numpy as np
 
-from serving.latency.load import Load
-from serving.latency.sample import Recorder
+from ctrpipe.serving.latency.load import Load
+from ctrpipe.serving.latency.sample import Recorder
 
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # a connection per channel

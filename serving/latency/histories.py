@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from common.errors import InputError
-from transforms.log.spec import ItemSequence, LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.spec import ItemSequence, LogSpec
 
 
 def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordBatch:

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
-from common.sessions import load_session
-from serving.latency.sample import LatencySample, Recorder
-from serving.loader import Servable
+from ctrpipe.common.sessions import load_session
+from ctrpipe.serving.latency.sample import LatencySample, Recorder
+from ctrpipe.serving.loader import Servable
 
 Arrays = dict[str, np.ndarray]
 Call = Callable[[Arrays], Any]

@@ -6,8 +6,8 @@ import platform
 import time
 from typing import Any
 
-from common.libraries import installed_version
-from common.processes import CPUINFO, cores
+from ctrpipe.common.libraries import installed_version
+from ctrpipe.common.processes import CPUINFO, cores
 
 STAT = pathlib.Path("/proc/stat")
 BUSY = 0.1

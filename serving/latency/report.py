@@ -12,10 +12,10 @@ import matplotlib
 from rich.console import Console
 from rich.table import Table
 
-from common.errors import InputError
-from common.files import write_text
-from serving.latency.machine import busy_caption
-from serving.latency.sample import PERCENTILES, name_of
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_text
+from ctrpipe.serving.latency.machine import busy_caption
+from ctrpipe.serving.latency.sample import PERCENTILES, name_of
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -12,15 +12,15 @@ import pyarrow as pa
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from common.errors import InputError
-from serving.assets import GoldenRows, read_log_spec
-from serving.latency.histories import with_history
-from serving.layout import Asset, asset_path
-from serving.loader import Servable
-from transforms.log.ingest import to_examples
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.readers import LogReader, find_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.latency.histories import with_history
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 GRPC_PATH = "/tensorflow.serving.PredictionService/Predict"
 BODIES = 8  # different bodies of a kind, sent in turn

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import uvloop
 
-from common.processes import child_process
-from serving.latency.grpc_load import OPTIONS
-from serving.latency.load import Endpoint
+from ctrpipe.common.processes import child_process
+from ctrpipe.serving.latency.grpc_load import OPTIONS
+from ctrpipe.serving.latency.load import Endpoint
 
 
 @contextlib.contextmanager

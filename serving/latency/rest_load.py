@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import httptools
 
-from serving.latency.load import Load
-from serving.latency.sample import Recorder
+from ctrpipe.serving.latency.load import Load
+from ctrpipe.serving.latency.sample import Recorder
 
 RECEIVE = 1 << 18
 PAUSE = 0.05  # seconds after a failed connection

@@ -8,18 +8,18 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from common.interrupt import acknowledge_interrupt
-from common.processes import cores
-from serving.latency import papers
-from serving.latency.benchmark import LatencyBenchmark, MeasuredModel, Progress, ceilings
-from serving.latency.generators import Generators
-from serving.latency.in_process import loader_call
-from serving.latency.machine import busy, machine, software
-from serving.latency.ratios import near_ceiling, ratios, targets
-from serving.latency.settings import Settings
-from serving.latency.target import ServerTarget, at_url, started
-from serving.server.options import parse_flags
-from serving.server.session_options import session_config
+from ctrpipe.common.interrupt import acknowledge_interrupt
+from ctrpipe.common.processes import cores
+from ctrpipe.serving.latency import papers
+from ctrpipe.serving.latency.benchmark import LatencyBenchmark, MeasuredModel, Progress, ceilings
+from ctrpipe.serving.latency.generators import Generators
+from ctrpipe.serving.latency.in_process import loader_call
+from ctrpipe.serving.latency.machine import busy, machine, software
+from ctrpipe.serving.latency.ratios import near_ceiling, ratios, targets
+from ctrpipe.serving.latency.settings import Settings
+from ctrpipe.serving.latency.target import ServerTarget, at_url, started
+from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.session_options import session_config
 
 LOCAL = "local"
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import yaml
 
-from common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError, one_line
 
 KindName = Literal["rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples"]
 Count = Annotated[int, pydantic.Field(ge=1)]

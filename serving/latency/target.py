@@ -18,11 +18,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from common.errors import InputError, one_line
-from common.processes import start_command, stop_command
-from serving.latency.grpc_load import OPTIONS
-from serving.latency.load import Endpoint
-from serving.latency.requests import GRPC_PATH, KINDS
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.processes import start_command, stop_command
+from ctrpipe.serving.latency.grpc_load import OPTIONS
+from ctrpipe.serving.latency.load import Endpoint
+from ctrpipe.serving.latency.requests import GRPC_PATH, KINDS
 
 LOCAL_NAME = "ctr"
 START_SECONDS, STOP_SECONDS = 120.0, 20.0

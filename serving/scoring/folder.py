@@ -9,10 +9,10 @@ import pathlib
 import shutil
 from collections.abc import Callable, Iterator
 
-from common.errors import InputError
-from common.files import write_text
-from serving.layout import model_files
-from transforms.log.readers import Range
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_text
+from ctrpipe.serving.layout import model_files
+from ctrpipe.transforms.log.readers import Range
 
 # Readers of a folder of Parquet files pass over names that begin with an underscore.
 DEAD_LETTER = "_dead_letter"

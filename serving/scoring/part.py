@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.errors import InputError
-from common.files import temporary_folder
-from serving.scoring.folder import SAMPLE, ScoredPart, score_columns
-from serving.scoring.rows import Scorer
-from transforms.log.payload import PayloadWriter, payload_schema
-from transforms.log.readers import LogBatch, LogReader
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import temporary_folder
+from ctrpipe.serving.scoring.folder import SAMPLE, ScoredPart, score_columns
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
+from ctrpipe.transforms.log.readers import LogBatch, LogReader
 
 BLOCK_BYTES = 1 << 26  # of the rows that are packed together: some 160,000 of Criteo's
 BINS = 1000  # of equal width, of the scores' histogram

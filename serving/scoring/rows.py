@@ -1,7 +1,7 @@
 """Computes the probabilities of a raw log's rows, at nearly the rate of the model alone.
 
-A value is packed once for all rows of a block that have it (transforms.features.pack_rows), by the servable's own
-transform, the signature `transform_raw`; the model then answers `serving_packed`.
+A value is packed once for all rows of a block that have it (ctrpipe.transforms.features.pack_rows), by the servable's
+own transform, the signature `transform_raw`; the model then answers `serving_packed`.
 
 A row of Criteo's 39 columns takes, in microseconds of one core (DCN-v2 of width 16, MLP 400-400; AMD EPYC): the model
 33, reading and checking the line 2.9, finding the distinct values 0.7, packing them 0.8, laying them out 0.3. Packing
@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from tensorflow.core.framework import types_pb2
 
-from common.errors import InputError, one_line
-from serving import explained
-from serving.assets import read_log_spec
-from serving.loader import Servable
-from transforms.features.pack_rows import PackedValues
-from transforms.log.raw_arrays import number_array, text_array
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.serving import explained
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.features.pack_rows import PackedValues
+from ctrpipe.transforms.log.raw_arrays import number_array, text_array
 
 PACKED, TRANSFORM, RAW = "serving_packed", "transform_raw", "serving_raw"
 MODEL_ROWS = 1 << 12  # rows of one call of the model

@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.processes import Workers, cores
-from serving.assets import read_log_spec
-from serving.layout import find_version
-from serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, score_columns
-from serving.scoring.part import BINS, ScoreCounts, score_part
-from serving.scoring.rows import Scorer
-from transforms.log.lines import CHUNK_BYTES
-from transforms.log.readers import LogReader, find_files, plan
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers, cores
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, score_columns
+from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.log.lines import CHUNK_BYTES
+from ctrpipe.transforms.log.readers import LogReader, find_files, plan
+from ctrpipe.transforms.log.spec import LogSpec
 
 log = logging.getLogger(__name__)
 # Takes the model version's folder, the files of a sample of the log, and the log's numbers of good and malformed rows.

@@ -8,16 +8,16 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "Addresses": "serving.server.run",
-    "ServerOptions": "serving.server.options",
-    "parse_flags": "serving.server.options",
-    "running_server": "serving.server.run",
-    "serve": "serving.server.run",
+    "Addresses": "ctrpipe.serving.server.run",
+    "ServerOptions": "ctrpipe.serving.server.options",
+    "parse_flags": "ctrpipe.serving.server.options",
+    "running_server": "ctrpipe.serving.server.run",
+    "serve": "ctrpipe.serving.server.run",
 }
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'serving.server' has no attribute {name!r}")
+        raise AttributeError(f"module 'ctrpipe.serving.server' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

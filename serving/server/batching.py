@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from models.feature_map import FeatureMap
-from serving.layout import Asset, asset_path
-from serving.loader import LoadedServable, Servable
-from serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
-from serving.server.errors import ServingError, bad_request, from_tensorflow
-from serving.server.metrics import Metrics
-from serving.server.options import ServerOptions
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import LoadedServable, Servable
+from ctrpipe.serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
+from ctrpipe.serving.server.errors import ServingError, bad_request, from_tensorflow
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.options import ServerOptions
 
 Arrays = dict[str, np.ndarray]
 _POOL_NAME = "model_server_batch_threads"  # TF Serving's, where no file names it

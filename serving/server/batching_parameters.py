@@ -8,8 +8,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
-from common.errors import InputError
-from serving.text_proto import read_text_proto
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.text_proto import read_text_proto
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 _PACKAGE = "tensorflow.serving"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.errors import ServingError, bad_request
 
 TIMES_SIZE = 4  # times its own size that a body may take, on top of --max_json_memory_bytes
 # Bytes that each takes, measured with the parser that needs most.

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tensorflow_serving.config import model_server_config_pb2
 
-from common.errors import InputError, one_line
-from serving.layout import Asset, asset_path
-from serving.loader import LoadedServable, Servable
-from serving.server import model_config
-from serving.server.batching import Batching
-from serving.server.errors import ServingError, bad_request
-from serving.server.memory import map_large_pieces_alone, return_unused_pages
-from serving.server.metrics import Metrics
-from serving.server.options import ServerOptions
-from serving.server.request_log import RequestLog
-from serving.server.served import ServedVersion
-from serving.server.session_options import session_config
-from serving.server.shadow import Shadow
-from serving.server.versions import LoadExecutors, Version, VersionManager
-from serving.server.warmup import replay_warmup
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import LoadedServable, Servable
+from ctrpipe.serving.server import model_config
+from ctrpipe.serving.server.batching import Batching
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.memory import map_large_pieces_alone, return_unused_pages
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.request_log import RequestLog
+from ctrpipe.serving.server.served import ServedVersion
+from ctrpipe.serving.server.session_options import session_config
+from ctrpipe.serving.server.shadow import Shadow
+from ctrpipe.serving.server.versions import LoadExecutors, Version, VersionManager
+from ctrpipe.serving.server.warmup import replay_warmup
 
 log = logging.getLogger(__name__)
 

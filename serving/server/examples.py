@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.server.errors import bad_request
-from serving.server.served import ServedVersion
+from ctrpipe.serving.server.errors import bad_request
+from ctrpipe.serving.server.served import ServedVersion
 
 DEFAULT_SIGNATURE = "serving_default"
 INPUTS = "inputs"

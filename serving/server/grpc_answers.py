@@ -15,11 +15,11 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.server import examples
-from serving.server.errors import ServingError, bad_request
-from serving.server.examples import CLASSIFY, REGRESS
-from serving.server.grpc_tensors import to_array, to_proto
-from serving.server.served import ServedVersion
+from ctrpipe.serving.server import examples
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.examples import CLASSIFY, REGRESS
+from ctrpipe.serving.server.grpc_tensors import to_array, to_proto
+from ctrpipe.serving.server.served import ServedVersion
 
 _METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
 SIGNATURE_DEF = "signature_def"

@@ -19,14 +19,14 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.server import grpc_answers
-from serving.server.core import ServerCore
-from serving.server.errors import ServingError, bad_request, number_of
-from serving.server.examples import DEFAULT_SIGNATURE
-from serving.server.options import ServerOptions
-from serving.server.reload_guard import ReloadGuard
-from serving.server.request_log import message_record
-from serving.server.served import ServedVersion
+from ctrpipe.serving.server import grpc_answers
+from ctrpipe.serving.server.core import ServerCore
+from ctrpipe.serving.server.errors import ServingError, bad_request, number_of
+from ctrpipe.serving.server.examples import DEFAULT_SIGNATURE
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.reload_guard import ReloadGuard
+from ctrpipe.serving.server.request_log import message_record
+from ctrpipe.serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 

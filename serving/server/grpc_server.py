@@ -11,14 +11,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from common.errors import InputError
-from serving.server.core import ServerCore
-from serving.server.errors import ServingError
-from serving.server.grpc_api import GrpcApi
-from serving.server.options import ServerOptions
-from serving.server.profiler import ProfilerHandler
-from serving.server.reload_guard import is_loopback
-from serving.text_proto import read_text_proto
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.server.core import ServerCore
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.grpc_api import GrpcApi
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.profiler import ProfilerHandler
+from ctrpipe.serving.server.reload_guard import is_loopback
+from ctrpipe.serving.text_proto import read_text_proto
 
 log = logging.getLogger(__name__)
 

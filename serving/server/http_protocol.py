@@ -16,7 +16,7 @@ from typing import Any, cast
 import httptools
 import uvicorn
 
-from serving.server.busy_poll import BusyPoll
+from ctrpipe.serving.server.busy_poll import BusyPoll
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from serving.server.body_cost import CHECK_EVERY, Reading
-from serving.server.errors import ServingError, bad_request
-from serving.server.json_values import new_object, shown
+from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.json_values import new_object, shown
 
 _SHORT_BYTES = 1 << 20
 _BOM = re.compile(rb"\xef?\xbb?\xbf?")  # RapidJSON skips each of the three bytes that is there

@@ -6,12 +6,12 @@ import numpy as np
 from google.protobuf import any_pb2
 from tensorflow.core.example import feature_pb2
 
-from serving.server.body_cost import CHECK_EVERY, Reading
-from serving.server.errors import ServingError, bad_request
-from serving.server.examples import with_context
-from serving.server.json_response import decimals, in_object, of_rows
-from serving.server.json_values import json_string, json_type, members, shown
-from serving.server.tensors import decode_base64, is_base64
+from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.examples import with_context
+from ctrpipe.serving.server.json_response import decimals, in_object, of_rows
+from ctrpipe.serving.server.json_values import json_string, json_type, members, shown
+from ctrpipe.serving.server.tensors import decode_base64, is_base64
 
 _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
 

@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 import tensorflow as tf
 
-from serving.server.errors import bad_request
-from serving.server.json_values import json_string
-from serving.server.tensors import dtype_name
+from ctrpipe.serving.server.errors import bad_request
+from ctrpipe.serving.server.json_values import json_string
+from ctrpipe.serving.server.tensors import dtype_name
 
 _INDENT = b"    "
 # A message may echo lone surrogates, and bytes that are no UTF-8, which are read as lone surrogates.

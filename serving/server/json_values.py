@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from serving.server.double_digits import double_digits
+from ctrpipe.serving.server.double_digits import double_digits
 
 ECHO_BYTES = 256
 _INDENT = b"    "

@@ -5,10 +5,10 @@ from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
-from serving.layout import local_path
-from serving.server.errors import ServingError, bad_request
-from serving.server.versions import Policy
-from serving.text_proto import read_text_proto
+from ctrpipe.serving.layout import local_path
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.versions import Policy
+from ctrpipe.serving.text_proto import read_text_proto
 
 PLATFORM = "tensorflow"
 

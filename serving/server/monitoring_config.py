@@ -5,8 +5,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from serving.server.metrics import METRICS_PATH
-from serving.text_proto import read_text_proto
+from ctrpipe.serving.server.metrics import METRICS_PATH
+from ctrpipe.serving.text_proto import read_text_proto
 
 _PACKAGE = "tensorflow.serving"
 

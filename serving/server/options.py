@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
-from common.errors import InputError
-from common.libraries import installed_version
-from common.processes import cores, on_intel
-from serving.layout import local_path
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import installed_version
+from ctrpipe.common.processes import cores, on_intel
+from ctrpipe.serving.layout import local_path
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path

@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
-from serving.server.errors import ServingError
-from serving.server.model_config import base_path
-from serving.server.options import ServerOptions
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.model_config import base_path
+from ctrpipe.serving.server.options import ServerOptions
 
 
 class ReloadGuard:

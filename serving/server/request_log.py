@@ -17,12 +17,12 @@ from google.protobuf.message import Message
 from tensorflow_serving.apis import classification_pb2, logging_pb2, model_pb2, regression_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from common.errors import one_line
-from serving.server import grpc_answers
-from serving.server.grpc_tensors import to_proto
-from serving.server.metrics import Metrics
-from serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
-from serving.server.served import ServedVersion
+from ctrpipe.common.errors import one_line
+from ctrpipe.serving.server import grpc_answers
+from ctrpipe.serving.server.grpc_tensors import to_proto
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
+from ctrpipe.serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 

@@ -17,21 +17,27 @@ import uvicorn
 from google.protobuf import json_format
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from serving.server.body_cost import Reading, check_cost
-from serving.server.core import ServedVersion, ServerCore
-from serving.server.errors import ServingError, bad_request
-from serving.server.examples import DEFAULT_SIGNATURE, classify, regress
-from serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
-from serving.server.json_body import has_booleans, has_long_numbers, parse_body, parse_unusual_body, parse_usual_body
-from serving.server.json_examples import format_classify, format_regress, parse_examples
-from serving.server.json_response import error_body, format_predict
-from serving.server.json_values import shown
-from serving.server.metrics import CONTENT_TYPE, Metrics
-from serving.server.monitoring_config import metrics_path
-from serving.server.options import ServerOptions
-from serving.server.pace import Pace
-from serving.server.request_log import classify_record, predict_record, regress_record
-from serving.server.tensors import parse_predict
+from ctrpipe.serving.server.body_cost import Reading, check_cost
+from ctrpipe.serving.server.core import ServedVersion, ServerCore
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.examples import DEFAULT_SIGNATURE, classify, regress
+from ctrpipe.serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
+from ctrpipe.serving.server.json_body import (
+    has_booleans,
+    has_long_numbers,
+    parse_body,
+    parse_unusual_body,
+    parse_usual_body,
+)
+from ctrpipe.serving.server.json_examples import format_classify, format_regress, parse_examples
+from ctrpipe.serving.server.json_response import error_body, format_predict
+from ctrpipe.serving.server.json_values import shown
+from ctrpipe.serving.server.metrics import CONTENT_TYPE, Metrics
+from ctrpipe.serving.server.monitoring_config import metrics_path
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.pace import Pace
+from ctrpipe.serving.server.request_log import classify_record, predict_record, regress_record
+from ctrpipe.serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from common.errors import InputError
-from common.interrupt import interrupt
-from serving.server.core import ServerCore
-from serving.server.grpc_server import GrpcServer
-from serving.server.options import ServerOptions
-from serving.server.rest import RestApi
-from serving.xla import xla_compilation
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.interrupt import interrupt
+from ctrpipe.serving.server.core import ServerCore
+from ctrpipe.serving.server.grpc_server import GrpcServer
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.rest import RestApi
+from ctrpipe.serving.xla import xla_compilation
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError, one_line
 
 log = logging.getLogger(__name__)
 

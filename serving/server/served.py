@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.loader import LoadedServable
-from serving.server.errors import bad_request, from_tensorflow
+from ctrpipe.serving.loader import LoadedServable
+from ctrpipe.serving.server.errors import bad_request, from_tensorflow
 
 
 class ServedVersion:

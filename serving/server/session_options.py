@@ -2,8 +2,8 @@
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
-from serving.server.options import ServerOptions
-from serving.text_proto import read_text_proto
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.text_proto import read_text_proto
 
 # Operations run one after another in the request's own thread: handing them to other threads takes longer than a click
 # model's operations, and a server has as many threads as requests. An operation still uses all processors. A run that

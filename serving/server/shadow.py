@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from serving.server.errors import ServingError
-from serving.server.metrics import Metrics
-from serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
-from serving.server.served import ServedVersion
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
+from ctrpipe.serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
-from serving.server.body_cost import CHECK_EVERY, Reading
-from serving.server.errors import ServingError, bad_request
-from serving.server.json_values import Members, json_type, members, shown
+from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
+from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.json_values import Members, json_type, members, shown
 
 _INT32 = (-(2**31), 2**31 - 1)
 # What a JSON integer may be (P16); narrower types than int32 wrap, as C++ casts do.

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from common.errors import InputError
-from serving.loader import LoadedServable
-from serving.server.errors import ServingError, from_tensorflow
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.loader import LoadedServable
+from ctrpipe.serving.server.errors import ServingError, from_tensorflow
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.layout import Asset, asset_path
-from serving.server import grpc_answers
-from serving.server.errors import ServingError, bad_request, from_tensorflow
-from serving.server.served import ServedVersion
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.server import grpc_answers
+from ctrpipe.serving.server.errors import ServingError, bad_request, from_tensorflow
+from ctrpipe.serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from common.errors import InputError
-from common.files import write_json, write_text
-from common.processes import cores, run_in_new_process
-from serving.server.batching_parameters import BatchingParameters, write_parameters
-from serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.processes import cores, run_in_new_process
+from ctrpipe.serving.server.batching_parameters import BatchingParameters, write_parameters
+from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure
 
 FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
     "flags",

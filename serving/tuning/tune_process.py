@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from common.errors import InputError
-from common.libraries import load_tensorflow
-from serving.layout import Asset, asset_path
-from serving.server.batching_parameters import BatchingParameters
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.server.batching_parameters import BatchingParameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +79,9 @@ def measure(
     # which starts the trials does without.
     from tensorflow.core.protobuf import config_pb2
 
-    from serving.loader import LoadedServable, Servable
-    from serving.server.batching import BatchingServable, BatchScheduler
-    from serving.server.core import SWITCH_SECONDS
+    from ctrpipe.serving.loader import LoadedServable, Servable
+    from ctrpipe.serving.server.batching import BatchingServable, BatchScheduler
+    from ctrpipe.serving.server.core import SWITCH_SECONDS
 
     sys.setswitchinterval(SWITCH_SECONDS)
     threads = {"intra_op_parallelism_threads": setting.intra_op, "inter_op_parallelism_threads": setting.inter_op}
@@ -107,7 +107,7 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     # TensorFlow, which only processes of trials import: see measure.
     import tensorflow as tf
 
-    from serving.server.warmup import read_records
+    from ctrpipe.serving.server.warmup import read_records
 
     file = asset_path(version, Asset.WARMUP)
     recorded: list[dict[str, np.ndarray]] = []

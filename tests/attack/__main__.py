@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 from tests.attack.target import Target, started_target
 from tests.fuzz.server import Broken, external
 

@@ -4,8 +4,8 @@ import gzip
 import json
 import time
 
-from serving.server.body_cost import check_cost
-from serving.server.errors import ServingError
+from ctrpipe.serving.server.body_cost import check_cost
+from ctrpipe.serving.server.errors import ServingError
 from tests.attack.target import Attack, Bystander, Measure, Target, costs, until_idle
 from tests.fuzz.rest_requests import MODEL, request
 

@@ -6,7 +6,7 @@ import time
 import grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.server.metrics import METRICS_PATH
+from ctrpipe.serving.server.metrics import METRICS_PATH
 from tests.attack.target import Measure, Target
 from tests.fuzz.connection import LIMIT_SECONDS, Connection
 from tests.fuzz.rest import ask_good

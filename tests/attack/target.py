@@ -11,7 +11,7 @@ from typing import Self
 
 import psutil
 
-from serving.server.metrics import METRICS_PATH
+from ctrpipe.serving.server.metrics import METRICS_PATH
 from tests.fuzz.connection import LIMIT_SECONDS, Connection, Fault
 from tests.fuzz.rest import ask_good
 from tests.fuzz.rest_requests import MODEL

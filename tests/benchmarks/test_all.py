@@ -10,7 +10,7 @@ from benchmarks import all as module
 from benchmarks.all import Done, compared, main, markdown, page, read_before, report_of, run_step, section
 from benchmarks.harness import printed_sections
 from benchmarks.harness.steps import STEPS, Ratio, Step
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 FAST = Ratio("ours over <theirs>", 3.0, target=2.0)
 SMALL = Ratio("bytes over theirs", 0.6, at_most=True, target=0.5)

@@ -18,10 +18,10 @@ from benchmarks.peers.line_process import ProcessError
 from benchmarks.sharded_tables import Measured, bytes_per_row
 from benchmarks.tables import Growth, shape_of
 from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from models.registry import check_hyperparameters
-from serving.latency import machine
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.registry import check_hyperparameters
+from ctrpipe.serving.latency import machine
 
 
 def test_spread():

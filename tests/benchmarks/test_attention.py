@@ -5,9 +5,9 @@ import pytest
 
 from benchmarks import attention
 from benchmarks.attention import feature_map, make_log, missed, model, pack, shares
-from models import metrics
-from transforms.generate import HistoryClickModel
-from transforms.generate.history import HistoryRows
+from ctrpipe.models import metrics
+from ctrpipe.transforms.generate import HistoryClickModel
+from ctrpipe.transforms.generate.history import HistoryRows
 
 
 def test_a_row_is_its_items_and_their_categories_behind_their_offsets():

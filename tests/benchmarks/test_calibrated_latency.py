@@ -3,8 +3,8 @@
 import time
 
 from benchmarks.calibrated_latency import BAR, KINDS, NONE, SETTINGS, calibrations, measure, table
-from pipeline.config import load_config
-from pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.packaged_configs import configs_folder
 
 
 def test_each_way_is_a_calibration_of_its_own_and_the_first_is_none() -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from benchmarks import candidates
 from benchmarks.candidates import main, measure, write_log
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 
 class FakeServable:

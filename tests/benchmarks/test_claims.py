@@ -6,8 +6,8 @@ import pytest
 from benchmarks import claims
 from benchmarks.claims import CLAIMS, TRUTHS, draw
 from benchmarks.harness.verdicts import CANNOT_BE_TOLD, DOES_NOT_HOLD, HOLDS
-from models import metrics
-from pipeline.compare.rows_and_seeds import Difference
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import Difference
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 

@@ -20,9 +20,9 @@ from benchmarks.harness.ours import Ours
 from benchmarks.harness.settings import HISTORIES, MODELS, SEVERAL_TASKS, Shape
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.train import Comparison, chosen_peers, peer_version, some_with
-from common.errors import InputError
-from models.registry import available
-from pipeline.config import Training
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.registry import available
+from ctrpipe.pipeline.config import Training
 
 SEEN = {"tensorflow": {"backend": "tensorflow", "device": "G", "cuda": "12.5", "versions": {"tensorflow": "2"}}}
 REPORT = {"benchmark": "gpu", "device": "gpu", "small": False, "parts": {}, "gpus": [{"name": "G", "driver": "1"}]}

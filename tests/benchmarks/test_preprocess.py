@@ -27,11 +27,11 @@ from benchmarks.preprocess import (
     speed_ups,
     worker_counts,
 )
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from pipeline.config import RunConfig
-from transforms.features.packed_files import PackedWriter
-from transforms.log.readers import LogReader
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.log.readers import LogReader
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -30,11 +30,11 @@ from benchmarks.harness.quality_sides import (
 )
 from benchmarks.peers.client import ENVIRONMENTS, Peer
 from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, measure, page, table
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from models.registry import check_hyperparameters
-from pipeline.config import Training
-from transforms.generate import generate
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.registry import check_hyperparameters
+from ctrpipe.pipeline.config import Training
+from ctrpipe.transforms.generate import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCHEDULE = {"batch_size": 1024, "evaluations_per_epoch": 4, **STOP}

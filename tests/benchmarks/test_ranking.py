@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks import ranking
 from benchmarks.ranking import Log, by_user, compared, found, summary
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from pipeline.prepared import joined
-from transforms.features.packed_files import PackedWriter
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.prepared import joined
+from ctrpipe.transforms.features.packed_files import PackedWriter
 
 
 @pytest.fixture

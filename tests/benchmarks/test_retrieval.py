@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks.peers.client import ENVIRONMENTS, FOLDER
 from benchmarks.peers.index_client import EXACT, INDEXES, IndexPeer
 from benchmarks.retrieval import Index, Mixture, best_places, in_rounds, main, read_vectors, recall
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 
 def test_recall_is_the_share_of_the_best_places_that_are_found():

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.scale import Assumptions, breaks_first, main, stage, table
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 GIVEN = Assumptions(fixed_seconds=10, job_seconds=20, efficiency=0.5, machine_cores=8, core_price=3.6)
 SEVERAL = ("Flink", 2)

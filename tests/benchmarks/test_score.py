@@ -9,7 +9,7 @@ from benchmarks import score
 from benchmarks.harness import score_sides, steps
 from benchmarks.harness.measured import Usage
 from benchmarks.score import Pair, Run
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 from tests.serving.packed_servable import rows, shared_version, write_log
 
 pytestmark = pytest.mark.slow

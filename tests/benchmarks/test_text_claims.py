@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from benchmarks import text_claims
 from benchmarks.harness.verdicts import CANNOT_BE_TOLD, DOES_NOT_HOLD, HOLDS
 from benchmarks.text_claims import MODELS, WORLD, compare, config_of, make_log
-from pipeline.evaluation.scored_rows import ScoredRows, write_scored
-from transforms.generate import TextClickModel, generate_kddcup2012
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
+from ctrpipe.transforms.generate import TextClickModel, generate_kddcup2012
 
 ROWS = 4000
 
@@ -106,7 +106,7 @@ def test_lines_that_are_no_multiple_are_a_mistake(tmp_path):
 
 @pytest.mark.slow
 def test_trainings_are_kept_and_all_stages_count(tmp_path, monkeypatch):
-    from pipeline.sweep import measure
+    from ctrpipe.pipeline.sweep import measure
 
     trained, original = [], measure.train_and_measure
 

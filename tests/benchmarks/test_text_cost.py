@@ -6,7 +6,7 @@ from benchmarks import text_cost
 from benchmarks.harness.ours_server import Job, Spec
 from benchmarks.harness.text_batches import LENGTH, batches, feature_map
 from benchmarks.text_cost import MODELS, measure
-from models.text.text_model import TextModel
+from ctrpipe.models.text.text_model import TextModel
 
 
 def test_rows_are_full_of_words_and_numbert_reads_four_tokens_a_feature():

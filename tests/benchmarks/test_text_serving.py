@@ -10,8 +10,8 @@ from rich.console import Console
 from benchmarks import text_serving
 from benchmarks.harness.turns import in_turn, ratio
 from benchmarks.text_serving import log_spec, main, sharing, tables
-from common.errors import InputError
-from serving.latency.papers import WARM_UP
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.latency.papers import WARM_UP
 
 
 class FakeExports:

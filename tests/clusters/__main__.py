@@ -31,8 +31,8 @@ from benchmarks.harness.command import (
     output_option,
     positive_numbers,
 )
-from common.errors import InputError
-from common.progress import announce
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
 from tests.clusters.cluster import ROOT, Cluster
 from tests.clusters.engines import CLUSTERS
 from tests.clusters.results import results, scores

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from common.processes import start_command, stop_command
+from ctrpipe.common.processes import start_command, stop_command
 
 ROOT = pathlib.Path(__file__).parents[2]
 # What the engines' own start scripts set: Java 17 keeps these packages closed otherwise.

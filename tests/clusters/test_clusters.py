@@ -10,8 +10,8 @@ import time
 import pytest
 import yaml
 
-from common.errors import InputError
-from common.processes import Workers
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
 from tests.clusters.cluster import Cluster
 from tests.clusters.engines import CLUSTERS
 from tests.clusters.results import results, scores

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from ctrpipe.transforms.features.packed_files import PackedWriter
 from tests.clusters import __main__ as module
 from tests.clusters.results import packed_rows
-from transforms.features.packed_files import PackedWriter
 
 IDS = np.arange(60, dtype=np.int32).reshape(20, 3)
 LABELS = (np.arange(20) % 2).astype(np.float32)[:, None]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.errors import one_line, without_secrets
+from ctrpipe.common.errors import one_line, without_secrets
 
 
 def test_a_text_of_several_lines_becomes_one():

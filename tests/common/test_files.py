@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from common.files import (
+from ctrpipe.common.files import (
     atomic_folder,
     atomic_path,
     make_unique_folder,
@@ -102,7 +102,7 @@ def test_a_folder_whose_writer_was_killed_is_restored(tmp_path):
     # Killed within the second of the two renames.
     code = f"""
 import os, pathlib
-from common.files import atomic_folder
+from ctrpipe.common.files import atomic_folder
 rename = pathlib.Path.rename
 pathlib.Path.rename = lambda source, target: os._exit(9) if source.suffix == ".unfinished" else rename(source, target)
 with atomic_folder(pathlib.Path({str(path)!r})) as unfinished:

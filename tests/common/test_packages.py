@@ -1,28 +1,50 @@
-"""The list of the project's packages, and the files that cannot import it."""
+"""The package's parts: one name for each module, and the files that cannot import the list."""
 
 import pathlib
 import re
+import subprocess
+import sys
 import tomllib
 
-from common.packages import PACKAGES
+import pytest
+
+from ctrpipe.common.packages import PACKAGE, PARTS
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def test_every_package_of_the_checkout_is_in_the_list():
-    packages = {file.parent.name for file in ROOT.glob("*/__init__.py")}
-    assert packages - {"tests", "benchmarks"} == set(PACKAGES)
+def test_every_folder_of_code_is_a_part_that_the_package_links_to():
+    folders = {file.parent.name for file in ROOT.glob("*/__init__.py")}
+    assert folders - {"tests", "benchmarks", PACKAGE} == set(PARTS)
+    links = {path.name: path.readlink().as_posix() for path in (ROOT / PACKAGE).iterdir() if path.is_symlink()}
+    assert links == {name: f"../{name}" for name in (*PARTS, "configs")}
 
 
-def test_the_type_checker_checks_every_package():
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_is_not_imported_under_a_second_name(part):
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {part}"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert done.stderr.endswith(f"ImportError: {part} is a folder of ctrpipe's source; import ctrpipe.{part}\n")
+
+
+def test_nothing_in_the_checkout_imports_a_part_by_its_folder_alone():
+    bare = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(PARTS)})\b", re.M)
+    tracked = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [name for name in tracked.stdout.split() if bare.search((ROOT / name).read_text())] == []
+
+
+def test_the_type_checker_checks_every_part_strictly():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
-    assert sorted(settings["files"]) == sorted(PACKAGES)
-    strict = (override["module"] for override in settings["overrides"] if override.get("strict_equality"))
-    assert {module for modules in strict for module in modules} == {f"{package}.*" for package in PACKAGES}
+    assert settings["files"] == [PACKAGE]
+    strict = {
+        name for override in settings["overrides"] if override.get("strict_equality") for name in override["module"]
+    }
+    own = {f"{PACKAGE}.{path.stem}".removesuffix(".__init__") for path in (ROOT / PACKAGE).glob("*.py")}
+    assert strict == own | {f"{PACKAGE}.{part}.*" for part in PARTS}
 
 
-def test_the_image_is_given_every_package():
+def test_the_image_is_given_every_part():
     copied = re.findall(r"^COPY (\w+) \1$", (ROOT / "kubeflow" / "Dockerfile").read_text(), re.M)
-    assert sorted(set(copied) - {"configs"}) == sorted(PACKAGES)
+    assert sorted(set(copied) - {"configs"}) == sorted((PACKAGE, *PARTS))
     sent = re.findall(r"^!(\w+)$", (ROOT / "kubeflow" / "Dockerfile.dockerignore").read_text(), re.M)
-    assert sorted(set(sent) - {"configs"}) == sorted(PACKAGES)
+    assert sorted(set(sent) - {"configs"}) == sorted((PACKAGE, *PARTS))

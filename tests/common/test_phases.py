@@ -1,7 +1,7 @@
 import pytest
 
-from common import phases
-from common.phases import begin_phases, listed_phases, seconds_by_phase, start_phase
+from ctrpipe.common import phases
+from ctrpipe.common.phases import begin_phases, listed_phases, seconds_by_phase, start_phase
 
 
 @pytest.fixture

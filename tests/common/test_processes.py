@@ -1,6 +1,7 @@
 """Processes, and one function over many parts of a log."""
 
 import functools
+import json
 import os
 import pathlib
 import signal
@@ -9,10 +10,20 @@ import subprocess
 import sys
 import time
 
+import click
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers, _ToFile, child_process, cores, run_in_new_process, start_command, stop_command
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import (
+    Workers,
+    _ToFile,
+    child_process,
+    cores,
+    python_command,
+    run_in_new_process,
+    start_command,
+    stop_command,
+)
 
 BEAM = ("--direct_num_workers=1",)
 PLACES = {"one process": Workers(processes=1), "two processes": Workers(processes=2), "beam": Workers(beam_args=BEAM)}
@@ -113,8 +124,8 @@ def test_progress_counts_the_items_that_are_done():
 
 SCRIPT = """
 import os, resource, sys, time
-from common.errors import InputError
-from common.processes import Workers, end_idle_pools, end_preloaded, preload, preload_in_copy
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers, end_idle_pools, end_preloaded, preload, preload_in_copy
 
 def imported(_number):
     return "colorsys" in sys.modules
@@ -254,6 +265,16 @@ def test_a_child_talks_until_the_block_ends():
         assert connection.recv() == "heard this"
         assert child != os.getpid() and pathlib.Path(f"/proc/{child}").exists()
     assert not pathlib.Path(f"/proc/{child}").exists()
+
+
+def test_python_in_another_process_imports_what_this_one_does_and_nothing_beside_it(tmp_path):
+    (tmp_path / "click.py").write_text("raise SystemExit('the file in the working directory')")
+    code = "import click, json; print(json.dumps([click.__file__, sys.path, sys.argv]))"
+    command = python_command(code, "a", "b")
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    file, path, arguments = json.loads(done.stdout)
+    assert file == click.__file__ and arguments[1:] == ["a", "b"]
+    assert path == [place or os.getcwd() for place in sys.path]
 
 
 @pytest.mark.parametrize("ignores", [False, True])

@@ -8,9 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from common.results import result_from_json, result_to_json
-from transforms.kddcup2012.lines import Counted
-from transforms.kddcup2012.read import Tally
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.results import result_from_json, result_to_json
+from ctrpipe.transforms.kddcup2012.lines import Counted
+from ctrpipe.transforms.kddcup2012.read import Tally
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,11 @@ def test_arrays_keep_type_shape_and_every_bit(dtype):
     assert result_from_json(result_to_json(np.zeros(0, dtype))).dtype == array.dtype
 
 
+def test_a_result_that_0_2_wrote_is_read():
+    text = json.dumps({"kind": "common.processes:Workers", "value": {"most": 3}})
+    assert result_from_json(text) == Workers(most=3)
+
+
 def test_dataclasses_with_arrays():
     counts = np.arange(4)
     counted = Counted(Tally(1), [], counts, counts * 2, counts, counts, counts)
@@ -60,7 +66,13 @@ def test_only_what_is_ours_is_written_or_made():
     for value in (Stranger(1), {1, 2}, b"bytes", np.array(["a"], object)):
         with pytest.raises(TypeError, match="no result that can be written as JSON"):
             result_to_json(value)
-    for kind in ("os:system", "subprocess:Popen", "common.errors:InputError", "common.processes:stop_command", "x"):
+    for kind in (
+        "os:system",
+        "subprocess:Popen",
+        "ctrpipe.common.errors:InputError",
+        "ctrpipe.common.processes:stop_command",
+        "x",
+    ):
         with pytest.raises(ValueError):
             result_from_json(json.dumps({"kind": kind, "value": {"command": "touch here"}}))
     with pytest.raises(ValueError, match="no result of ctrpipe"):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 import httpx
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 from tests.contract import models, servers
 from tests.contract.bodies import SIGNATURES, Bodies
 

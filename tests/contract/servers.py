@@ -17,8 +17,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.server.options import parse_flags
-from serving.server.run import Addresses, running_server
+from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.run import Addresses, running_server
 
 START_SECONDS = 60
 BINARY = os.environ.get("CTRPIPE_CONTRACT_SERVER", "")

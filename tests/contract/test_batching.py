@@ -13,16 +13,16 @@ from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.framework.types_pb2 import DT_STRING
 from tensorflow_serving.apis import predict_pb2
 
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from serving.layout import Asset, asset_path, make_assets_folder
-from serving.loader import Servable
-from serving.server.batching import BatchingServable, BatchScheduler
-from serving.server.batching_parameters import BatchingParameters, read_parameters, write_parameters
-from serving.server.errors import ServingError
-from serving.server.metrics import Metrics
-from serving.server.options import parse_flags
-from serving.server.run import running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.batching import BatchingServable, BatchScheduler
+from ctrpipe.serving.server.batching_parameters import BatchingParameters, read_parameters, write_parameters
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.run import running_server
 from tests.contract import servers
 from tests.contract.conftest import caller
 from tests.contract.rpc import Rpc, refusal

@@ -17,9 +17,9 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from common.errors import InputError
-from serving.client import GrpcClient
-from serving.server import parse_flags, running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import GrpcClient
+from ctrpipe.serving.server import parse_flags, running_server
 from tests.contract import servers
 from tests.contract.rpc import Rpc, examples, refusal, request
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from common.packages import PACKAGES
+from ctrpipe.common.packages import PARTS
 from tests.contract.items import DOCUMENT, items_of, read_items
 
 ROOT = DOCUMENT.parents[1]
@@ -70,7 +70,7 @@ def test_codes_are_found_in_a_text(text, everywhere, codes):
 
 def test_every_code_used_is_an_item():
     unknown = {}
-    for folder in (*PACKAGES, "benchmarks", "tests", "docs"):
+    for folder in (*PARTS, "ctrpipe", "benchmarks", "tests", "docs"):
         for path in sorted((ROOT / folder).rglob("*.*")):
             if path.suffix not in (".py", ".md") or path == pathlib.Path(__file__):
                 continue

@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 
-from serving.server.errors import number_of
+from ctrpipe.serving.server.errors import number_of
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc, model_config, wait_for
 

@@ -9,10 +9,10 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.apis import model_management_pb2
 
-from common.errors import InputError
-from serving.server.core import ServerCore
-from serving.server.errors import ServingError
-from serving.server.options import parse_flags
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.server.core import ServerCore
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.options import parse_flags
 from tests.contract import models, servers
 from tests.contract.rpc import POLL, Rpc, add_version, label, model_config, refusal, wait_for
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.server.errors import ServingError
-from serving.server.json_body import has_long_numbers, parse_body, parse_unusual_body
-from serving.server.json_examples import format_classify, format_regress, parse_examples
-from serving.server.json_response import error_body, format_predict
-from serving.server.rest import _signature_name
-from serving.server.tensors import parse_predict
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.json_body import has_long_numbers, parse_body, parse_unusual_body
+from ctrpipe.serving.server.json_examples import format_classify, format_regress, parse_examples
+from ctrpipe.serving.server.json_response import error_body, format_predict
+from ctrpipe.serving.server.rest import _signature_name
+from ctrpipe.serving.server.tensors import parse_predict
 
 INT32 = {"default": tf.int32}
 FLOAT = {"default": tf.float32}

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.apis import model_management_pb2
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 from tests.contract import models, servers
 from tests.contract.rpc import POLL, Rpc, add_version, label, model_config, refusal, wait_for
 

@@ -149,8 +149,8 @@ def test_R14_no_list_of_models(call):
 def test_R15_rest_is_off_by_default_and_not_on_the_port_of_grpc(model_folder, caplog):
     if not servers.IS_OURS:
         pytest.skip("the harness gives a binary two ports")
-    from serving.server.options import parse_flags
-    from serving.server.run import _rest_port
+    from ctrpipe.serving.server.options import parse_flags
+    from ctrpipe.serving.server.run import _rest_port
 
     flags = [f"--model_base_path={model_folder}", f"--model_name={NAME}"]
     assert _rest_port(parse_flags(flags)) is None

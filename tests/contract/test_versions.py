@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 from tests.contract import models, servers
 from tests.contract.rpc import POLL, Rpc, add_version, model_config, wait_for
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.xla import xla_compilation, xla_node
+from ctrpipe.serving.xla import xla_compilation, xla_node
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc, refusal
 

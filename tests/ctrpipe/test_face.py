@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 import ctrpipe
-from serving.server import ServerOptions, running_server
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.transforms.generate import generate
 from tests.e2e.small_run import ROOT, SHORT_CONFIG
-from transforms.generate import generate
 
 pytestmark = pytest.mark.slow
 COLUMNS = {"I2": [3.0, None, 1.0], "C9": ["a73ee510", "", "7cc72ec2"]}

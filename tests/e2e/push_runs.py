@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 
 load_tensorflow()
 
@@ -24,10 +24,10 @@ from tfx.orchestration.pipeline import Pipeline  # noqa: E402
 from tfx.proto import pusher_pb2  # noqa: E402
 from tfx.types.standard_artifacts import Model, ModelBlessing  # noqa: E402
 
-from pipeline.artifacts import Artifacts  # noqa: E402
-from pipeline.components.atomic_pusher import AtomicPusher  # noqa: E402
-from pipeline.local_runner import _AnnouncingRunner  # noqa: E402
-from serving.layout import versions  # noqa: E402
+from ctrpipe.pipeline.artifacts import Artifacts  # noqa: E402
+from ctrpipe.pipeline.components.atomic_pusher import AtomicPusher  # noqa: E402
+from ctrpipe.pipeline.local_runner import _AnnouncingRunner  # noqa: E402
+from ctrpipe.serving.layout import versions  # noqa: E402
 
 
 @component

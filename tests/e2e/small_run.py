@@ -7,7 +7,7 @@ import sys
 
 from click.testing import CliRunner
 
-from pipeline.cli import main
+from ctrpipe.pipeline.cli import main
 
 ROOT = pathlib.Path(__file__).parents[2]
 ROWS = 4000

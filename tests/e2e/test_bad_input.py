@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import yaml
 
-from pipeline.components import log_example_gen
+from ctrpipe.pipeline.components import log_example_gen
 from tests.e2e.small_run import call, one_line, start
 
 COLUMNS = ["label", "n", "c"]

@@ -20,18 +20,18 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from benchmarks.harness.preprocess_logs import bad_log
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.evaluation.predictions import predict
-from pipeline.monitoring.statistics import generate_statistics
-from serving.scoring.score import score
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.evaluation.predictions import predict
+from ctrpipe.pipeline.monitoring.statistics import generate_statistics
+from ctrpipe.serving.scoring.score import score
+from ctrpipe.transforms.features.analyzers import LogSummary, merge, summarize
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.e2e.small_run import CONFIG, call
 from tests.serving import small_servable
-from transforms.features.analyzers import LogSummary, merge, summarize
-from transforms.features.transform import analyze, transform
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
-from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 
@@ -278,8 +278,8 @@ def test_the_command_line_hands_arguments_for_beam_on(monkeypatch, tmp_path):
         configurations.append(config)
         return {"blessed": True, "drift_breached": None}
 
-    monkeypatch.setattr("pipeline.run.run", run)
-    monkeypatch.setattr("pipeline.report.summary.print_summary", lambda *arguments: None)
+    monkeypatch.setattr("ctrpipe.pipeline.run.run", run)
+    monkeypatch.setattr("ctrpipe.pipeline.report.summary.print_summary", lambda *arguments: None)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "beam_args": ["--runner=Other"]}))
     arguments = ["--runner=FlinkRunner", "--job_endpoint=jobs:8099"]
     told = [f"--beam-arg={argument}" for argument in arguments]

@@ -44,18 +44,18 @@ def test_the_result_has_the_promised_layout(done, version):
 
 
 def test_every_way_to_a_probability_gives_the_same(done, version):
-    from pipeline.explain.explain import Settings, explain_line
-    from pipeline.predict_rows import predict_rows
-    from pipeline.trained_model import find_model
-    from serving.assets import read_log_spec
-    from serving.check import check_servable
-    from serving.client import RestClient
-    from serving.explained import attributions
-    from serving.loader import Servable
-    from serving.server import ServerOptions, running_server
-    from transforms.log.ingest import to_examples
-    from transforms.log.raw_arrays import raw_arrays
-    from transforms.log.readers import LogReader
+    from ctrpipe.pipeline.explain.explain import Settings, explain_line
+    from ctrpipe.pipeline.predict_rows import predict_rows
+    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.serving.assets import read_log_spec
+    from ctrpipe.serving.check import check_servable
+    from ctrpipe.serving.client import RestClient
+    from ctrpipe.serving.explained import attributions
+    from ctrpipe.serving.loader import Servable
+    from ctrpipe.serving.server import ServerOptions, running_server
+    from ctrpipe.transforms.log.ingest import to_examples
+    from ctrpipe.transforms.log.raw_arrays import raw_arrays
+    from ctrpipe.transforms.log.readers import LogReader
 
     assert check_servable(version) <= 1e-6  # the C++ loader against Keras
     log = done / "odd.tsv"
@@ -120,7 +120,11 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     config, log, out = done / "config.yaml", done / "log.tsv", done / "out"
     before = json.loads((out / "metrics.json").read_text())
     with monkeypatch.context() as patched:
-        for loader in ("serving.loader.Servable.__init__", "keras.saving.load_model", "tensorflow.saved_model.load"):
+        for loader in (
+            "ctrpipe.serving.loader.Servable.__init__",
+            "keras.saving.load_model",
+            "tensorflow.saved_model.load",
+        ):
             patched.setattr(loader, lambda *given, **options: pytest.fail("a model is loaded"))
         code, output = call("run", config, "--data", log, "--output", out)
     assert code == 0 and "Transform: from cache" in output and "AtomicPusher: from cache" in output
@@ -247,10 +251,10 @@ def test_a_run_is_explained(done, version):
 
 
 def test_the_explanations_of_two_logs_are_compared_by_the_graph_and_by_keras(done, version, tmp_path, monkeypatch):
-    from pipeline.config import Monitoring
-    from pipeline.explain.shares import compare_attributions
-    from pipeline.trained_model import find_model
-    from serving import explained
+    from ctrpipe.pipeline.config import Monitoring
+    from ctrpipe.pipeline.explain.shares import compare_attributions
+    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.serving import explained
 
     log, today = done / "log.tsv", tmp_path / "today.tsv"
     rows = [line.split("\t") for line in log.read_text().splitlines()[:1500]]

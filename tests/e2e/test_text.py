@@ -8,9 +8,9 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from ctrpipe.transforms.generate.formats import TEXT, words_of
 from tests.e2e.small_run import call, one_line
 from tests.text_checkpoint import write_checkpoint
-from transforms.generate.formats import TEXT, words_of
 
 pytestmark = pytest.mark.slow
 
@@ -84,13 +84,13 @@ def test_the_version_says_what_its_text_is(done):
 
 
 def test_raw_strings_to_the_server_give_what_keras_gave(done):
-    from pipeline.predict_rows import predict_rows
-    from serving.assets import read_log_spec
-    from serving.client import RestClient
-    from serving.loader import Servable
-    from serving.server import ServerOptions, running_server
-    from transforms.log.raw_arrays import raw_arrays
-    from transforms.log.readers import LogReader
+    from ctrpipe.pipeline.predict_rows import predict_rows
+    from ctrpipe.serving.assets import read_log_spec
+    from ctrpipe.serving.client import RestClient
+    from ctrpipe.serving.loader import Servable
+    from ctrpipe.serving.server import ServerOptions, running_server
+    from ctrpipe.transforms.log.raw_arrays import raw_arrays
+    from ctrpipe.transforms.log.readers import LogReader
 
     folder, version = done
     hidden = folder / "elsewhere"
@@ -146,8 +146,8 @@ def test_texts_that_are_no_utf8_are_dead_letters(folder, tmp_path):
     lines = (folder / "log.tsv").read_bytes().splitlines()[:500]
     lines[7] = b"0\t33\ta\tb\tc\tred \xff dress\tnew hat"
     (tmp_path / "log.tsv").write_bytes(b"\n".join(lines) + b"\n")
-    from pipeline.config import load_config
-    from transforms.log.readers import LogReader
+    from ctrpipe.pipeline.config import load_config
+    from ctrpipe.transforms.log.readers import LogReader
 
     spec = load_config(config_of(folder, MODELS["text_only"])).log_spec
     [batch] = LogReader(spec).read(str(tmp_path / "log.tsv"))

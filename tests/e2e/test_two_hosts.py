@@ -83,7 +83,17 @@ def training(folder: pathlib.Path, backend: str, attempt: int):
     """The chief's run and the other host that follows it, with the files of what they say."""
     logs = [folder / f"{attempt}-{index}.txt" for index in (0, 1)]
     run = ("ctrpipe", "run", folder / "config.yaml", "--data", folder / "log.tsv", "--output", folder / "run")
-    follow = ("python", "-m", "pipeline.training.follow", "--trainings", "1", "--wait", "120", "--backend", backend)
+    follow = (
+        "python",
+        "-m",
+        "ctrpipe.pipeline.training.follow",
+        "--trainings",
+        "1",
+        "--wait",
+        "120",
+        "--backend",
+        backend,
+    )
     with on_host(0, logs[0], *map(str, run)) as chief, on_host(1, logs[1], *follow) as other:
         yield (chief, other), logs
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 from tests.fuzz.rounds import Outcome
 from tests.fuzz.server import Broken, Server, Usage, external, started
 

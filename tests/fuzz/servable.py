@@ -5,8 +5,8 @@ import pathlib
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from models.feature_map import FeatureMap
-from serving.layout import Asset, asset_path, make_assets_folder
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder
 from tests.fuzz.server import NAME
 
 __all__ = ["NAME", "record_warmup", "save"]

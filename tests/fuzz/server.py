@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import httpx
 import psutil
 
-from pipeline.commands.bench import SERVE
+from ctrpipe.pipeline.commands.bench import SERVE
 from tests.contract.servers import free_port
 
 NAME = "ctr"  # of the model under test

@@ -6,7 +6,7 @@ import tempfile
 
 import click
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 from tests.fuzz.server import Broken, started
 
 

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from common.libraries import load_tensorflow
+from ctrpipe.common.libraries import load_tensorflow
 from tests.fuzz.server import NAME, Broken, started, wait_for_version
 from tests.fuzz.swap_load import CLIENTS, SLOWER, SwapLoad
 

@@ -8,8 +8,8 @@ import time
 import pytest
 import yaml
 
-from pipeline.code_version import code_version
-from pipeline.kubeflow import submit
+from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.pipeline.kubeflow import submit
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.image.containers import PIPELINE, engine, needs, writable
 from tests.image.steps import ContainerLauncher

@@ -10,14 +10,14 @@ from google.protobuf import json_format
 from kfp import components
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from common.errors import InputError
-from pipeline.code_version import code_version
-from pipeline.config import check_config, load_config, read_yaml
-from pipeline.kubeflow.compile import compile_pipeline
-from pipeline.kubeflow.nodes import arguments, graph_nodes
-from pipeline.kubeflow.task import Task, local_path
-from pipeline.kubeflow.work import prepare
-from pipeline.run import resolve
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.pipeline.config import check_config, load_config, read_yaml
+from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
+from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
+from ctrpipe.pipeline.kubeflow.task import Task, local_path
+from ctrpipe.pipeline.kubeflow.work import prepare
+from ctrpipe.pipeline.run import resolve
 from tests.e2e.small_run import CONFIG, ROOT, call, one_line
 
 KUBEFLOW = {
@@ -63,7 +63,7 @@ def test_every_step_is_a_container_with_types_that_open_source_kubeflow_knows(co
     for found in executors.values():
         container = found["container"]
         assert container["image"] == KUBEFLOW["image"] and "--module_file" not in container["args"]
-        assert container["command"] == ["python", "-m", "pipeline.kubeflow.step"]
+        assert container["command"] == ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
         assert container["args"][container["args"].index("--code_version") + 1] == code_version()
     titles = {
         artifact["artifactType"]["schemaTitle"]

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
-from common.packages import PACKAGES
+from ctrpipe.common.packages import PACKAGE, PARTS
 from tests.kubeflow.manifests import FOLDER, by_kind, documents, invalid
 from tests.serving.deploy_files import by_kind as serving_by_kind
 from tests.serving.deploy_files import container as serving_container
@@ -58,7 +58,7 @@ def test_the_image_has_the_code_the_lock_and_no_rights():
     assert [target.partition("\n")[0] for target in targets] == ["serving", "pipeline"]
     assert all(re.search(r"^USER [1-9]\d*$", target, re.M) for target in targets)
     sources = copied()
-    assert {source for source in sources if (ROOT / source / "__init__.py").exists()} == set(PACKAGES)
+    assert {source for source in sources if (ROOT / source / "__init__.py").exists()} == {PACKAGE, *PARTS}
     assert all((ROOT / source).exists() for source in sources)
     allowed = set(re.findall(r"^!(\S+)$", (FOLDER / "Dockerfile.dockerignore").read_text(), re.M))
     assert sources == allowed
@@ -132,7 +132,9 @@ def test_a_part_of_a_lock_has_what_its_packages_need_however_far_down():
 def test_the_serving_image_has_every_package_that_its_commands_import():
     [commands] = set(re.findall(r"check_image\.py ((?:\w+ )+)&&", DOCKERFILE.read_text()))
     modules = check_image.modules_of(commands.split())
-    assert {"serving.server.rest", "serving.scoring.score", "serving.latency.benchmark"} <= set(modules)
+    assert {"ctrpipe.serving.server.rest", "ctrpipe.serving.scoring.score", "ctrpipe.serving.latency.benchmark"} <= set(
+        modules
+    )
     held = {*image_locks.blocks((FOLDER / "serving.lock").read_text()), "tensorflow"}
     owners = metadata.packages_distributions()  # several packages may have files in one folder, as in google/
     owned = {
@@ -154,25 +156,28 @@ def imports(modules: list[str]) -> set[str]:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.partition(".")[0])
-    return found - set(PACKAGES)
+    return found - {PACKAGE}
 
 
 def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_missing(tmp_path):
     (tmp_path / "kubeflow").mkdir()
     (tmp_path / "kubeflow" / "check_image.py").write_text((FOLDER / "check_image.py").read_text())
-    for package in PACKAGES:
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").touch()
+    package = tmp_path / PACKAGE
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for part in PARTS:
+        (package / part).mkdir()
+        (package / part / "__init__.py").touch()
     for file in ("common/packages.py", "pipeline/code_version.py"):
-        shutil.copy(ROOT / file, tmp_path / file)
-    (tmp_path / "serving" / "whole.py").touch()
+        shutil.copy(ROOT / file, package / file)
+    (package / "serving" / "whole.py").touch()
 
     def check():
         command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py"]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert check().stdout == "9 modules\n"
-    (tmp_path / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
+    (package / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
     assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
 
 

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 import yaml
 
-from pipeline.kubeflow import submit
+from ctrpipe.pipeline.kubeflow import submit
 from tests.e2e.small_run import ROOT, call
 from tests.kubeflow.api import running_api
 from tests.kubeflow.manifests import FOLDER, invalid

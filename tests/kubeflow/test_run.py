@@ -53,7 +53,7 @@ def test_every_task_runs_and_the_metrics_are_those_of_a_run_here(volume, launche
 
 
 def test_the_pushed_model_answers(volume, launched):
-    from serving.loader import Servable
+    from ctrpipe.serving.loader import Servable
 
     answers = []
     for output in ("cluster", "here"):

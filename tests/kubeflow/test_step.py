@@ -10,14 +10,14 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.types import standard_artifacts
 from tfx.utils import json_utils
 
-from common.processes import Workers
-from pipeline.code_version import code_version
-from pipeline.config import check_config
-from pipeline.kubeflow.step import main
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.pipeline.config import check_config
+from ctrpipe.pipeline.kubeflow.step import main
 from tests.e2e.small_run import SHORT_CONFIG, one_line
 
 MODEL = "model=tfx.types.standard_artifacts.Model"
-LAST = ("LastBlessedModel", "pipeline.components.last_blessed_model.LastBlessedModel_Executor", MODEL)
+LAST = ("LastBlessedModel", "ctrpipe.pipeline.components.last_blessed_model.LastBlessedModel_Executor", MODEL)
 
 
 class Seen(BaseExecutor):
@@ -65,7 +65,7 @@ def test_a_volume_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     def refuse(task):
         raise OSError(errno.EROFS, "Read-only file system", "/data/runs/demo")
 
-    monkeypatch.setattr("pipeline.kubeflow.work.report", refuse)
+    monkeypatch.setattr("ctrpipe.pipeline.kubeflow.work.report", refuse)
     result, _ = step(tmp_path, "Report", "{}")
     one_line(result.exit_code, result.output, "/data/runs/demo: the file system is read-only; choose another")
 
@@ -108,7 +108,7 @@ def test_beams_workers_see_the_artifacts_of_a_step_in_the_volume(tmp_path):
 def test_a_step_imports_tfx_as_a_run_does_for_beam_where_its_workers_are_beams(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "pipeline.kubeflow.step.importing_tfx", lambda args: seen.append(args) or contextlib.nullcontext()
+        "ctrpipe.pipeline.kubeflow.step.importing_tfx", lambda args: seen.append(args) or contextlib.nullcontext()
     )
     properties = {"push_folder": "x", "version": "3"}
     for workers in ({}, {"workers": Workers(beam_args=("--runner=FlinkRunner",)).to_json()}, {"workers": "{}"}):
@@ -131,7 +131,7 @@ def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceba
         "dead_letter": str(tmp_path / "dead_letter"),
         "workers": config.workers_for().to_json(),
     }
-    reader = "pipeline.components.log_example_gen.LogExampleGen_Executor"
+    reader = "ctrpipe.pipeline.components.log_example_gen.LogExampleGen_Executor"
     examples = "examples=tfx.types.standard_artifacts.Examples"
 
     arguments = json.dumps({"exec_properties": properties, "beam_args": []})

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from pipeline.kubeflow import submit
+from ctrpipe.pipeline.kubeflow import submit
 from tests.e2e.small_run import call, one_line
 from tests.kubeflow.api import running_api
 

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 import tensorflow as tf
 
-from pipeline.commands.run import run
-from pipeline.training import follow
+from ctrpipe.pipeline.commands.run import run
+from ctrpipe.pipeline.training import follow
 from tests.kubeflow.manifests import by_kind, invalid
 
 KINDS = ["TrainJob", "TrainingRuntime"]

@@ -108,7 +108,7 @@ def _check_saved_model(layer: keras.layers.Layer, inputs: np.ndarray, expected: 
 
 
 def _run_saved_model(folder: str, inputs: np.ndarray) -> Any:
-    from serving.loader import Servable
+    from ctrpipe.serving.loader import Servable
 
     servable = Servable(pathlib.Path(folder))
     try:

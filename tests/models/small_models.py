@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import pytest
 
-from models import FeatureMap, create
-from models.ctr_model import CTRModel
-from models.feature_map import Text
-from models.registry import model_class
+from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.feature_map import Text
+from ctrpipe.models.registry import model_class
 
 REFERENCED: set[str] = set()  # models whose test says that it compares them with a reference
 _COMPARED: set[str] = set()  # models that the running test has compared

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from models.candidates import join_candidates
-from models.history_model import HistoryModel
-from models.layers.activation_unit import ActivationUnit
-from models.registry import model_class
+from ctrpipe.models.candidates import join_candidates
+from ctrpipe.models.history_model import HistoryModel
+from ctrpipe.models.layers.activation_unit import ActivationUnit
+from ctrpipe.models.registry import model_class
 from tests.models.small_models import (
     SMALL,
     WITH_HISTORY,

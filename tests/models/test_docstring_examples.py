@@ -9,10 +9,10 @@ import pkgutil
 import keras
 import pytest
 
-import models
+import ctrpipe.models
 
-ROOT = pathlib.Path(models.__file__).parent
-MODULES = sorted(info.name for info in pkgutil.walk_packages([str(ROOT)], "models.") if not info.ispkg)
+ROOT = pathlib.Path(ctrpipe.models.__file__).parent
+MODULES = sorted(info.name for info in pkgutil.walk_packages([str(ROOT)], "ctrpipe.models.") if not info.ispkg)
 # Base classes of models: the docstring names the subclass that has an example.
 BASES = {
     "Cascading": "CascadingWideDeep",

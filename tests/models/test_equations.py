@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from models import FeatureMap, available, create
-from models.layers.top_k_self_attention import TopKSelfAttention
+from ctrpipe.models import FeatureMap, available, create
+from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
 from tests.models.small_models import (
     REFERENCED,
     SMALL,

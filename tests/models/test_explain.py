@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from models.explain.attention import picked_by_row, rank_holding
-from models.explain.information import chance_complementarity, complementarity, entropy_bits, value_pairs
-from models.explain.pair_counts import BLOCK_ROWS, PairCounts
-from models.explain.shapley import draw_orders, shapley
+from ctrpipe.models.explain.attention import picked_by_row, rank_holding
+from ctrpipe.models.explain.information import chance_complementarity, complementarity, entropy_bits, value_pairs
+from ctrpipe.models.explain.pair_counts import BLOCK_ROWS, PairCounts
+from ctrpipe.models.explain.shapley import draw_orders, shapley
 
 ROWS = 700
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from models.feature_map import FeatureMap, Field, Text
+from ctrpipe.models.feature_map import FeatureMap, Field, Text
 
 
 def small() -> FeatureMap:
@@ -63,18 +63,18 @@ def loaded_modules(code: str, backend: str = "jax") -> set[str]:
 
 
 def test_a_feature_map_loads_no_keras():
-    assert not {"keras", "numpy", "tensorflow"} & loaded_modules("from models import FeatureMap")
+    assert not {"keras", "numpy", "tensorflow"} & loaded_modules("from ctrpipe.models import FeatureMap")
 
 
 def test_models_import_no_tensorflow():
     code = (
-        "import models, importlib, pathlib\n"
-        "root = pathlib.Path(models.__file__).parents[1]\n"
-        "for path in (root / 'models').rglob('*.py'):\n"
+        "import ctrpipe.models, importlib, pathlib\n"
+        "root = pathlib.Path(ctrpipe.__file__).parents[1]\n"
+        "for path in (root / 'ctrpipe' / 'models').rglob('*.py'):\n"
         "    importlib.import_module('.'.join(path.relative_to(root).with_suffix('').parts))\n"
     )
     found = loaded_modules(code)
-    assert {"models.attention_net", "models.text.bert4ctr", "keras"} <= found
+    assert {"ctrpipe.models.attention_net", "ctrpipe.models.text.bert4ctr", "keras"} <= found
     assert "tensorflow" not in found
 
 

@@ -5,20 +5,20 @@ import math
 import numpy as np
 import pytest
 
-from models import FeatureMap, create
-from models.dien import auxiliary_loss
-from models.feature_map import Field
-from models.history_model import History
-from models.layers.activation_unit import ActivationUnit
-from models.layers.attentional_gru import AttentionalGRU
-from models.layers.behavior_transformer import BehaviorTransformer
-from models.layers.candidate_attention import CandidateAttention
-from models.layers.field_embedding import FieldEmbedding
-from models.layers.history_attention import HistoryAttention
-from models.layers.history_transformer import HistoryTransformer
-from models.layers.interest_evolution import InterestEvolution
-from models.layers.smoothed_attention import SmoothedAttention
-from models.layers.soft_search import SoftSearch
+from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.dien import auxiliary_loss
+from ctrpipe.models.feature_map import Field
+from ctrpipe.models.history_model import History
+from ctrpipe.models.layers.activation_unit import ActivationUnit
+from ctrpipe.models.layers.attentional_gru import AttentionalGRU
+from ctrpipe.models.layers.behavior_transformer import BehaviorTransformer
+from ctrpipe.models.layers.candidate_attention import CandidateAttention
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.history_attention import HistoryAttention
+from ctrpipe.models.layers.history_transformer import HistoryTransformer
+from ctrpipe.models.layers.interest_evolution import InterestEvolution
+from ctrpipe.models.layers.smoothed_attention import SmoothedAttention
+from ctrpipe.models.layers.soft_search import SoftSearch
 from tests.models.small_models import (
     IN_ORDER,
     SMALL,

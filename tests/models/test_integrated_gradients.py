@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from models.explain.integrated_gradients import MOST_STEPS, integrate
-from pipeline.explain.gradients import RowGradients
+from ctrpipe.models.explain.integrated_gradients import MOST_STEPS, integrate
+from ctrpipe.pipeline.explain.gradients import RowGradients
 from tests.models.small_models import (
     ONE_OF_EACH_FAMILY,
     SMALL,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from models.explain import interplay as interplay_module
-from models.explain.interplay import deviance, filled_cells, fit_additive, holm, interplay
+from ctrpipe.models.explain import interplay as interplay_module
+from ctrpipe.models.explain.interplay import deviance, filled_cells, fit_additive, holm, interplay
 
 
 def counted(codes: np.ndarray, clicks: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:

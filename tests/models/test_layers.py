@@ -8,35 +8,35 @@ import keras
 import numpy as np
 import pytest
 
-import models.layers
-from models.layers.activation_unit import ActivationUnit
-from models.layers.attentional_gru import AttentionalGRU
-from models.layers.attentional_pooling import AttentionalPooling
-from models.layers.behavior_transformer import BehaviorTransformer
-from models.layers.candidate_attention import CandidateAttention
-from models.layers.cin import CIN
-from models.layers.dense_embedding import DenseEmbedding
-from models.layers.encoder_layer import EncoderLayer
-from models.layers.factorization_machine import FactorizationMachine
-from models.layers.field_aware_interaction import FieldAwareInteraction
-from models.layers.field_embedding import FieldEmbedding
-from models.layers.history_attention import HistoryAttention
-from models.layers.history_transformer import HistoryTransformer
-from models.layers.inner_product import InnerProduct
-from models.layers.interacting_layer import InteractingLayer
-from models.layers.interest_evolution import InterestEvolution
-from models.layers.k_max_convolution import KMaxConvolution
-from models.layers.kernel_product import KernelProduct
-from models.layers.number_tokens import NumberTokens
-from models.layers.outer_product import OuterProduct
-from models.layers.smoothed_attention import SmoothedAttention
-from models.layers.soft_search import SoftSearch
-from models.layers.text_encoder import FeedForward, SelfAttention, TextEncoder
-from models.layers.top_k_self_attention import TopKSelfAttention
-from models.layers.tower import Tower
-from models.layers.tree_ensemble import TreeEnsemble
-from models.layers.uni_attention import UniAttention, UniAttentionLayer
-from models.layers.vector_cross import VectorCross
+import ctrpipe.models.layers
+from ctrpipe.models.layers.activation_unit import ActivationUnit
+from ctrpipe.models.layers.attentional_gru import AttentionalGRU
+from ctrpipe.models.layers.attentional_pooling import AttentionalPooling
+from ctrpipe.models.layers.behavior_transformer import BehaviorTransformer
+from ctrpipe.models.layers.candidate_attention import CandidateAttention
+from ctrpipe.models.layers.cin import CIN
+from ctrpipe.models.layers.dense_embedding import DenseEmbedding
+from ctrpipe.models.layers.encoder_layer import EncoderLayer
+from ctrpipe.models.layers.factorization_machine import FactorizationMachine
+from ctrpipe.models.layers.field_aware_interaction import FieldAwareInteraction
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.history_attention import HistoryAttention
+from ctrpipe.models.layers.history_transformer import HistoryTransformer
+from ctrpipe.models.layers.inner_product import InnerProduct
+from ctrpipe.models.layers.interacting_layer import InteractingLayer
+from ctrpipe.models.layers.interest_evolution import InterestEvolution
+from ctrpipe.models.layers.k_max_convolution import KMaxConvolution
+from ctrpipe.models.layers.kernel_product import KernelProduct
+from ctrpipe.models.layers.number_tokens import NumberTokens
+from ctrpipe.models.layers.outer_product import OuterProduct
+from ctrpipe.models.layers.smoothed_attention import SmoothedAttention
+from ctrpipe.models.layers.soft_search import SoftSearch
+from ctrpipe.models.layers.text_encoder import FeedForward, SelfAttention, TextEncoder
+from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
+from ctrpipe.models.layers.tower import Tower
+from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
+from ctrpipe.models.layers.uni_attention import UniAttention, UniAttentionLayer
+from ctrpipe.models.layers.vector_cross import VectorCross
 from tests.models.layer_harness import check_layer
 from tests.models.small_models import batch, feature_map
 
@@ -124,14 +124,14 @@ def test_l2_of_a_cin_is_half_lambda_times_the_squares_of_its_weights():
 
 
 def test_every_layer_is_tested():
-    folder = str(pathlib.Path(models.layers.__file__).parent)
+    folder = str(pathlib.Path(ctrpipe.models.layers.__file__).parent)
     # Those of several inputs, or of inputs that are no floats, are in test_history_models.py and test_text_models.py.
     with_history = {ActivationUnit, AttentionalGRU, BehaviorTransformer, HistoryAttention, HistoryTransformer}
     with_history |= {CandidateAttention, InterestEvolution, SmoothedAttention, SoftSearch}
     with_text = {NumberTokens, SelfAttention, TextEncoder, TreeEnsemble, UniAttention, UniAttentionLayer}
     tested = {case[0] for case in CASES.values()} | {FieldEmbedding} | with_text | with_history
     for module in pkgutil.iter_modules([folder]):
-        found = importlib.import_module(f"models.layers.{module.name}")
+        found = importlib.import_module(f"ctrpipe.models.layers.{module.name}")
         layers = [item for item in vars(found).values() if isinstance(item, type) and item.__module__ == found.__name__]
         assert all(layer in tested for layer in layers if issubclass(layer, keras.layers.Layer)), module.name
 

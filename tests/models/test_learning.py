@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.harness.packed_log import PackedLog
 from benchmarks.learning import SETTINGS, TRAINING, make_log, missed, share, trained_auc
-from models import available
+from ctrpipe.models import available
 
 SHORT = TRAINING.model_copy(update={"epochs": 6, "patience": 6})
 

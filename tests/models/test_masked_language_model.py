@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from models.layers.text_encoder import TextEncoder
-from models.text.masked_language_model import MaskedLanguageModel
+from ctrpipe.models.layers.text_encoder import TextEncoder
+from ctrpipe.models.text.masked_language_model import MaskedLanguageModel
 
 WORDS, WIDTH = 23, 6
 

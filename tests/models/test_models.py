@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 from _pytest.mark import ParameterSet
 
-from models import FeatureMap, available, create
-from models.ctr_model import CTRModel
-from models.losses import BinaryCrossEntropy
+from ctrpipe.models import FeatureMap, available, create
+from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.losses import BinaryCrossEntropy
 from tests.models.small_models import (
     FAMILIES,
     ONE_OF_EACH_FAMILY,
@@ -170,7 +170,7 @@ def test_loss_equals_cross_entropy_and_survives_large_logits():
 JAX = """
 import json, sys
 import numpy as np
-from models import FeatureMap, create
+from ctrpipe.models import FeatureMap, create
 import keras
 assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import create
-from models.losses import BinaryCrossEntropy
-from models.multi_task.esmm import logits_of_products
+from ctrpipe.models import create
+from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.models.multi_task.esmm import logits_of_products
 from tests.models.small_models import (
     SMALL,
     batch,

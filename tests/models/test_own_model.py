@@ -7,12 +7,12 @@ import textwrap
 import numpy as np
 import pytest
 
-from models.registry import check_hyperparameters, create, model_class, source_of
+from ctrpipe.models.registry import check_hyperparameters, create, model_class, source_of
 from tests.models.small_models import batch, feature_map
 
 SOURCE = """
     from keras import ops
-    from models.ctr_model import CTRModel
+    from ctrpipe.models.ctr_model import CTRModel
 
     class Sum(CTRModel):
         '''The sum of all embeddings.'''
@@ -34,6 +34,9 @@ def own(tmp_path, monkeypatch):
     """A name for a module, which is written into the working directory."""
     name = f"own_{re.sub('[^a-z0-9]', '_', tmp_path.name.lower())}"
     (tmp_path / f"{name}.py").write_text(textwrap.dedent(SOURCE))
+    (tmp_path / f"{name}_old.py").write_text(textwrap.dedent(SOURCE).replace("from ctrpipe.models", "from models"))
+    (tmp_path / "models").mkdir()  # of the user's own
+    (tmp_path / "models" / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))  # so that the path is taken out again
     return name
@@ -53,9 +56,14 @@ def test_an_own_model_in_the_working_directory_is_made_and_computes(own):
         ("{own}:Missing", r"The model '{own}:Missing' does not exist: /.*/{own}.py has no class 'Missing'"),
         (
             "{own}:NotAModel",
-            r"The model '{own}:NotAModel' should be a subclass of models.ctr_model.CTRModel. Rec",
+            r"The model '{own}:NotAModel' should be a subclass of ctrpipe.models.ctr_model.CTRModel. Rec",
         ),
         ("{own}_:Sum", r"The model '{own}_:Sum' cannot be imported \(ModuleNotFoundError: .*; its module should be"),
+        (
+            "{own}_old:Sum",
+            r"The model '{own}_old:Sum' cannot be imported \(ModuleNotFoundError: No module named 'models.ctr_model'.*\); "
+            r"what 0.2 called models.ctr_model is now ctrpipe.models.ctr_model; change the imports of {own}_old",
+        ),
         (":Sum", r"The model ':Sum' cannot be imported \(ValueError: Empty module name\)"),
         ("{own}:", "The model '{own}:' does not exist"),
     ],
@@ -92,8 +100,8 @@ def test_only_an_own_models_source_is_part_of_a_trainings_fingerprint(own, tmp_p
 
 @pytest.mark.slow
 def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
-    from pipeline.sample_export import make_export
-    from serving.loader import Servable
+    from ctrpipe.pipeline.sample_export import make_export
+    from ctrpipe.serving.loader import Servable
 
     version = make_export(f"{own}:Sum", tmp_path / "served", rows=2000, embedding_dim=2, factor=0.0)
     assert json.loads((version / "assets.extra" / "training.json").read_text())["model"]["name"] == f"{own}:Sum"
@@ -107,8 +115,8 @@ def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
 
 
 def test_a_changed_source_is_another_training(own, tmp_path):
-    from pipeline.config import Model, RunConfig
-    from pipeline.run_inputs import RunInputs
+    from ctrpipe.pipeline.config import Model, RunConfig
+    from ctrpipe.pipeline.run_inputs import RunInputs
 
     values = {"name": "own", "data": {"columns": ["label", "I1"], "labels": {"ctr": "label"}}}
     features = [{"columns": ["I1"], "kind": "numeric", "transform": "log_bucketize"}]

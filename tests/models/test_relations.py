@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import FeatureMap, create
-from models.layers.cin import CIN
-from models.layers.encoder_layer import EncoderLayer
-from models.layers.field_embedding import FieldEmbedding
-from models.layers.interacting_layer import InteractingLayer
-from models.layers.top_k_self_attention import TopKSelfAttention
-from models.losses import BinaryCrossEntropy
+from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.layers.cin import CIN
+from ctrpipe.models.layers.encoder_layer import EncoderLayer
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.interacting_layer import InteractingLayer
+from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
+from ctrpipe.models.losses import BinaryCrossEntropy
 from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TASKS, WITH_TEXT, batch, embed, feature_map, randomised
 
 # The others: test_text_models.py, test_history_models.py, test_two_tower.py.

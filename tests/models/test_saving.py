@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import available
-from models.losses import BinaryCrossEntropy
-from serving.loader import Servable
+from ctrpipe.models import available
+from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.serving.loader import Servable
 from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of, randomised
 
 NAMES = [model.name for model in available()]

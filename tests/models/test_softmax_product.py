@@ -5,7 +5,7 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from models.layers.softmax_product import softmax_product
+from ctrpipe.models.layers.softmax_product import softmax_product
 
 RANDOM = np.random.default_rng(5)
 SCORES, VALUES = RANDOM.normal(size=(2, 1, 3, 4)), RANDOM.normal(size=(2, 1, 4, 2))

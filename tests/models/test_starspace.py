@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import FeatureMap, create
-from models.ctr_model import LABEL, WEIGHT
-from models.losses import BinaryCrossEntropy
+from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.ctr_model import LABEL, WEIGHT
+from ctrpipe.models.losses import BinaryCrossEntropy
 from tests.models.small_models import SMALL, compare, compares, history_batch, history_map, randomised
 from tests.models.test_two_tower import ITEM, KIND, LENGTH, SEQUENCES, USER, value
 

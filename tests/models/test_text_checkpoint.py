@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from models.layers.text_encoder import TextEncoder
-from models.text.checkpoint import load_weights, padding_id, read_config, read_options
+from ctrpipe.models.layers.text_encoder import TextEncoder
+from ctrpipe.models.text.checkpoint import load_weights, padding_id, read_config, read_options
 from tests.text_checkpoint import write_checkpoint
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from models.text.precision import in_precision
+from ctrpipe.models.text.precision import in_precision
 from tests.models.small_models import batch_of, randomised
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models import FeatureMap, create
-from models.feature_map import Field
+from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.feature_map import Field
 from tests.models.small_models import SMALL, compare, compares, history_batch, history_map, randomised
 
 LENGTH = 5

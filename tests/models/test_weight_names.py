@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from models.weight_names import weight_names
+from ctrpipe.models.weight_names import weight_names
 from tests.models.small_models import SMALL, randomised
 
 # Layers in lists, in layers, in a model within the model, and built in Keras; `make test-all` has every model.

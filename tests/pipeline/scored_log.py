@@ -5,9 +5,9 @@ import pathlib
 import pyarrow as pa
 import tensorflow as tf
 
-from pipeline.config import RunConfig, Tail
-from pipeline.evaluation.gates import eval_config
-from transforms.log.payload import PayloadWriter, payload_schema
+from ctrpipe.pipeline.config import RunConfig, Tail
+from ctrpipe.pipeline.evaluation.gates import eval_config
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 
 
 def config(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import RunConfig, load_config
-from pipeline.report.advice import advice
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.report.advice import advice
 
 CONFIG = load_config(pathlib.Path(__file__).resolve().parents[2] / "configs" / "demo.yaml")
 LR = {"name": "lr", "auc": 0.75}

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from pipeline.monitoring import anomalies
-from pipeline.monitoring.anomalies import validate_statistics
-from pipeline.monitoring.validation import tfdv
+from ctrpipe.pipeline.monitoring import anomalies
+from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
+from ctrpipe.pipeline.monitoring.validation import tfdv
 
 FAR, NEAR = 1.0, 0.0
 

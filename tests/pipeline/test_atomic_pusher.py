@@ -8,8 +8,8 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as specs
 from tfx.utils import proto_utils
 
-from pipeline.components import SERVABLE
-from pipeline.components.atomic_pusher import Executor
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.components.atomic_pusher import Executor
 
 
 class Push:

@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.harness.settings import MODELS, TEXTS
-from common import processes
-from common.errors import InputError
-from models.registry import model_class
-from pipeline.config import Model, Training
-from pipeline.training import auto_settings
-from pipeline.training.auto_settings import (
+from ctrpipe.common import processes
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training import auto_settings
+from ctrpipe.pipeline.training.auto_settings import (
     FASTER_IN_BFLOAT16,
     FASTER_ON_JAX,
     LEAST_OF_JAX,
@@ -22,8 +22,8 @@ from pipeline.training.auto_settings import (
     settled,
     slow_precision,
 )
-from pipeline.training.data import packed_reader
-from pipeline.training.train import train
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.train import train
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
 
 ENOUGH = 10**9

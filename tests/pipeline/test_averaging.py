@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from common.arrays import read_arrays
-from pipeline.config import Training
-from pipeline.training.averaging import WeightAverage
-from pipeline.training.data import packed_reader
-from pipeline.training.train import train
+from ctrpipe.common.arrays import read_arrays
+from ctrpipe.pipeline.config import Training
+from ctrpipe.pipeline.training.averaging import WeightAverage
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.train import train
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, Killed, run, write
 
 

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from models.ctr_model import WEIGHT
-from pipeline.config import Model, Training, check_config
-from pipeline.training.base_rate import shift_to_base_rate
-from pipeline.training.data import packed_reader
-from pipeline.training.train import train
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.ctr_model import WEIGHT
+from ctrpipe.pipeline.config import Model, Training, check_config
+from ctrpipe.pipeline.training.base_rate import shift_to_base_rate
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.train import train
 from tests.pipeline.test_training import MAP, run
 from tests.pipeline.test_training import files as files  # a fixture
 

@@ -10,10 +10,10 @@ import sklearn.isotonic
 import sklearn.linear_model
 import tensorflow as tf
 
-from common.errors import InputError
-from models import FeatureMap
-from pipeline.config import Calibration
-from pipeline.training.calibrate import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import FeatureMap
+from ctrpipe.pipeline.config import Calibration
+from ctrpipe.pipeline.training.calibrate import (
     CalibrationRows,
     check_classes,
     fit_calibration,
@@ -24,9 +24,9 @@ from pipeline.training.calibrate import (
     fit_slices,
     weight_of_negatives,
 )
-from serving.calibration import TaskCalibration
+from ctrpipe.serving.calibration import TaskCalibration
+from ctrpipe.transforms.features.packed_files import PackedWriter
 from tests.pipeline import scored_log
-from transforms.features.packed_files import PackedWriter
 
 METHODS = ("isotonic", "platt", "histogram")
 MAP = FeatureMap.from_sizes([("a", "categorical", 6), ("b", "categorical", 8), ("c", "categorical", 5)])

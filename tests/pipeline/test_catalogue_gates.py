@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from pipeline.config import CatalogueBounds, check_config
-from pipeline.evaluation import catalogue
-from pipeline.evaluation.catalogue import catalogue_gates
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import CatalogueBounds, check_config
+from ctrpipe.pipeline.evaluation import catalogue
+from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.small_config import SMALL
-from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.retrieval.cells import default_cells, divided, recall_by_probes
-from serving.retrieval import Cells, CellSearch
+from ctrpipe.pipeline.retrieval.cells import default_cells, divided, recall_by_probes
+from ctrpipe.serving.retrieval import Cells, CellSearch
 
 
 def unit(random: np.random.Generator, rows: int) -> np.ndarray:

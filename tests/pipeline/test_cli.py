@@ -9,11 +9,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from common.errors import InputError, causes
-from common.exit_codes import BLOCKED, FAILED, INTERRUPTED
-from common.interrupt import interrupts_delivered
-from pipeline.cli import COMMANDS, main
-from pipeline.evaluation.scored_rows import write_scored
+from ctrpipe.common.errors import InputError, causes
+from ctrpipe.common.exit_codes import BLOCKED, FAILED, INTERRUPTED
+from ctrpipe.common.interrupt import interrupts_delivered
+from ctrpipe.pipeline.cli import COMMANDS, main
+from ctrpipe.pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 from tests.pipeline.test_compare import scored
 from tests.pipeline.test_report import run_left
@@ -23,7 +23,7 @@ CONTEXT = click.Context(main)
 HEAVY = "numpy pyarrow pydantic yaml rich tensorflow keras jax tfx apache_beam scipy matplotlib sklearn".split()
 IMPORTED = """
 import json, sys
-from pipeline.cli import main
+from ctrpipe.pipeline.cli import main
 try:
     main(sys.argv[1:], prog_name="ctrpipe")
 finally:
@@ -64,9 +64,9 @@ def test_comparing_and_reporting_load_no_library_that_they_do_without(tmp_path):
 
 def test_a_command_is_imported_when_it_is_called():
     _, modules = modules_of("report", "--help")
-    assert {name for name in modules if name.startswith("pipeline.commands.")} == {
-        "pipeline.commands.options",
-        "pipeline.commands.report",
+    assert {name for name in modules if name.startswith("ctrpipe.pipeline.commands.")} == {
+        "ctrpipe.pipeline.commands.options",
+        "ctrpipe.pipeline.commands.report",
     }
 
 
@@ -81,7 +81,7 @@ def test_help_names_every_option_with_a_text(command):
 
 
 def test_the_documents_name_every_command_model_and_exit_code():
-    from models.registry import available
+    from ctrpipe.models.registry import available
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")}
@@ -147,8 +147,8 @@ def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
 
 INTERRUPTED_WORK = """
 import gc, importlib.abc, signal, sys, time
-from pipeline.cli import main
-from common.interrupt import interrupt
+from ctrpipe.pipeline.cli import main
+from ctrpipe.common.interrupt import interrupt
 
 _, number, ignored, place = sys.argv
 
@@ -183,7 +183,7 @@ def in_a_native_module_that_initialises_itself():
         print("_elementtree" in sys.modules, file=sys.stderr, flush=True)
 
 def where_tensorflow_asks_python_for_something():
-    from common.libraries import load_tensorflow
+    from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
     import tensorflow as tf

@@ -7,8 +7,8 @@ import pytest
 import sklearn.metrics
 from tensorflow_model_analysis.metrics import calibration, cross_entropy_metrics, metric_types
 
-from models import metrics
-from pipeline.evaluation import click_metrics
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.evaluation import click_metrics
 
 KEY = metric_types.MetricKey("_clicks")
 

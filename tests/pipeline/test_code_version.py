@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from common.packages import PACKAGES
-from pipeline import code_version as versions
-from pipeline.code_version import TRAINING, code_version, imported, stage_version
+from ctrpipe.common.packages import PARTS
+from ctrpipe.pipeline import code_version as versions
+from ctrpipe.pipeline.code_version import TRAINING, code_version, imported, stage_version
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMPONENTS = {
-    path.stem: f"pipeline.components.{path.stem}"
+    path.stem: f"ctrpipe.pipeline.components.{path.stem}"
     for path in (ROOT / "pipeline" / "components").glob("*.py")
     if path.stem != "__init__"
 }
@@ -21,9 +21,9 @@ COMPONENTS = {
 RUN_A_STAGE = """
 import json, pathlib, sys
 from tfx.types import standard_artifacts as kinds
-from common.processes import Workers
-from transforms.log.spec import LogSpec
-from pipeline.components.log_example_gen import LogExampleGen
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.pipeline.components.log_example_gen import LogExampleGen
 folder, stages = pathlib.Path(sys.argv[1]), sys.argv[2:]
 (folder / "log.tsv").write_text("".join(f"{row % 2}\\t{row}\\t{row % 3}\\n" for row in range(400)))
 features = [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"], "min_count": 1}]
@@ -42,12 +42,12 @@ LogExampleGen.test_call(
     dead_letter=str(folder / "dead"), **common,
 )
 if "log_statistics_gen" in stages:
-    from pipeline.components.log_statistics_gen import LogStatisticsGen
+    from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 
     statistics = artifact(kinds.ExampleStatistics, "statistics")
     LogStatisticsGen.test_call(examples=examples, statistics=statistics, max_rows=100, seed=0, **common)
 if "log_transform" in stages:
-    from pipeline.components.log_transform import LogTransform
+    from ctrpipe.pipeline.components.log_transform import LogTransform
 
     graph, packed = artifact(kinds.TransformGraph, "graph"), artifact(kinds.Examples, "packed")
     LogTransform.test_call(
@@ -55,8 +55,7 @@ if "log_transform" in stages:
         former="", **common,
     )
 loaded = [*sys.modules]
-from common.packages import PACKAGES
-print(json.dumps([name for name in loaded if name.partition(".")[0] in PACKAGES]))
+print(json.dumps([name for name in loaded if name.partition(".")[0] == "ctrpipe"]))
 """
 
 
@@ -77,16 +76,17 @@ def project(tmp_path, monkeypatch):
 
 
 def test_changed_code_is_another_version(tmp_path, monkeypatch):
-    for folder in PACKAGES:
-        (tmp_path / folder / "below").mkdir(parents=True)
-        (tmp_path / folder / "below" / "code.py").write_text(folder)
+    folders = [tmp_path / "ctrpipe" / part for part in PARTS]
+    for folder in folders:
+        (folder / "below").mkdir(parents=True)
+        (folder / "below" / "code.py").write_text(folder.name)
     monkeypatch.setattr(versions, "ROOT", tmp_path)
     seen = [code_version()]
     assert code_version() == seen[0]
-    for folder in PACKAGES:
-        (tmp_path / folder / "below" / "code.py").write_text("changed")
+    for folder in folders:
+        (folder / "below" / "code.py").write_text("changed")
         seen.append(code_version())
-        (tmp_path / folder / "below" / "code.py").rename(tmp_path / folder / "code.py")
+        (folder / "below" / "code.py").rename(folder / "code.py")
         seen.append(code_version())
     assert len(set(seen)) == len(seen)
 
@@ -94,82 +94,94 @@ def test_changed_code_is_another_version(tmp_path, monkeypatch):
 def test_imports_count_wherever_they_stand(project):
     project(
         {
-            "pipeline.__init__": "",
-            "pipeline.stage": "import os\nimport transforms.plain\nfrom transforms.names import thing\n"
-            "def run():\n    from models import inside\n    import serving.deep.module as m\n"
-            "TABLE = {'a': ('models.table', 'A'), 'b': 'serving', 'c': 'models.no_such'}\n",
-            "pipeline.other": "",
-            "transforms.__init__": "import common.base",
-            "transforms.plain": "from . import sibling",
-            "transforms.sibling": "",
-            "transforms.names": "",
-            "models.__init__": "HOME = {'X': 'models.lazy'}",
-            "models.inside": "",
-            "models.lazy": "",
-            "models.table": "",
-            "serving.__init__": "",
-            "serving.deep.__init__": "",
-            "serving.deep.module": "",
-            "common.__init__": "",
-            "common.base": "",
+            "ctrpipe.__init__": "if TYPE_CHECKING:\n    import ctrpipe.face\nHOME = {'run': 'ctrpipe.face'}",
+            "ctrpipe.face": "",
+            "ctrpipe.pipeline.__init__": "",
+            "ctrpipe.pipeline.stage": "import os\nimport ctrpipe.transforms.plain\n"
+            "from ctrpipe.transforms.names import thing\n"
+            "def run():\n    from ctrpipe.models import inside\n    import ctrpipe.serving.deep.module as m\n"
+            "TABLE = {'a': ('ctrpipe.models.table', 'A'), 'b': 'serving', 'c': 'ctrpipe.models.no_such'}\n",
+            "ctrpipe.pipeline.other": "",
+            "ctrpipe.transforms.__init__": "import ctrpipe.common.base",
+            "ctrpipe.transforms.plain": "from . import sibling",
+            "ctrpipe.transforms.sibling": "",
+            "ctrpipe.transforms.names": "",
+            "ctrpipe.models.__init__": "HOME = {'X': 'ctrpipe.models.lazy'}",
+            "ctrpipe.models.inside": "",
+            "ctrpipe.models.lazy": "",
+            "ctrpipe.models.table": "",
+            "ctrpipe.serving.__init__": "",
+            "ctrpipe.serving.deep.__init__": "",
+            "ctrpipe.serving.deep.module": "",
+            "ctrpipe.common.__init__": "",
+            "ctrpipe.common.base": "",
         }
     )
-    assert imported("pipeline.stage") == {
+    found = (
         *("pipeline", "pipeline.stage", "transforms", "transforms.plain", "transforms.sibling", "transforms.names"),
         *("models", "models.inside", "models.table", "serving", "serving.deep", "serving.deep.module"),
         *("common", "common.base"),
-    }
-    project({"pipeline.stage": "from models import X"})
-    assert imported("pipeline.stage") == {"pipeline", "pipeline.stage", "models", "models.lazy"}
-    with pytest.raises(ModuleNotFoundError, match="no module pipeline.absent"):
-        imported("pipeline.absent")
+    )
+    assert imported("ctrpipe.pipeline.stage") == {"ctrpipe", *(f"ctrpipe.{name}" for name in found)}
+    project({"ctrpipe.pipeline.stage": "from ctrpipe.models import X"})
+    found = ("pipeline", "pipeline.stage", "models", "models.lazy")
+    assert imported("ctrpipe.pipeline.stage") == {"ctrpipe", *(f"ctrpipe.{name}" for name in found)}
+    with pytest.raises(ModuleNotFoundError, match="no module ctrpipe.pipeline.absent"):
+        imported("ctrpipe.pipeline.absent")
 
 
 def test_a_comment_a_docstring_and_the_layout_change_no_stage_and_code_does(project):
-    code = {"pipeline.__init__": "", "common.base": "def f(x):\n    return x + 1\n"}
-    stage = "from common.base import f\n\nclass A:\n    text = 'a'\n"
-    project({**code, "common.__init__": "", "pipeline.stage": stage, "pipeline.other": "x = 1"})
-    seen = stage_version("pipeline.stage")
+    code = {
+        "ctrpipe.__init__": "",
+        "ctrpipe.pipeline.__init__": "",
+        "ctrpipe.common.base": "def f(x):\n    return x + 1\n",
+    }
+    stage = "from ctrpipe.common.base import f\n\nclass A:\n    text = 'a'\n"
+    project({**code, "ctrpipe.common.__init__": "", "ctrpipe.pipeline.stage": stage, "ctrpipe.pipeline.other": "x = 1"})
+    seen = stage_version("ctrpipe.pipeline.stage")
     for text in (
         '"""Says what it is."""\n' + stage,
         "# why\n" + stage.replace("class A:", 'class A:\n    """A class."""\n'),
         stage.replace("'a'", '("a")  # a comment'),
     ):
-        project({"pipeline.stage": text})
-        assert stage_version("pipeline.stage") == seen
-    project({"pipeline.other": "x = 2"})
-    assert stage_version("pipeline.stage") == seen
-    project({"common.base": "def f(x):\n    return x + 2\n"})
-    assert stage_version("pipeline.stage") != seen
-    project({**code, "pipeline.stage": stage.replace("'a'", "'b'")})
-    assert stage_version("pipeline.stage") != seen
-    project({"pipeline.stage": stage})
-    assert stage_version("pipeline.stage") == seen
-    project({"pipeline.__init__": "x = 1"})
-    assert stage_version("pipeline.stage") != seen
+        project({"ctrpipe.pipeline.stage": text})
+        assert stage_version("ctrpipe.pipeline.stage") == seen
+    project({"ctrpipe.pipeline.other": "x = 2"})
+    assert stage_version("ctrpipe.pipeline.stage") == seen
+    project({"ctrpipe.common.base": "def f(x):\n    return x + 2\n"})
+    assert stage_version("ctrpipe.pipeline.stage") != seen
+    project({**code, "ctrpipe.pipeline.stage": stage.replace("'a'", "'b'")})
+    assert stage_version("ctrpipe.pipeline.stage") != seen
+    project({"ctrpipe.pipeline.stage": stage})
+    assert stage_version("ctrpipe.pipeline.stage") == seen
+    project({"ctrpipe.pipeline.__init__": "x = 1"})
+    assert stage_version("ctrpipe.pipeline.stage") != seen
 
 
 def test_no_stage_depends_on_a_command_or_a_report():
     for name, module in COMPONENTS.items():
-        rooms = {".".join(found.split(".")[:2]) for found in imported(module)}
-        assert not rooms & {"pipeline.commands", "pipeline.cli", "pipeline.report", "pipeline.graph"}, name
+        rooms = {".".join(found.split(".")[:3]) for found in imported(module)}
+        left_out = ("commands", "cli", "report", "graph")
+        assert not rooms & {"ctrpipe.work", "ctrpipe.model", *(f"ctrpipe.pipeline.{room}" for room in left_out)}, name
 
 
 def test_models_decide_about_training_and_not_about_what_comes_before():
     before = ("log_example_gen", "log_statistics_gen", "log_transform", "drift_check", "gated_evaluator")
     for name in before:
-        assert not {"models.deepfm", "models.registry"} & imported(COMPONENTS[name]), name
-    assert {"models.deepfm", "models.text.bert4ctr", "models.layers.cin"} <= imported(*TRAINING)
-    assert {"models.deepfm", "models.text.bert4ctr"} <= imported(COMPONENTS["log_trainer"])
+        assert not {"ctrpipe.models.deepfm", "ctrpipe.models.registry"} & imported(COMPONENTS[name]), name
+    assert {"ctrpipe.models.deepfm", "ctrpipe.models.text.bert4ctr", "ctrpipe.models.layers.cin"} <= imported(*TRAINING)
+    assert {"ctrpipe.models.deepfm", "ctrpipe.models.text.bert4ctr"} <= imported(COMPONENTS["log_trainer"])
 
 
 def test_the_stages_see_what_they_load_by_name():
-    assert "transforms.log.values" in imported(COMPONENTS["log_example_gen"])
-    assert {"pipeline.training.jax_learner", "pipeline.training.tensorflow_learner"} <= imported(*TRAINING)
-    assert "pipeline.evaluation.click_metrics" in imported(COMPONENTS["gated_evaluator"])
+    assert "ctrpipe.transforms.log.values" in imported(COMPONENTS["log_example_gen"])
+    assert {"ctrpipe.pipeline.training.jax_learner", "ctrpipe.pipeline.training.tensorflow_learner"} <= imported(
+        *TRAINING
+    )
+    assert "ctrpipe.pipeline.evaluation.click_metrics" in imported(COMPONENTS["gated_evaluator"])
     # Weights do not depend on how they are exported.
-    assert "serving.export" in imported(COMPONENTS["log_trainer"])
-    assert "pipeline.components.log_trainer" not in imported(*TRAINING)
+    assert "ctrpipe.serving.export" in imported(COMPONENTS["log_trainer"])
+    assert "ctrpipe.pipeline.components.log_trainer" not in imported(*TRAINING)
 
 
 @pytest.mark.slow

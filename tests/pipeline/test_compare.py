@@ -13,11 +13,11 @@ import scipy.stats
 import sklearn.metrics
 import yaml
 
-from common.errors import InputError
-from models import metrics
-from pipeline.compare.models import compare
-from pipeline.compare.shards import by_shard, paired_t, shards
-from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.models import compare
+from ctrpipe.pipeline.compare.shards import by_shard, paired_t, shards
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 
 
@@ -271,9 +271,9 @@ def test_a_mistake_is_one_line(runs, tmp_path):
 
 def test_a_comparison_does_not_wait_for_tensorflow():
     names = ("models", "sources", "show")
-    code = f"import sys; {'; '.join(f'import pipeline.compare.{name}' for name in names)}; print(*sys.modules)"
+    code = f"import sys; {'; '.join(f'import ctrpipe.pipeline.compare.{name}' for name in names)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "pipeline.compare.sources" in loaded.split() and "tensorflow" not in loaded.split()
+    assert "ctrpipe.pipeline.compare.sources" in loaded.split() and "tensorflow" not in loaded.split()
 
 
 LOG = {

@@ -3,14 +3,14 @@ import pathlib
 import pytest
 import yaml
 
-from common.errors import InputError
-from models.raw_numbers import reads_numbers
-from models.registry import available, model_class
-from models.text.numbert import NumberTextModel
-from pipeline.config import load_config
-from pipeline.fingerprints import fingerprint
-from pipeline.run import check_options
-from transforms.log.spec import expand_names
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.raw_numbers import reads_numbers
+from ctrpipe.models.registry import available, model_class
+from ctrpipe.models.text.numbert import NumberTextModel
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.fingerprints import fingerprint
+from ctrpipe.pipeline.run import check_options
+from ctrpipe.transforms.log.spec import expand_names
 
 SMALL = {
     "name": "small",

@@ -6,9 +6,9 @@ import pydantic
 import pytest
 import yaml
 
-from models.registry import available
-from pipeline.config import RunConfig, check_config, read_yaml
-from pipeline.config.reference import reference, sections
+from ctrpipe.models.registry import available
+from ctrpipe.pipeline.config import RunConfig, check_config, read_yaml
+from ctrpipe.pipeline.config.reference import reference, sections
 from tests.small_config import SMALL, joined
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -18,7 +18,7 @@ FIELDS = [(section.model, name) for section in SECTIONS for name in section.mode
 
 def test_the_committed_reference_is_what_the_generator_prints():
     written = (ROOT / "docs" / "configuration.md").read_text()
-    assert written == reference(), "run: .venv/bin/python -m pipeline.config.reference > docs/configuration.md"
+    assert written == reference(), "run: .venv/bin/python -m ctrpipe.pipeline.config.reference > docs/configuration.md"
 
 
 @pytest.mark.parametrize(("section", "name"), FIELDS, ids=[f"{section.__name__}.{name}" for section, name in FIELDS])

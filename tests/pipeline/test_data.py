@@ -7,14 +7,14 @@ import time
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from models import FeatureMap
-from models.feature_map import Text
-from pipeline.config import Model, Training
-from pipeline.training.data import count_rows, even_batch, packed_batches, packed_reader
-from pipeline.training.tensorflow_learner import make_learner
-from transforms.features import packed_files as packed
-from transforms.features.packed_files import PackedWriter
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import FeatureMap
+from ctrpipe.models.feature_map import Text
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.data import count_rows, even_batch, packed_batches, packed_reader
+from ctrpipe.pipeline.training.tensorflow_learner import make_learner
+from ctrpipe.transforms.features import packed_files as packed
+from ctrpipe.transforms.features.packed_files import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature"), ("b", "multivalent", 9, 2, "feature")], ("price",))
 FIELDS = [field for field in MAP.fields for _ in range(field.slots)]

@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from pipeline.config import load_config
-from pipeline.demo import CLICK_MODEL
-from pipeline.evaluation.scored_rows import ScoredRows, write_scored
-from pipeline.report.summary import print_summary
-from transforms.generate import generate
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.demo import CLICK_MODEL
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
+from ctrpipe.pipeline.report.summary import print_summary
+from ctrpipe.transforms.generate import generate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]

@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from pipeline.config import Model, Training
-from pipeline.training.data import packed_reader
-from pipeline.training.distillation import soften_labels
-from pipeline.training.train import train
-from serving.assets import read_feature_map
-from serving.loader import Servable
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.distillation import soften_labels
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.serving.assets import read_feature_map
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.packed_servable import SPEC, rows, shared_version
-from transforms.features.packed_files import PackedWriter
-from transforms.log.raw_arrays import raw_arrays
 
 pytestmark = pytest.mark.slow
 

@@ -12,18 +12,18 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.check_log import check_log
-from pipeline.cli import main
-from pipeline.config import RunConfig, load_config
-from pipeline.draft.page import draft
-from pipeline.prepared import joined
-from transforms.features.transform import analyze
-from transforms.generate import generate, generate_kddcup2012
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files
-from transforms.log.readers import find_files
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.check_log import check_log
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.draft.page import draft
+from ctrpipe.pipeline.prepared import joined
+from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.generate import generate, generate_kddcup2012
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.readers import find_files
 
 ROWS = 3000
 START = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)

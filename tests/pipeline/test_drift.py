@@ -10,18 +10,18 @@ import pytest
 import yaml
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
-from common.errors import InputError
-from common.exit_codes import BLOCKED
-from common.processes import Workers
-from pipeline.components.drift_check import DriftCheck, DriftGate
-from pipeline.components.log_statistics_gen import LogStatisticsGen
-from pipeline.config import Monitoring
-from pipeline.monitoring.drift import compare_logs
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import BLOCKED
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate
+from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.monitoring.drift import compare_logs
+from ctrpipe.transforms.log.ingest import SPLITS
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.e2e.small_run import call, one_line
-from transforms.log.ingest import SPLITS
-from transforms.log.payload import PayloadWriter, payload_schema
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
 
 ROWS = 4000
 COLUMNS = ["click", "price", "site", "tags", "hour"]

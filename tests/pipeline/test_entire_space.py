@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from common.errors import InputError
-from models import FeatureMap, available
-from models.registry import model_class
-from pipeline.check_log import IN_ORDER, check_log
-from pipeline.cli import main
-from pipeline.config import Model, RunConfig, Training, load_config
-from pipeline.packaged_configs import configs_folder
-from pipeline.run import check_options
-from pipeline.training.network import build_network
-from pipeline.training.train import train
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import FeatureMap, available
+from ctrpipe.models.registry import model_class
+from ctrpipe.pipeline.check_log import IN_ORDER, check_log
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.config import Model, RunConfig, Training, load_config
+from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.training.network import build_network
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.generate import FunnelModel
+from ctrpipe.transforms.generate.click_model import sigmoid
+from ctrpipe.transforms.generate.funnel import SIZES, draw_funnel, funnel_biases
 from tests.pipeline.test_training import MAP, SETTINGS, write_packed
-from transforms.features.packed_files import PackedWriter
-from transforms.generate import FunnelModel
-from transforms.generate.click_model import sigmoid
-from transforms.generate.funnel import SIZES, draw_funnel, funnel_biases
 
 TASKS = ("click", "conversion")
 TRUTH = FunnelModel(click_rate=0.05, conversion_rate=0.1)

@@ -11,20 +11,20 @@ import tensorflow_model_analysis as tfma
 from tfx.components.pusher import executor as pusher
 from tfx.types import standard_artifacts
 
-from common.errors import InputError
-from common.processes import Workers
-from models import metrics
-from pipeline.components.examples_for_inference import write_examples
-from pipeline.components.gated_evaluator import GatedEvaluator
-from pipeline.config import Evaluation, Model, Tail
-from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
-from pipeline.evaluation.evaluate import evaluate
-from pipeline.evaluation.judge import PREDICTIONS, judge
-from pipeline.evaluation.predictions import predict
-from pipeline.evaluation.scored_rows import read_scored, write_scored
-from pipeline.evaluation.tail import tail_rows
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.components.examples_for_inference import write_examples
+from ctrpipe.pipeline.components.gated_evaluator import GatedEvaluator
+from ctrpipe.pipeline.config import Evaluation, Model, Tail
+from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from ctrpipe.pipeline.evaluation.evaluate import evaluate
+from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, judge
+from ctrpipe.pipeline.evaluation.predictions import predict
+from ctrpipe.pipeline.evaluation.scored_rows import read_scored, write_scored
+from ctrpipe.pipeline.evaluation.tail import tail_rows
+from ctrpipe.transforms.log.payload import payload_files, read_payload
 from tests.pipeline import scored_log
-from transforms.log.payload import payload_files, read_payload
 
 TASKS = {"ctr": "click", "cvr": "order"}
 ALONE = Workers(processes=1)
@@ -162,7 +162,7 @@ def test_a_column_without_any_value_gives_no_slice(tmp_path):
 
 @pytest.mark.slow
 def test_tfma_slices_by_the_most_frequent_values_only(tmp_path, judged, log, monkeypatch):
-    monkeypatch.setattr("pipeline.evaluation.judge.MAX_SLICES", 2)
+    monkeypatch.setattr("ctrpipe.pipeline.evaluation.judge.MAX_SLICES", 2)
     run = scored_log.config(log, TASKS, ("site", "hour"))
     assert judge(judged / "model", None, payload_files(judged / "payload"), scored_log.gates_of(run), tmp_path, ALONE)
     values = [value for value in log["site"] if value is not None]
@@ -186,7 +186,7 @@ def test_only_the_most_frequent_values_of_a_slice_are_shown(tmp_path):
 
 
 def test_predictions_lie_beside_the_rows_that_they_are_for(tmp_path, judged, log, monkeypatch):
-    monkeypatch.setattr("pipeline.evaluation.predictions.CHUNK_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.pipeline.evaluation.predictions.CHUNK_ROWS", 7)
     beam = Workers(beam_args=("--direct_running_mode=in_memory",))
     files = payload_files(judged / "payload")
     written = predict({"a": judged / "model", "b": judged / "last"}, files, ["site", "hour"], tmp_path, beam)

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 import yaml
 
-from common import address_space
-from common.address_space import RUN_GIB, require_address_space
-from common.errors import InputError
-from common.exit_codes import FAILED, MISTAKE, NO_READER
-from common.failures import explain
-from common.processes import Workers
-from pipeline import run_folder
-from pipeline.artifacts import Artifacts
-from pipeline.run_folder import await_database, one_run_at_a_time
-from pipeline.training import process
+from ctrpipe.common import address_space
+from ctrpipe.common.address_space import RUN_GIB, require_address_space
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import FAILED, MISTAKE, NO_READER
+from ctrpipe.common.failures import explain
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline import run_folder
+from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.pipeline.run_folder import await_database, one_run_at_a_time
+from ctrpipe.pipeline.training import process
 from tests.e2e.small_run import ROOT, SHORT_CONFIG, call, one_line
 from tests.pipeline.test_cli import raising
 
-MAIN = "from pipeline.cli import main; main(prog_name='ctrpipe')"
+MAIN = "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"
 
 
 def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_defect():
@@ -35,7 +35,7 @@ def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_
     said = "the package a_package_that_is_not_there is not installed here; install all that requirements.lock names"
     assert explain(caught.value) == (said, MISTAKE)
     with pytest.raises(ModuleNotFoundError) as caught:
-        import common.a_module_that_is_not_there  # noqa: F401
+        import ctrpipe.common.a_module_that_is_not_there  # noqa: F401
     assert explain(caught.value)[1] == FAILED
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 
-from common.processes import Workers
-from models import metrics
-from pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
-from pipeline.evaluation.gates import read_gates
-from pipeline.evaluation.judge import judge
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
+from ctrpipe.pipeline.evaluation.gates import read_gates
+from ctrpipe.pipeline.evaluation.judge import judge
 from tests.pipeline import scored_log
 
 pytestmark = pytest.mark.slow

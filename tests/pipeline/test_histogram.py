@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from tfx_bsl import sketches
 
-from pipeline.monitoring import statistics, validation
-from pipeline.monitoring.histogram import generate_equi_width_histogram
+from ctrpipe.pipeline.monitoring import statistics, validation
+from ctrpipe.pipeline.monitoring.histogram import generate_equi_width_histogram
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 
-from models import FeatureMap, metrics
-from pipeline.config import Model, Training
+from ctrpipe.models import FeatureMap, metrics
+from ctrpipe.pipeline.config import Model, Training
 from tests.pipeline.gradient_steps import l2_error
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def batches(sizes: list[int], feature_map: FeatureMap = MAP) -> list:
 
 
 def learner(model: dict, feature_map: FeatureMap = MAP, **training):
-    from pipeline.training.jax_learner import make_learner
+    from ctrpipe.pipeline.training.jax_learner import make_learner
 
     settings = {"backend": "jax", "learning_rate": 0.05, "gradient_clip_norm": 0.5, **training}
     return make_learner(Model(**model), Training(**settings), feature_map, 1)
@@ -52,7 +52,7 @@ def learner(model: dict, feature_map: FeatureMap = MAP, **training):
 def on_devices(function: str, *arguments):
     """What a function of this module returns in a process where JAX has eight devices."""
     root = pathlib.Path(__file__).parents[2]
-    # Without TensorFlow, as pipeline.training.worker has it.
+    # Without TensorFlow, as ctrpipe.pipeline.training.worker has it.
     script = (
         "import json, sys; sys.modules['tensorflow'] = None; import tests.pipeline.test_jax_devices as module; "
         f"print(json.dumps(module.{function}(*json.loads(sys.argv[1]))))"
@@ -111,10 +111,10 @@ def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
 def warm_starts(folder: str, optimizer: str) -> dict:
     """Differences of warm starts, by what trained the parent and what goes on from it: of the rows that it takes, and
     of the losses and weights after two more steps, which its moments decide, from those of one device throughout."""
-    from pipeline.config import WarmStart
-    from pipeline.training.warm_start import Start, take
+    from ctrpipe.pipeline.config import WarmStart
+    from ctrpipe.pipeline.training.warm_start import Start, take
+    from ctrpipe.transforms.features.source_rows import SourceRows
     from tests.pipeline.test_warm_start import keep, named
-    from transforms.features.source_rows import SourceRows
 
     places = np.random.default_rng(6).permutation(MAP.total_ids)
     rows = {"ids": SourceRows(places, np.ones_like(places))}

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import tensorflow_transform as tft
 
-from common.processes import Workers
-from pipeline.config import Model, Training
-from pipeline.training.train import train
-from serving.export import export
-from serving.loader import Servable
-from serving.xla import xla_node
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.serving.export import export
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.xla import xla_node
+from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from tests.serving.packed_servable import SPEC, rows
-from transforms.features.packed_files import PackedReader, packed_files
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import analyze, transform
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +27,9 @@ MODEL = Model(name="mlp", use_linear=True, embedding_dim=4, hidden_units=[8], em
 PREDICT = """
 import pathlib, sys
 import numpy as np
-from common.arrays import read_arrays
-from pipeline.training.data import packed_batches
-from pipeline.training.train import Task
+from ctrpipe.common.arrays import read_arrays
+from ctrpipe.pipeline.training.data import packed_batches
+from ctrpipe.pipeline.training.train import Task
 work = pathlib.Path(sys.argv[1])
 task = Task.from_json((work / "task.json").read_text())
 learner = task.learner()

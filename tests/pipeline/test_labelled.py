@@ -9,13 +9,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from common.errors import InputError
-from pipeline.check_log import check_log
-from pipeline.cli import main
-from pipeline.config import RunConfig
-from pipeline.draft.page import draft
-from pipeline.labelled import join_labels
-from transforms.log import lines
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.check_log import check_log
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.draft.page import draft
+from ctrpipe.pipeline.labelled import join_labels
+from ctrpipe.transforms.log import lines
 
 
 def write(path, text) -> str:

@@ -12,22 +12,22 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from common.errors import InputError
-from models import FeatureMap
-from models.losses import BinaryCrossEntropy, without_fake_negatives
-from models.registry import create
-from models.saved import load_model, save_model
-from pipeline.cli import main
-from pipeline.config import Model, RunConfig, Training
-from pipeline.late_labels import join_late_labels
-from pipeline.run import check_options
-from pipeline.training.data import packed_reader
-from pipeline.training.train import train
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import FeatureMap
+from ctrpipe.models.losses import BinaryCrossEntropy, without_fake_negatives
+from ctrpipe.models.registry import create
+from ctrpipe.models.saved import load_model, save_model
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.config import Model, RunConfig, Training
+from ctrpipe.pipeline.late_labels import join_late_labels
+from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.log.spec import LabelDelay
 from tests.e2e.small_run import call
 from tests.small_config import SMALL
 from tests.small_config import joined as with_changes
-from transforms.features.packed_files import PackedWriter
-from transforms.log.spec import LabelDelay
 
 MINUTE, DAY = 60, 86_400
 START = int(datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC).timestamp())

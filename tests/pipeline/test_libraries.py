@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from common.libraries import importing, importing_tfx, installed_version, tfx_does_without
+from ctrpipe.common.libraries import importing, importing_tfx, installed_version, tfx_does_without
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = """
 import importlib, json, sys
-from common.libraries import import_tensorflow
+from ctrpipe.common.libraries import import_tensorflow
 import_tensorflow()
 names = ["jax", "sklearn", "matplotlib", "IPython", "scipy.ndimage"]
 before = [name for name in names if name in sys.modules]
@@ -66,7 +66,7 @@ def test_beam_finds_the_cloud_where_it_is_given_arguments():
 
 
 def test_a_module_that_no_step_uses_is_left_out_inside_and_there_afterwards(monkeypatch):
-    monkeypatch.setattr("common.libraries._UNUSED", ("wave", "email.mime.audio"))
+    monkeypatch.setattr("ctrpipe.common.libraries._UNUSED", ("wave", "email.mime.audio"))
     for name in ("wave", "email.mime.audio"):
         sys.modules.pop(name, None)
     import email.mime
@@ -94,13 +94,13 @@ def test_a_module_that_no_step_uses_is_left_out_inside_and_there_afterwards(monk
 def test_a_run_loads_tfx_without_what_no_step_uses_which_can_be_loaded_later():
     script = """
 import json, sys
-from common.libraries import _UNUSED, importing_tfx, load_tensorflow, load_text_operations
+from ctrpipe.common.libraries import _UNUSED, importing_tfx, load_tensorflow, load_text_operations
 SPARED = ["IPython", "kubernetes", "keras_tuner", "nltk", "sacrebleu"]
 SPARED += ["scipy.ndimage", "scipy.optimize", "tensorflow_text"]
 load_tensorflow()
-import pipeline.run
+import ctrpipe.pipeline.run
 with importing_tfx(()):
-    import pipeline.local_runner
+    import ctrpipe.pipeline.local_runner
 spared = [name for name in (*_UNUSED, *SPARED) if name in sys.modules]
 load_text_operations()
 import scipy.stats

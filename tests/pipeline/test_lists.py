@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score, roc_auc_score
 
-from pipeline.evaluation.lists import (
+from ctrpipe.pipeline.evaluation.lists import (
     Lists,
     effective_catalogue_size,
     grouped_auc,

@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
-from common.errors import InputError
-from models.registry import available
-from pipeline.model_sizes import measure_models, measure_reference
-from pipeline.model_table import read_reference
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.registry import available
+from ctrpipe.pipeline.model_sizes import measure_models, measure_reference
+from ctrpipe.pipeline.model_table import read_reference
 from tests.e2e.small_run import call, one_line
 
 CONFIG = {
@@ -42,7 +42,7 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
 
 @pytest.mark.slow
 def test_the_kept_reference_is_what_the_models_are():
-    assert read_reference().to_json() == measure_reference().to_json(), "run `python -m pipeline.model_sizes`"
+    assert read_reference().to_json() == measure_reference().to_json(), "run `python -m ctrpipe.pipeline.model_sizes`"
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.config import Model, Training
-from pipeline.training.learner import with_labels
-from pipeline.training.network import build_network
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.learner import with_labels
+from ctrpipe.pipeline.training.network import build_network
 from tests.models.test_starspace import IDS, LABELS, PAIRS, WEIGHTS, loss_by_loops
 from tests.pipeline.gradient_steps import SHOWS_GRADIENTS
 
@@ -21,9 +21,9 @@ BATCH = ({"ids": IDS, "weight": WEIGHTS[:, None].astype(np.float32)}, LABELS[:, 
 def learner(backend: str, max_norm: float = 0.0, **training):
     """A learner of one model, whatever the backend: its table has the same values."""
     if backend == "jax":
-        from pipeline.training.jax_learner import make_learner
+        from ctrpipe.pipeline.training.jax_learner import make_learner
     else:
-        from pipeline.training.tensorflow_learner import make_learner
+        from ctrpipe.pipeline.training.tensorflow_learner import make_learner
     options = {"embedding_dim": 4, "margin": 0.3, "negatives": 3, "max_norm": max_norm}
     settings = {"backend": backend, "distribution": "one_device", "gradient_clip_norm": None, **training}
     made = make_learner(Model(name="starspace", **options), Training(**settings), PAIRS, 1)

@@ -5,16 +5,16 @@ import json
 
 import pytest
 
-from common.errors import InputError
-from models.saved import DESCRIPTION, save_model
-from pipeline.components import KEPT_MODEL, SERVABLE
-from pipeline.config import WarmStart, check_config, with_parent
-from pipeline.parent import find_parent
-from pipeline.run_inputs import Parent, RunInputs
-from pipeline.training.parent import check_alike
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.saved import DESCRIPTION, save_model
+from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
+from ctrpipe.pipeline.config import WarmStart, check_config, with_parent
+from ctrpipe.pipeline.parent import find_parent
+from ctrpipe.pipeline.run_inputs import Parent, RunInputs
+from ctrpipe.pipeline.training.parent import check_alike
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.models.small_models import randomised
 from tests.small_config import SMALL
-from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

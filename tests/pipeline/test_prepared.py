@@ -6,19 +6,19 @@ import pathlib
 import pytest
 from click.testing import CliRunner
 
-from common.errors import InputError
-from common.processes import Workers
-from models.registry import available
-from pipeline.check_log import check_log
-from pipeline.cli import main
-from pipeline.config import RunConfig, load_config
-from pipeline.prepared import joined
-from transforms.generate import generate_kddcup2012
-from transforms.kddcup2012.join import SCHEMA
-from transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.readers import LogReader, find_files
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.registry import available
+from ctrpipe.pipeline.check_log import check_log
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.prepared import joined
+from ctrpipe.transforms.generate import generate_kddcup2012
+from ctrpipe.transforms.kddcup2012.join import SCHEMA
+from ctrpipe.transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.readers import LogReader, find_files
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs" / "kddcup2012").glob("[!_]*.yaml"))
 

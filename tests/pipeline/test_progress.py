@@ -1,6 +1,6 @@
 import pytest
 
-from common import progress
+from ctrpipe.common import progress
 
 
 def test_a_busy_stage_is_heard_now_and_then(monkeypatch, capsys):

@@ -10,14 +10,14 @@ import pytest
 import scipy.stats
 import yaml
 
-from common.errors import InputError
-from common.processes import start_command
-from pipeline.config import check_config
-from pipeline.evaluation.scored_rows import ScoredRows
-from pipeline.replay import run as replay
-from pipeline.replay.days import Day, find_days
-from pipeline.replay.run import POLICIES, Plan, run_replay
-from pipeline.replay.show import differences, mean_interval, print_replay, summaries, write_replay
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import start_command
+from ctrpipe.pipeline.config import check_config
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.pipeline.replay import run as replay
+from ctrpipe.pipeline.replay.days import Day, find_days
+from ctrpipe.pipeline.replay.run import POLICIES, Plan, run_replay
+from ctrpipe.pipeline.replay.show import differences, mean_interval, print_replay, summaries, write_replay
 from tests.small_config import SMALL
 
 NAMES = [f"day=2026-01-0{number}" for number in range(1, 6)]
@@ -159,7 +159,8 @@ def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):
 
 def test_a_command_ends_with_a_replay_that_is_killed(tmp_path):
     arguments = ["generate", "--rows", "100000000", "--output", str(tmp_path / "log.tsv")]  # hours of work
-    code = f"import pathlib; from pipeline.replay import run; run._call({arguments}, pathlib.Path({str(tmp_path)!r}))"
+    call = f"run._call({arguments}, pathlib.Path({str(tmp_path)!r}))"
+    code = f"import pathlib; from ctrpipe.pipeline.replay import run; {call}"
     process = start_command([sys.executable, "-c", code])
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
     await_that(children.read_text)

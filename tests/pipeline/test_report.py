@@ -14,9 +14,9 @@ import pyarrow.parquet
 import pytest
 import sklearn.metrics
 
-from common.errors import InputError
-from pipeline.report.plots import precision_recall_curve, roc_curve
-from pipeline.report.report import SCRIPT, write_report
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.report.plots import precision_recall_curve, roc_curve
+from ctrpipe.pipeline.report.report import SCRIPT, write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
@@ -330,7 +330,7 @@ def test_kept_plots_that_are_damaged_are_drawn_again(tmp_path, content):
 
 def test_a_report_with_kept_plots_imports_no_library_for_drawing_or_arrays(tmp_path):
     write_report(run_left(tmp_path))
-    script = "import sys\nfrom pipeline.cli import main\nmain(['report', sys.argv[1]], standalone_mode=False)\n"
+    script = "import sys\nfrom ctrpipe.pipeline.cli import main\nmain(['report', sys.argv[1]], standalone_mode=False)\n"
     script += "assert not {'matplotlib', 'numpy', 'pyarrow', 'pandas', 'tensorflow'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
 

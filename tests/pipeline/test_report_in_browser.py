@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pipeline.report.report import write_report
+from ctrpipe.pipeline.report.report import write_report
 from tests.pipeline.browser import absent, running_browser
 from tests.pipeline.test_report import HOSTILE, SUMMARY, explained, run_left
 

@@ -16,26 +16,26 @@ from click.testing import CliRunner
 from tensorflow_serving.apis import prediction_log_pb2
 
 from benchmarks.retrieval import main as benchmark
-from common.errors import InputError
-from common.processes import Workers
-from models import create
-from models.ctr_model import empty_row
-from pipeline.cli import main
-from pipeline.retrieval.retrieve import Approximate, answer, index_items
-from pipeline.trained_model import TrainedModel
-from serving.assets import GoldenRows
-from serving.check import check_servable
-from serving.export import export
-from serving.layout import Asset, asset_path
-from serving.loader import Servable
-from serving.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
-from serving.server import parse_flags, running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import create
+from ctrpipe.models.ctr_model import empty_row
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.retrieval.retrieve import Approximate, answer, index_items
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.serving.assets import GoldenRows
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.export import export
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
+from ctrpipe.serving.server import parse_flags, running_server
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.serving import small_servable
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import analyze
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from models import FeatureMap
-from pipeline.config import Model, Training
-from pipeline.training.tensorflow_learner import make_learner
+from ctrpipe.models import FeatureMap
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 
 FIELDS = [("a", "categorical", 8, 1, "feature"), ("b", "categorical", 20, 1, "feature")]
 MAP = FeatureMap.from_sizes([*FIELDS, ("m", "multivalent", 9, 3, "feature")], ["x"])
@@ -138,7 +138,7 @@ def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped():
 ON_JAX = """
 import numpy as np
 import tests.pipeline.test_row_optimizers as t
-from pipeline.training.jax_learner import make_learner
+from ctrpipe.pipeline.training.jax_learner import make_learner
 import keras
 assert keras.backend.backend() == "jax"
 for optimizer in ("adam", "lazy_adam", "rowwise_adagrad"):

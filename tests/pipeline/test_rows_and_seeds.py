@@ -6,9 +6,9 @@ import scipy.stats
 import sklearn.metrics
 
 from benchmarks.seed_noise import rates
-from models import metrics
-from pipeline.compare.rows_and_seeds import difference
-from pipeline.evaluation.estimates import (
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import difference
+from ctrpipe.pipeline.evaluation.estimates import (
     Estimate,
     auc_estimate,
     calibration_estimate,

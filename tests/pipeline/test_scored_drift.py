@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.monitoring.scored_drift import compare_with_training, statistics_assets
-from pipeline.monitoring.statistics import generate_statistics
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.monitoring.scored_drift import compare_with_training, statistics_assets
+from ctrpipe.pipeline.monitoring.statistics import generate_statistics
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from tests.serving.small_servable import spec
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 
 ROWS = 3000
 

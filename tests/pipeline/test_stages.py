@@ -7,19 +7,19 @@ import lightgbm
 import numpy as np
 import pytest
 
-from common.arrays import read_arrays, write_arrays
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from models.metrics import auc
-from models.text.bert4ctr import BERT4CTR
-from models.text.masked_language_model import mask_tokens
-from pipeline.config import FirstStage, Model, Training
-from pipeline.training import data, masked_language_model
-from pipeline.training.data import packed_batches
-from pipeline.training.tensorflow_learner import TensorFlowLearner
-from pipeline.training.train import train
+from ctrpipe.common.arrays import read_arrays, write_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.metrics import auc
+from ctrpipe.models.text.bert4ctr import BERT4CTR
+from ctrpipe.models.text.masked_language_model import mask_tokens
+from ctrpipe.pipeline.config import FirstStage, Model, Training
+from ctrpipe.pipeline.training import data, masked_language_model
+from ctrpipe.pipeline.training.data import packed_batches
+from ctrpipe.pipeline.training.tensorflow_learner import TensorFlowLearner
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.transforms.features.packed_files import PackedWriter
 from tests.models.small_models import ENCODER, text_map
-from transforms.features.packed_files import PackedWriter
 
 pytestmark = pytest.mark.slow
 

@@ -10,15 +10,15 @@ import pytest
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
 
-from common.processes import Workers
-from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
-from pipeline.components.log_validator import Executor
-from pipeline.monitoring.statistics import generate_statistics, summarise_statistics, write_statistics
-from pipeline.monitoring.validation import tfdv
-from transforms.log import payload
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.schema import raw_schema
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
+from ctrpipe.pipeline.components.log_validator import Executor
+from ctrpipe.pipeline.monitoring.statistics import generate_statistics, summarise_statistics, write_statistics
+from ctrpipe.pipeline.monitoring.validation import tfdv
+from ctrpipe.transforms.log import payload
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.schema import raw_schema
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

@@ -5,7 +5,18 @@ import xml.etree.ElementTree
 
 import pytest
 
-from pipeline.report.svg import BAR_WIDTH, NAMES, Bar, Line, bar_chart, heat_map, histogram, line_chart, short, ticks
+from ctrpipe.pipeline.report.svg import (
+    BAR_WIDTH,
+    NAMES,
+    Bar,
+    Line,
+    bar_chart,
+    heat_map,
+    histogram,
+    line_chart,
+    short,
+    ticks,
+)
 
 HOSTILE = '<script>alert(1)</script>"&'
 

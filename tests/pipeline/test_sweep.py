@@ -14,28 +14,28 @@ import sklearn.metrics
 import yaml
 
 import ctrpipe
-from common.errors import InputError
-from models import metrics
-from pipeline.compare.shards import shards
-from pipeline.config import FirstStage, Model, Training
-from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
-from pipeline.sweep import costs as costs_module
-from pipeline.sweep import measure as sweep_measure
-from pipeline.sweep.costs import row_costs
-from pipeline.sweep.plan import Costs, make_plan
-from pipeline.sweep.plots import _first_epoch
-from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
-from pipeline.training import masked_language_model
-from pipeline.training.tensorflow_learner import TensorFlowLearner
-from pipeline.transformed_log import TransformedLog
-from serving.latency import papers
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import metrics
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.config import FirstStage, Model, Training
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from ctrpipe.pipeline.sweep import costs as costs_module
+from ctrpipe.pipeline.sweep import measure as sweep_measure
+from ctrpipe.pipeline.sweep.costs import row_costs
+from ctrpipe.pipeline.sweep.plan import Costs, make_plan
+from ctrpipe.pipeline.sweep.plots import _first_epoch
+from ctrpipe.pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
+from ctrpipe.pipeline.training import masked_language_model
+from ctrpipe.pipeline.training.tensorflow_learner import TensorFlowLearner
+from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.serving.latency import papers
+from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 from tests.e2e.small_run import call, one_line
 from tests.models.small_models import ENCODER
 from tests.pipeline.test_stages import MAP as TEXT_MAP
 from tests.pipeline.test_stages import write as write_texts
 from tests.pipeline.test_training import MAP
 from tests.pipeline.test_training import write as write_rows
-from transforms.features.packed_files import PackedReader, packed_files
 
 CONFIG = {
     "name": "small",

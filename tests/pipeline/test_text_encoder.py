@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from pipeline.config import Model, Training
-from pipeline.training.network import build_network
-from pipeline.training.text_encoder import with_encoder
-from pipeline.training.train import train
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.network import build_network
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.log.spec import Text
+from ctrpipe.transforms.text.tokenize import text_map
 from tests.text_checkpoint import write_checkpoint
-from transforms.features.packed_files import PackedWriter
-from transforms.log.spec import Text
-from transforms.text.tokenize import text_map
 
 LENGTH, ROWS = 8, 256
 SMALL = {"embedding_dim": 4, "hidden_units": [8]}

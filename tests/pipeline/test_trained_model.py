@@ -2,10 +2,10 @@
 
 import pathlib
 
-from models.saved import DESCRIPTION, WEIGHTS
-from pipeline.components import KEPT_MODEL
-from pipeline.trained_model import KEPT_BY_VERSION, find_model, keep_by_version
-from serving.layout import SAVED_MODEL
+from ctrpipe.models.saved import DESCRIPTION, WEIGHTS
+from ctrpipe.pipeline.components import KEPT_MODEL
+from ctrpipe.pipeline.trained_model import KEPT_BY_VERSION, find_model, keep_by_version
+from ctrpipe.serving.layout import SAVED_MODEL
 
 
 def pushed(output: pathlib.Path, version: str) -> pathlib.Path:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from common.arrays import read_arrays
-from common.errors import InputError
-from models import FeatureMap
-from pipeline.config import Model, Training
-from pipeline.training.data import packed_reader
-from pipeline.training.network import warmup_factor
-from pipeline.training.tensorflow_learner import make_strategy
-from pipeline.training.train import Task, train
-from transforms.features.packed_files import PackedWriter
+from ctrpipe.common.arrays import read_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.models import FeatureMap
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.network import warmup_factor
+from ctrpipe.pipeline.training.tensorflow_learner import make_strategy
+from ctrpipe.pipeline.training.train import Task, train
+from ctrpipe.transforms.features.packed_files import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature"), ("b", "categorical", 8, 1, "feature")])
 MODEL = Model(name="mlp", embedding_dim=4, hidden_units=[8], dropout=0.2, embedding_stddev=0.1)
@@ -198,9 +198,9 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS
-from pipeline.config import Model, Training
-from pipeline.training.tensorflow_learner import make_learner, make_strategy
-from pipeline.training.train import train
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.tensorflow_learner import make_learner, make_strategy
+from ctrpipe.pipeline.training.train import train
 model = Model(**{**MODEL.model_dump(), "dropout": 0.0, "embedding_l2": 0.01})
 files, work = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
 apart = []
@@ -273,7 +273,7 @@ def test_a_mistake_that_jax_finds_reaches_the_user_as_one_line(files, tmp_path):
 def worker(folder: pathlib.Path, task: Task, *packages: str) -> subprocess.Popen:
     """The process that trains on another backend; `packages` are looked into before those installed."""
     (folder / "task.json").write_text(task.to_json())
-    command = [sys.executable, "-m", "pipeline.training.worker", str(folder)]
+    command = [sys.executable, "-m", "ctrpipe.pipeline.training.worker", str(folder)]
     path = os.pathsep.join([*packages, str(pathlib.Path(__file__).parents[2])])
     environment = {**os.environ, "KERAS_BACKEND": task.training.backend, "PYTHONPATH": path}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from models.layers.field_embedding import FieldEmbedding
-from models.weight_names import weight_names
-from pipeline.config import Model, Training
-from pipeline.training import loss_scale, tensorflow_learner
-from pipeline.training.network import build_network, l2_strengths
-from pipeline.training.tensorflow_learner import fill_batches, make_learner
-from pipeline.training.train import train
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.weight_names import weight_names
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training import loss_scale, tensorflow_learner
+from ctrpipe.pipeline.training.network import build_network, l2_strengths
+from ctrpipe.pipeline.training.tensorflow_learner import fill_batches, make_learner
+from ctrpipe.pipeline.training.train import train
 from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of
 from tests.pipeline.gradient_steps import l2_error
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
@@ -142,8 +142,8 @@ def test_precision_is_that_of_the_layers_and_of_nothing_else(precision):
 
 FIRST_AND_SECOND = """
 import numpy as np
-from pipeline.config import Model
-from pipeline.training.network import build_network
+from ctrpipe.pipeline.config import Model
+from ctrpipe.pipeline.training.network import build_network
 from tests.models.small_models import SMALL, map_of
 first, second = (build_network(Model(name="dcn_v2", **SMALL["dcn_v2"]), map_of("dcn_v2"), 1) for _ in range(2))
 for one, other in zip(first.get_weights(), second.get_weights(), strict=True):

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from tfx_bsl.sketches import KmvSketch, MisraGriesSketch
 
-from pipeline.monitoring import validation
-from pipeline.monitoring.value_counts import RANKED_VALUES, estimate
+from ctrpipe.pipeline.monitoring import validation
+from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES, estimate
 
 MODULE = "tensorflow_data_validation.statistics.generators.top_k_uniques_sketch_stats_generator"
 

@@ -13,15 +13,15 @@ import keras
 import numpy as np
 import pytest
 
-from common.arrays import write_arrays
-from common.errors import InputError
-from models.feature_map import FeatureMap
-from models.saved import DESCRIPTION, TrainingState, save_model
-from pipeline.config import Model, Training, WarmStart
-from pipeline.training.train import LEARNERS
-from pipeline.training.warm_start import Start, counts, take
+from ctrpipe.common.arrays import write_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.saved import DESCRIPTION, TrainingState, save_model
+from ctrpipe.pipeline.config import Model, Training, WarmStart
+from ctrpipe.pipeline.training.train import LEARNERS
+from ctrpipe.pipeline.training.warm_start import Start, counts, take
+from ctrpipe.transforms.features.source_rows import NONE, SourceRows
 from tests.models.small_models import SMALL, batch_of, map_of
-from transforms.features.source_rows import NONE, SourceRows
 
 # Yesterday's vocabulary has a, b and c; today's has new, c and a: rows 3, 4 and 5 in both.
 BEFORE = FeatureMap.from_sizes([("shop", "categorical", 3)], ["x"])

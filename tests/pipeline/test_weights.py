@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import FeatureMap
-from pipeline.config import Calibration, Model, Training
-from pipeline.training.boosting import learn_trees
-from pipeline.training.calibrate import fit_calibration
-from pipeline.training.data import base_rates, packed_reader
-from pipeline.training.train import train
-from transforms.features.packed_files import PackedWriter
+from ctrpipe.models import FeatureMap
+from ctrpipe.pipeline.config import Calibration, Model, Training
+from ctrpipe.pipeline.training.boosting import learn_trees
+from ctrpipe.pipeline.training.calibrate import fit_calibration
+from ctrpipe.pipeline.training.data import base_rates, packed_reader
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.transforms.features.packed_files import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8), ("b", "categorical", 8)])
 ROWS = 300

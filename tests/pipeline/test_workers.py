@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from common.errors import InputError
-from models.saved import save_model
-from pipeline.config import Model, Training, WarmStart
-from pipeline.training import follow, member
-from pipeline.training.cluster import Cluster, read_cluster
-from pipeline.training.process import ENDED, JOINED, LOST, TrainingProcess
-from pipeline.training.train import train
-from pipeline.training.warm_start import Start
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.saved import save_model
+from ctrpipe.pipeline.config import Model, Training, WarmStart
+from ctrpipe.pipeline.training import follow, member
+from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
+from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, TrainingProcess
+from ctrpipe.pipeline.training.train import train
+from ctrpipe.pipeline.training.warm_start import Start
+from ctrpipe.transforms.features.source_rows import NONE, SourceRows
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
-from transforms.features.source_rows import NONE, SourceRows
 
 # 1,500 rows: the last batch has 28. Penalties are means over rows too.
 SMALL = MODEL.model_copy(update={"dropout": 0.0, "embedding_l2": 0.01})
@@ -53,7 +53,7 @@ def config_of(addresses: list[str], index: int) -> str:
 @contextlib.contextmanager
 def follower(addresses: list[str], backend: str = "tensorflow") -> Iterator[subprocess.Popen]:
     """Worker 1; it does not outlive the test."""
-    command = [sys.executable, "-m", "pipeline.training.follow", "--trainings", "1", "--wait", "120"]
+    command = [sys.executable, "-m", "ctrpipe.pipeline.training.follow", "--trainings", "1", "--wait", "120"]
     command += ["--backend", backend]
     root = str(pathlib.Path(__file__).parents[2])
     environment = {**os.environ, "TF_CONFIG": config_of(addresses, 1), "PYTHONPATH": root}
@@ -191,7 +191,9 @@ def test_a_member_says_that_it_has_trained_before_it_parts(monkeypatch, capsys):
     monkeypatch.setattr(member, "_of_jax", lambda: (lambda: None, part, lambda error: True))
     monkeypatch.setattr(member, "exit_with_parent", lambda: None)
     monkeypatch.setattr(member.os, "_exit", leave)
-    monkeypatch.setattr("pipeline.training.train.run_shared_task", lambda folder, chief, joined, write: joined("mlp"))
+    monkeypatch.setattr(
+        "ctrpipe.pipeline.training.train.run_shared_task", lambda folder, chief, joined, write: joined("mlp")
+    )
     with pytest.raises(SystemExit) as left:
         member.main(None)
     assert left.value.code == LOST
@@ -218,7 +220,7 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 1))
     with pytest.raises(
         InputError,
-        match="this is b:2, and a:1 is the chief.*run python -m pipeline.training.follow --backend tensorflow here",
+        match="this is b:2, and a:1 is the chief.*python -m ctrpipe.pipeline.training.follow --backend tensorflow here",
     ):
         train(MODEL, Training(**SETTINGS), MAP, *files, 1, tmp_path)
     assert not list(tmp_path.iterdir())  # nothing of the chief's is written over

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from serving.server import ServerOptions, parse_flags
+from ctrpipe.serving.server import ServerOptions, parse_flags
 
 FOLDER = pathlib.Path(__file__).parents[2] / "serving" / "deploy"
 CONFIG = FOLDER / "config"

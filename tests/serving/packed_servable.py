@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 import tensorflow_transform as tft
 
-from common.processes import Workers
-from models import FeatureMap
-from pipeline.config import Model, Training
-from pipeline.training.tensorflow_learner import make_learner
-from serving.calibration import Calibration
-from serving.export import export
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import FeatureMap
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.tensorflow_learner import make_learner
+from ctrpipe.serving.calibration import Calibration
+from ctrpipe.serving.export import export
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.shared_folders import SharedFolder
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import analyze
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.spec import LogSpec
 
 VERSION = "models/1"
 SPEC = LogSpec.model_validate(

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import yaml
 
-from common.processes import start_command, stop_command
+from ctrpipe.common.processes import start_command, stop_command
 from tests.contract.servers import free_port
 from tests.serving.deploy_files import FOLDER
 

@@ -5,7 +5,7 @@ import pathlib
 
 import tensorflow as tf
 
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def spec(**data) -> LogSpec:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pipeline.explain.gradients import RowGradients
-from serving import attributions as module
-from serving.attributions import Attributions
+from ctrpipe.pipeline.explain.gradients import RowGradients
+from ctrpipe.serving import attributions as module
+from ctrpipe.serving.attributions import Attributions
+from ctrpipe.transforms.log.spec import TEXT
 from tests.models.small_models import batch_of, map_of, randomised
-from transforms.log.spec import TEXT
 
 BASELINE = 4
 

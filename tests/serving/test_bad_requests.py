@@ -14,8 +14,8 @@ import tensorflow as tf
 from click.testing import CliRunner
 from tensorflow_serving.apis import inference_pb2, predict_pb2, prediction_service_pb2_grpc
 
-from pipeline.cli import main
-from serving.server import ServerOptions, running_server
+from ctrpipe.pipeline.cli import main
+from ctrpipe.serving.server import ServerOptions, running_server
 from tests.contract.servers import free_port
 from tests.fuzz.servable import NAME, save
 

@@ -6,12 +6,12 @@ import random
 import pytest
 import tensorflow as tf
 
-from serving.server import body_cost
-from serving.server.body_cost import Reading, check_cost
-from serving.server.errors import ServingError
-from serving.server.json_body import parse_body
-from serving.server.json_examples import parse_examples
-from serving.server.tensors import parse_predict
+from ctrpipe.serving.server import body_cost
+from ctrpipe.serving.server.body_cost import Reading, check_cost
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.json_body import parse_body
+from ctrpipe.serving.server.json_examples import parse_examples
+from ctrpipe.serving.server.tensors import parse_predict
 
 MEBIBYTE = 1 << 20
 OVER = Reading(lambda: True)

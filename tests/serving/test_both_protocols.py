@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from common.errors import InputError
-from serving.client import ModelClient, RestClient, VersionStatus
-from serving.client.grpc_client import GrpcClient
-from serving.server import ServerOptions, running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import ModelClient, RestClient, VersionStatus
+from ctrpipe.serving.client.grpc_client import GrpcClient
+from ctrpipe.serving.server import ServerOptions, running_server
 
 NAN = float("nan")
 

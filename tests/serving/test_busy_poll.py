@@ -2,12 +2,12 @@
 
 import pytest
 
-from serving.server import busy_poll
-from serving.server.busy_poll import BusyPoll
-from serving.server.core import ServerCore
-from serving.server.metrics import Metrics
-from serving.server.options import ServerOptions
-from serving.server.rest import RestApi
+from ctrpipe.serving.server import busy_poll
+from ctrpipe.serving.server.busy_poll import BusyPoll
+from ctrpipe.serving.server.core import ServerCore
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.rest import RestApi
 
 
 class Loop:

@@ -7,19 +7,19 @@ import pyarrow as pa
 import pytest
 import scipy.special
 
-from models import FeatureMap
-from serving.assets import GoldenRows
-from serving.calibration import UNCALIBRATED, Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
-from serving.check import check_servable
-from serving.client import RestClient
-from serving.client.grpc_client import GrpcClient
-from serving.layout import Asset, asset_path
-from serving.loader import Servable
-from serving.scoring.rows import Scorer
-from serving.server import ServerOptions, running_server
+from ctrpipe.models import FeatureMap
+from ctrpipe.serving.assets import GoldenRows
+from ctrpipe.serving.calibration import UNCALIBRATED, Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.client.grpc_client import GrpcClient
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.packed_servable import SPEC, rows, save
-from transforms.log.ingest import to_examples
-from transforms.log.raw_arrays import raw_arrays
 
 POINTS, RATES = np.array([-2.0, 0.0, 0.5, 3.0]), np.array([0.05, 0.2, 0.5, 0.8])
 BY = ["c2", "n1"]

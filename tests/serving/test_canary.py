@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from serving.client import LabelSplit, ModelClient, RestClient, VersionStatus
-from serving.client.grpc_client import GrpcClient
-from serving.server import ServerOptions, running_server
+from ctrpipe.serving.client import LabelSplit, ModelClient, RestClient, VersionStatus
+from ctrpipe.serving.client.grpc_client import GrpcClient
+from ctrpipe.serving.server import ServerOptions, running_server
 from tests.e2e.small_run import call, one_line
 
 USERS = range(200)

@@ -5,17 +5,17 @@ import shutil
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from serving.check import check_servable
-from serving.client import RestClient
-from serving.client.grpc_client import GrpcClient
-from serving.export import candidates_of
-from serving.loader import Servable
-from serving.server import ServerOptions, running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.client.grpc_client import GrpcClient
+from ctrpipe.serving.export import candidates_of
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.serving import packed_servable
 from tests.serving.text_servable import COLUMNS, SPEC, VERSION, copied, rows, save, shared_servable
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from serving.client.columns import predict_body, read_json, read_output, to_arrays
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client.columns import predict_body, read_json, read_output, to_arrays
 
 NAN = float("nan")
 

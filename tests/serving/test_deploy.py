@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from common.errors import InputError
-from serving.server import parse_flags, running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.server import parse_flags, running_server
 from tests.fuzz.servable import record_warmup, save
 from tests.serving.deploy_files import CONFIG, FOLDER, by_kind, compose, container, documents, flags, options
 

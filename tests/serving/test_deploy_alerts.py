@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from serving.server import running_server
+from ctrpipe.serving.server import running_server
 from tests.fuzz.servable import save
 from tests.serving.deploy_files import flags, options
 from tests.serving.prometheus_server import PROMETHEUS, prometheus, quick_rules, write_config

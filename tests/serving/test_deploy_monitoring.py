@@ -15,7 +15,7 @@ import yaml
 from grafana_foundation_sdk.cog import encoder, plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from serving.server import running_server
+from ctrpipe.serving.server import running_server
 from tests.fuzz.servable import record_warmup, save
 from tests.serving.deploy_files import FOLDER, container, flags, options
 from tests.serving.promql import Recording, samples

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from serving.server.double_digits import double_digits
+from ctrpipe.serving.server.double_digits import double_digits
 
 GREATEST, LEAST_NORMAL, LEAST = 1.7976931348623157e308, 2.2250738585072014e-308, 5e-324
 

@@ -7,14 +7,14 @@ import typing
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from models.text.precision import PRECISIONS
-from pipeline.config import Serving as ServingConfig
-from serving.check import check_servable
-from serving.export import TOLERANCES
-from serving.loader import Servable
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.text.precision import PRECISIONS
+from ctrpipe.pipeline.config import Serving as ServingConfig
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.export import TOLERANCES
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.text_servable import SPEC, VERSION, copied, rows, save, shared_servable
-from transforms.log.raw_arrays import raw_arrays
 
 pytestmark = pytest.mark.slow
 

@@ -20,26 +20,26 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from common.processes import Workers
-from models import create
-from models.ctr_model import empty_row
-from models.registry import model_class
-from serving.assets import GoldenRows, read_log_spec
-from serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
-from serving.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
-from serving.layout import Asset, asset_path
-from serving.loader import Servable
-from serving.scoring.score import score
-from serving.server import parse_flags, running_server
-from serving.xla import xla_node
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import create
+from ctrpipe.models.ctr_model import empty_row
+from ctrpipe.models.registry import model_class
+from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
+from ctrpipe.serving.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.scoring.score import score
+from ctrpipe.serving.server import parse_flags, running_server
+from ctrpipe.serving.xla import xla_node
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.contract.rpc import Rpc, model_config, refusal
 from tests.models.small_models import SMALL, WITH_TASKS, WITH_TEXT
 from tests.serving import packed_servable, text_servable
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import analyze
-from transforms.log.ingest import to_examples
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 

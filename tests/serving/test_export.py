@@ -10,17 +10,17 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from common.errors import InputError
-from serving.assets import read_log_spec
-from serving.check import check_servable
-from serving.export import _Servable, export
-from serving.layout import SAVED_MODEL
-from serving.loader import Servable
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.export import _Servable, export
+from ctrpipe.serving.layout import SAVED_MODEL
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.schema import raw_schema
+from ctrpipe.transforms.log.spec import Categorical, LogSpec
 from tests.serving.packed_servable import SPEC, rows, save
-from transforms.log.ingest import to_examples
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.schema import raw_schema
-from transforms.log.spec import Categorical, LogSpec
 
 
 def with_positions(*columns: str) -> LogSpec:

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from common.errors import InputError
-from serving.client import GrpcClient, LabelSplit, VersionStatus
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import GrpcClient, LabelSplit, VersionStatus
 from tests.contract.servers import free_port
 from tests.serving.small_servers import GrpcServer, floats, grpc_server
 

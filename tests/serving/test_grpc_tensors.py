@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from serving.server.grpc_tensors import to_array, to_proto
+from ctrpipe.serving.server.grpc_tensors import to_array, to_proto
 
 KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64, bool]
 WIDE = [np.float16, ml_dtypes.bfloat16, np.complex64, np.complex128]

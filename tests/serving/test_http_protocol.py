@@ -11,8 +11,8 @@ import types
 
 import pytest
 
-from serving.server.busy_poll import BusyPoll
-from serving.server.http_protocol import (
+from ctrpipe.serving.server.busy_poll import BusyPoll
+from ctrpipe.serving.server.http_protocol import (
     _SLICE_BYTES,
     MAX_HEADER_BYTES,
     HttpProtocol,

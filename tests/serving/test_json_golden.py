@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.server.errors import ServingError
-from serving.server.json_body import has_booleans, has_long_numbers, parse_body, parse_unusual_body
-from serving.server.json_examples import parse_examples
-from serving.server.json_response import decimals, format_predict
-from serving.server.tensors import parse_predict
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.json_body import has_booleans, has_long_numbers, parse_body, parse_unusual_body
+from ctrpipe.serving.server.json_examples import parse_examples
+from ctrpipe.serving.server.json_response import decimals, format_predict
+from ctrpipe.serving.server.tensors import parse_predict
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 SIGNATURES = {

@@ -4,8 +4,8 @@ import collections
 
 import pytest
 
-from common.errors import InputError
-from serving.client import LabelSplit
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import LabelSplit
 
 USERS = [f"user-{number}" for number in range(20_000)]
 

@@ -12,9 +12,9 @@ import sys
 import pytest
 from google.protobuf import text_format
 
-from common.errors import InputError
-from serving.client import VersionStatus
-from serving.client.labels import ModelConfig, ModelServerConfig, ServedLabels, read_config
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import VersionStatus
+from ctrpipe.serving.client.labels import ModelConfig, ModelServerConfig, ServedLabels, read_config
 from tests.e2e.small_run import call, one_line
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -92,7 +92,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch):
-    monkeypatch.setattr("serving.client.labels._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("ctrpipe.serving.client.labels._POLL_SECONDS", 0.0)
 
 
 def write(folder: pathlib.Path, more: str = "") -> pathlib.Path:
@@ -285,7 +285,7 @@ def test_the_command_shows_what_is_and_what_was(tmp_path):
 KILLED = """
 import json, os, pathlib, signal, sys
 from tests.serving.test_labels import Server, labels_of, write
-from serving.client.labels import ServedLabels
+from ctrpipe.serving.client.labels import ServedLabels
 
 def die_at(number):
     seen = [0]

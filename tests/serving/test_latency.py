@@ -16,17 +16,17 @@ import tensorflow as tf
 from click.testing import CliRunner
 from tensorflow_serving.apis import predict_pb2
 
-from common.errors import InputError
-from pipeline.cli import main
-from pipeline.sample_export import LOG, PREPARED, make_export
-from serving.check import check_servable
-from serving.latency.benchmark import MeasuredModel
-from serving.latency.report import JSON, PAGE, last_line, show, write
-from serving.latency.requests import GRPC_PATH, KINDS
-from serving.latency.run import measure_latency
-from serving.latency.settings import QUICK, Settings, read_settings
-from serving.latency.target import at_url, started
-from serving.loader import Servable
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.sample_export import LOG, PREPARED, make_export
+from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.latency.benchmark import MeasuredModel
+from ctrpipe.serving.latency.report import JSON, PAGE, last_line, show, write
+from ctrpipe.serving.latency.requests import GRPC_PATH, KINDS
+from ctrpipe.serving.latency.run import measure_latency
+from ctrpipe.serving.latency.settings import QUICK, Settings, read_settings
+from ctrpipe.serving.latency.target import at_url, started
+from ctrpipe.serving.loader import Servable
 
 SMALL = Settings(
     rows=(100,),
@@ -134,15 +134,15 @@ def serving(version: pathlib.Path, wrong: float = 0.0, broken: tuple[str, ...] =
 @pytest.fixture
 def no_ceiling(monkeypatch):
     """For tests that do not look at it."""
-    monkeypatch.setattr("serving.latency.run.ceilings", lambda *arguments: [])
-    monkeypatch.setattr("serving.latency.run.busy", lambda: 0.0)
+    monkeypatch.setattr("ctrpipe.serving.latency.run.ceilings", lambda *arguments: [])
+    monkeypatch.setattr("ctrpipe.serving.latency.run.busy", lambda: 0.0)
 
 
 @pytest.fixture(scope="module")
 def report(folder) -> dict:
     """A whole report, of all kinds."""
     with pytest.MonkeyPatch.context() as patch, serving(folder / "lr" / "1") as (url, address):
-        patch.setattr("serving.latency.papers.BERT4CTR_BATCHES", 3)
+        patch.setattr("ctrpipe.serving.latency.papers.BERT4CTR_BATCHES", 3)
         return measure_latency([folder / "lr"], folder / LOG, SMALL, (), url, address, baseline=folder / "lr")
 
 

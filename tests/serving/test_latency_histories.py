@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from serving.latency.histories import with_history
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.latency.histories import with_history
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

@@ -11,10 +11,10 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.latency.drive import drive
-from serving.latency.generators import Generators
-from serving.latency.load import Endpoint, Load, poisson
-from serving.latency.responder import responder, sized
+from ctrpipe.serving.latency.drive import drive
+from ctrpipe.serving.latency.generators import Generators
+from ctrpipe.serving.latency.load import Endpoint, Load, poisson
+from ctrpipe.serving.latency.responder import responder, sized
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from serving.latency.papers import batch_seconds, bert4ctr, hiformer
-from serving.latency.ratios import near_ceiling, ratios, targets
-from serving.latency.sample import LatencySample, Recorder, percentiles, summarise, together
+from ctrpipe.serving.latency.papers import batch_seconds, bert4ctr, hiformer
+from ctrpipe.serving.latency.ratios import near_ceiling, ratios, targets
+from ctrpipe.serving.latency.sample import LatencySample, Recorder, percentiles, summarise, together
 
 
 def sample(latencies=(), completed=0, seconds=1.0, errors=None, lags=(), cpu=0.0) -> LatencySample:
@@ -155,7 +155,7 @@ def test_an_open_loop_that_was_sent_late_is_named():
 def clock(monkeypatch):
     """Time that passes only where a prediction says so."""
     now = [0.0]
-    monkeypatch.setattr("serving.latency.papers.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("ctrpipe.serving.latency.papers.time.perf_counter", lambda: now[0])
 
     def spend(seconds: float) -> None:
         now[0] += seconds

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from serving.assets import GoldenRows, read_log_spec
-from serving.layout import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.layout import (
     Asset,
     asset_path,
     find_version,
@@ -15,7 +15,7 @@ from serving.layout import (
     newest_version,
     versions,
 )
-from serving.server.options import parse_flags
+from ctrpipe.serving.server.options import parse_flags
 
 
 @pytest.mark.parametrize(

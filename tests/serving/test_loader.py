@@ -10,11 +10,11 @@ from google.protobuf import text_format
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from common.errors import InputError
-from serving import loader
-from serving.loader import Servable
-from serving.server.options import parse_flags
-from serving.server.session_options import session_config
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving import loader
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.session_options import session_config
 
 
 class Straight(tf.Module):

@@ -9,9 +9,9 @@ import urllib.parse
 
 import pytest
 
-from serving.server import parse_flags, running_server
-from serving.server.pace import FIRST_RUNS, SHORT_SECONDS, Pace
-from serving.server.served import ServedVersion
+from ctrpipe.serving.server import parse_flags, running_server
+from ctrpipe.serving.server.pace import FIRST_RUNS, SHORT_SECONDS, Pace
+from ctrpipe.serving.server.served import ServedVersion
 from tests.contract import models
 
 MOST_ASKED = 3000

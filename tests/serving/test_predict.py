@@ -7,9 +7,9 @@ import socket
 import pytest
 import yaml
 
-from common.errors import InputError
-from serving.client import LabelSplit, RestClient, VersionStatus
-from serving.server import ServerOptions, running_server
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import LabelSplit, RestClient, VersionStatus
+from ctrpipe.serving.server import ServerOptions, running_server
 from tests.e2e.small_run import call, one_line
 from tests.serving.small_servable import probability, save, spec
 from tests.serving.small_servers import GrpcServer, floats, grpc_server, rest_server
@@ -93,8 +93,8 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
 
 
 def test_many_rows_travel_in_several_requests(url, log, monkeypatch):
-    monkeypatch.setattr("pipeline.predict_rows.BATCH", 7)
-    monkeypatch.setattr("transforms.log.lines.CHUNK_BYTES", 60)
+    monkeypatch.setattr("ctrpipe.pipeline.predict_rows.BATCH", 7)
+    monkeypatch.setattr("ctrpipe.transforms.log.lines.CHUNK_BYTES", 60)
     log.write_text("".join(f"1\t{row}\t\n" for row in range(50)))
     code, output = predict(url, "--input", log, "--rows", 40)
     assert code == 0
@@ -120,7 +120,7 @@ def test_what_cannot_be_used_is_one_line(url, model, log, tmp_path):
 
 
 def test_a_server_that_is_not_there_is_one_line(log, monkeypatch):
-    monkeypatch.setattr("serving.client.rest_client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ctrpipe.serving.client.rest_client.time.sleep", lambda seconds: None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/models/ctr"
@@ -169,7 +169,7 @@ def test_a_client_whose_row_came_second_in_a_batch_asks_again(model, log):
 
 
 def test_a_server_that_says_nothing_of_the_log_is_one_line(log, monkeypatch):
-    monkeypatch.setattr("pipeline.predict_rows.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ctrpipe.pipeline.predict_rows.time.sleep", lambda seconds: None)
     with rest_server((200, '{"outputs": [""]}')) as (address, posts):
         one_line(*predict(address, "--input", log), "give --model or --config")
     assert len(posts) == 20

@@ -8,22 +8,22 @@ import pyarrow as pa
 import pytest
 import tensorflow_transform as tft
 
-from common.processes import Workers
-from models import create
-from models.ctr_model import empty_row
-from models.layers.number_tokens import NumberTokens
-from serving.export import export
-from serving.loader import Servable
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import create
+from ctrpipe.models.ctr_model import empty_row
+from ctrpipe.models.layers.number_tokens import NumberTokens
+from ctrpipe.serving.export import export
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.unsplit_log import write_whole_log
 from tests.models.small_models import ENCODER
 from tests.models.test_text_models import dense, encode, pooled, value
-from transforms.features.packed_files import PackedReader, packed_files
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import analyze, transform
-from transforms.log.ingest import to_examples
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
-from transforms.log.unsplit_log import write_whole_log
 
 pytestmark = pytest.mark.slow
 

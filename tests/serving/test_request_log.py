@@ -22,13 +22,13 @@ from tensorflow_serving.apis import (
 )
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from common.errors import InputError
-from serving.loader import Servable
-from serving.server import ServerOptions, running_server, sampling
-from serving.server.metrics import Metrics
-from serving.server.request_log import RequestLog
-from serving.server.served import ServedVersion
-from serving.server.warmup import read_records, replay_warmup
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server import ServerOptions, running_server, sampling
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.request_log import RequestLog
+from ctrpipe.serving.server.served import ServedVersion
+from ctrpipe.serving.server.warmup import read_records, replay_warmup
 from tests.contract import models
 
 X = np.array([1.0, 2.0], np.float32)

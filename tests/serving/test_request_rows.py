@@ -7,19 +7,19 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from common.processes import Workers
-from pipeline.config import Monitoring
-from pipeline.monitoring.drift import compare_logs
-from serving.client import RestClient
-from serving.client.grpc_client import GrpcClient
-from serving.request_rows import write_rows
-from serving.scoring.score import score
-from serving.server import ServerOptions, running_server
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.monitoring.drift import compare_logs
+from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.client.grpc_client import GrpcClient
+from ctrpipe.serving.request_rows import write_rows
+from ctrpipe.serving.scoring.score import score
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.e2e.small_run import call, one_line
 from tests.serving import packed_servable
-from transforms.log.ingest import to_examples
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
 
 SPEC = packed_servable.SPEC
 ROWS = packed_servable.rows(20, seed=3)

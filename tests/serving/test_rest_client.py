@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from serving.client import LabelSplit, RestClient
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import LabelSplit, RestClient
 from tests.serving.small_servers import cut, floats, rest_server
 
 HALF = (200, '{"outputs": [0.5]}')
@@ -24,7 +24,7 @@ def ask(url: str, **options) -> list[float]:
 @pytest.fixture
 def waits(monkeypatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr("serving.client.rest_client.time.sleep", found.append)
+    monkeypatch.setattr("ctrpipe.serving.client.rest_client.time.sleep", found.append)
     return found
 
 
@@ -92,7 +92,7 @@ def test_a_server_that_is_not_there_yet_is_asked_again(monkeypatch):
             listener.listen()
             thread.start()
 
-        monkeypatch.setattr("serving.client.rest_client.time.sleep", start)
+        monkeypatch.setattr("ctrpipe.serving.client.rest_client.time.sleep", start)
         with pytest.raises(InputError, match="the server answers 418: tea"):
             ask(url)
         thread.join()

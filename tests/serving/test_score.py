@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import InputError
-from serving.scoring import folder as score_folder
-from serving.scoring import part as score_part
-from serving.scoring import score as score_module
-from serving.scoring.score import quantile, score
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.scoring import folder as score_folder
+from ctrpipe.serving.scoring import part as score_part
+from ctrpipe.serving.scoring import score as score_module
+from ctrpipe.serving.scoring.score import quantile, score
 from tests.e2e.small_run import call, one_line, start
 from tests.serving.small_servable import probability, save, spec
 
@@ -76,11 +76,11 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
 @pytest.fixture
 def small_pieces(monkeypatch) -> None:
     """Several parts of a file, several blocks of a part, several requests to the model of a block."""
-    for module in ("transforms.log.lines", "serving.scoring.score"):
+    for module in ("ctrpipe.transforms.log.lines", "ctrpipe.serving.scoring.score"):
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 100)
-    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 500)
-    monkeypatch.setattr("serving.scoring.part.BLOCK_BYTES", 200)
-    monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 500)
+    monkeypatch.setattr("ctrpipe.serving.scoring.part.BLOCK_BYTES", 200)
+    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
 
 
 def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, small_pieces):
@@ -194,7 +194,7 @@ def test_the_newest_version_scores_unless_one_is_named(tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch) -> None:
     """The end of a gzip file is not yet seen when the log is planned."""
-    monkeypatch.setattr("transforms.log.lines.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("ctrpipe.transforms.log.lines.CHUNK_BYTES", 1000)
 
 
 def unfinished(models: pathlib.Path, folder: pathlib.Path) -> list[str]:
@@ -330,7 +330,7 @@ def test_two_scorings_at_once_need_two_folders(models, tmp_path):
 
 def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_others(models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text("".join(f"1\t{row}\ta\n" for row in range(99)) + "1\tmany\ta\n")
-    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 300)
+    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 300)
     moved = []
 
     def replace(path, target, kept=pathlib.Path.replace):

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from serving.loader import Servable
-from serving.scoring.rows import Scorer
-from serving.scoring.score import score
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.scoring.score import score
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.packed_servable import SPEC, rows, shared_version, write_log
-from transforms.log.raw_arrays import raw_arrays
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def scorer(version):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 6, 7, 500])
 def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
-    monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
-    monkeypatch.setattr("transforms.features.pack_rows.GRAPH_ROWS", 10)
+    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.transforms.features.pack_rows.GRAPH_ROWS", 10)
     batch = rows(count, seed=2)
     # As the reader gives them: in several chunks, of which one may have no row and one values of its own.
     chunks = [batch.slice(0, count // 3), batch.slice(0, 0), batch.slice(count // 3)]
@@ -65,7 +65,7 @@ def test_no_rows(scorer):
 
 
 def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
-    monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
     calls = []
 
     def check():
@@ -78,7 +78,7 @@ def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
 
 
 def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
-    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 5000)
+    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 5000)
     batch = rows(300, seed=5)
     write_log(batch, tmp_path / "log.tsv")
     result = score(version, [str(tmp_path / "log.tsv")], tmp_path / "out")

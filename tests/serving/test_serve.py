@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from common import processes
-from common.errors import InputError
-from serving.server import ServerOptions, parse_flags, running_server, serve
-from serving.server.options import set_environment
-from serving.server.run import GRACE_SECONDS
+from ctrpipe.common import processes
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.server import ServerOptions, parse_flags, running_server, serve
+from ctrpipe.serving.server.options import set_environment
+from ctrpipe.serving.server.run import GRACE_SECONDS
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc
 from tests.e2e.small_run import start

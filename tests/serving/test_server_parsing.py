@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import monitoring
 
-from serving.server import json_body, tensors
-from serving.server.body_cost import CHECK_EVERY, Reading
-from serving.server.errors import ServingError
-from serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
-from serving.server.json_response import format_predict
-from serving.server.metrics import Metrics
+from ctrpipe.serving.server import json_body, tensors
+from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
+from ctrpipe.serving.server.json_response import format_predict
+from ctrpipe.serving.server.metrics import Metrics
 
 LEAVES = [
     0,

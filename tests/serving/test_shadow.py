@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import model_pb2, predict_pb2
 
-from common.errors import InputError
-from serving.server import ServerOptions, parse_flags, running_server
-from serving.server.errors import ServingError
-from serving.server.metrics import Metrics
-from serving.server.served import ServedVersion
-from serving.server.shadow import Shadow
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.server import ServerOptions, parse_flags, running_server
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.metrics import Metrics
+from ctrpipe.serving.server.served import ServedVersion
+from ctrpipe.serving.server.shadow import Shadow
 from tests.contract.rpc import Rpc, label, model_config, wait_for
 from tests.fuzz.servable import save
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 from google.protobuf import wrappers_pb2
 
-from common.errors import InputError
-from serving.text_proto import read_text_proto
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.text_proto import read_text_proto
 
 
 def test_a_file_fills_the_message(tmp_path):
@@ -32,5 +32,5 @@ def test_an_absent_file_is_named(tmp_path):
 
 
 def test_it_imports_no_tensorflow():
-    code = "import sys, serving.text_proto; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, ctrpipe.serving.text_proto; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

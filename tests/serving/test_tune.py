@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from common.errors import InputError
-from common.processes import cores
-from serving.server.batching_parameters import read_parameters
-from serving.server.options import parse_flags
-from serving.server.session_options import session_config
-from serving.tuning import tune
-from serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure, recorded_rows
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import cores
+from ctrpipe.serving.server.batching_parameters import read_parameters
+from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.session_options import session_config
+from ctrpipe.serving.tuning import tune
+from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure, recorded_rows
 from tests.e2e.small_run import call, one_line
 
 LOADS = [ClientLoad(1, 1), ClientLoad(100, 8)]

@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow as pa
 import tensorflow_transform as tft
 
-from common.processes import Workers
-from models import create
-from models.ctr_model import empty_row
-from models.raw_numbers import reads_numbers
-from serving.export import export
-from serving.layout import Asset, versions
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import create
+from ctrpipe.models.ctr_model import empty_row
+from ctrpipe.models.raw_numbers import reads_numbers
+from ctrpipe.serving.export import export
+from ctrpipe.serving.layout import Asset, versions
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.models.small_models import ENCODER, SMALL
 from tests.shared_folders import SharedFolder
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import analyze
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.spec import LogSpec
 
 VERSION = "bert4ctr/1"
 WORDS = ("red", "dress", "new", "hat", "blue", "shoes", "old", "coat")

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.features.analyzers import QUANTILE_ERROR, LogSummary, merge, summarize
-from transforms.log import payload
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.features.analyzers import QUANTILE_ERROR, LogSummary, merge, summarize
+from ctrpipe.transforms.log import payload
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {
@@ -224,6 +224,7 @@ def test_a_log_without_anything_to_learn_needs_no_reading(tmp_path):
 
 
 def test_a_process_that_counts_loads_neither_tensorflow_nor_beam():
-    code = "import sys, transforms.features.analyzers; print({'tensorflow', 'apache_beam', 'keras'} & set(sys.modules))"
+    code = "import ctrpipe.transforms.features.analyzers, sys\n"
+    code += "print({'tensorflow', 'apache_beam', 'keras'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == "set()", run.stderr

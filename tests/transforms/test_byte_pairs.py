@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.text.byte_pairs import LONGEST_WORD, BytePairs
+from ctrpipe.transforms.text.word_piece import join_segments
 from tests.text_checkpoint import write_checkpoint
 from tests.transforms.tokenizers import make_whole, run_in_the_loader
-from transforms.text.byte_pairs import LONGEST_WORD, BytePairs
-from transforms.text.word_piece import join_segments
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden" / "byte_pairs.json").read_text())
 WORDS = ("dress", "good", "love", "cafe", "smile", "text", "the", "one", "two")

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.log import readers
-from transforms.log.byte_sum import ByteSum, joined, sums_from_json, sums_to_json
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.readers import LogReader, plan, sums_of_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log import readers
+from ctrpipe.transforms.log.byte_sum import ByteSum, joined, sums_from_json, sums_to_json
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.readers import LogReader, plan, sums_of_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 ROWS = [f"{row % 3 == 0:d}\t{row}\tv{row % 7}".encode() for row in range(600)]
 CHANGES = ("cut", "grown", "edited")

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from common.errors import InputError
-from transforms.generate import ClickModel, Drift, generate, generate_days
-from transforms.generate.columns import Categorical, code_shares
-from transforms.generate.drift import worlds
-from transforms.generate.formats import CRITEO
-from transforms.log.readers import find_files
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.generate import ClickModel, Drift, generate, generate_days
+from ctrpipe.transforms.generate.columns import Categorical, code_shares
+from ctrpipe.transforms.generate.drift import worlds
+from ctrpipe.transforms.generate.formats import CRITEO
+from ctrpipe.transforms.log.readers import find_files
 
 PLANTED = {"C6", "C14", "C17", "C23", "C25"}
 

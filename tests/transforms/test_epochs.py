@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.epochs import epoch_seconds
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,16 @@
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.components import log_transform
-from transforms.features.analyzers import LogCounter
-from transforms.features.former_counts import COUNTS, SCHEMA, counted_over, read_counts, write_counts
-from transforms.features.learned import Former
-from transforms.features.transform import GRAPH, analyze
-from transforms.features.vocabularies import read_vocabularies
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.components import log_transform
+from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.former_counts import COUNTS, SCHEMA, counted_over, read_counts, write_counts
+from ctrpipe.transforms.features.learned import Former
+from ctrpipe.transforms.features.transform import GRAPH, analyze
+from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
 
 CATEGORICAL = {"kind": "categorical", "min_count": 2}
 SPEC = LogSpec.model_validate(

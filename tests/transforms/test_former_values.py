@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from transforms.features.analyzers import LogCounter
-from transforms.features.learned import Former
-from transforms.features.transform import AGES, GRAPH, write_graph
-from transforms.features.vocabularies import read_vocabularies
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.learned import Former
+from ctrpipe.transforms.features.transform import AGES, GRAPH, write_graph
+from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def letters(text: str) -> pa.Array:

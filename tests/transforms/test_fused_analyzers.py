@@ -12,13 +12,13 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from common.errors import InputError
-from models.feature_map import RESERVED_IDS
-from transforms.features.analyzers import LogCounter
-from transforms.features.learned import Learned
-from transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
-from transforms.features.vocabularies import vocabulary_name
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.learned import Learned
+from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
+from ctrpipe.transforms.features.vocabularies import vocabulary_name
+from ctrpipe.transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from common.errors import InputError
-from transforms.generate import FORMATS, ClickModel, GenerateResult, generate, generator
-from transforms.generate.blocks import BLOCK_ROWS
-from transforms.generate.click_model import balanced_signs
-from transforms.generate.columns import code_shares
-from transforms.generate.sample import sample
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.generate import FORMATS, ClickModel, GenerateResult, generate, generator
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS
+from ctrpipe.transforms.generate.click_model import balanced_signs
+from ctrpipe.transforms.generate.columns import code_shares
+from ctrpipe.transforms.generate.sample import sample
 
 ROWS = 40_000
 CRITEO_NAMES = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics import roc_auc_score
 
-from common.errors import InputError
-from pipeline.cli import main
-from transforms.generate import FunnelModel, generate_funnel
-from transforms.generate.blocks import BLOCK_ROWS
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.cli import main
+from ctrpipe.transforms.generate import FunnelModel, generate_funnel
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS
 
 ROWS = BLOCK_ROWS + 5000
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 from sklearn.metrics import roc_auc_score
 
-from common.errors import InputError
-from pipeline.cli import main
-from transforms.generate import HistoryClickModel, generate_history
-from transforms.generate.blocks import BLOCK_ROWS
-from transforms.generate.history import ITEMS, draw_histories
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.cli import main
+from ctrpipe.transforms.generate import HistoryClickModel, generate_history
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS
+from ctrpipe.transforms.generate.history import ITEMS, draw_histories
 
 ROWS = 6000
 

@@ -6,9 +6,9 @@ import pyarrow.parquet
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from common.errors import InputError
-from transforms.generate import GenerateResult, TextClickModel, generate_kddcup2012
-from transforms.kddcup2012.layout import COLUMNS, TOKEN_TABLES
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.generate import GenerateResult, TextClickModel, generate_kddcup2012
+from ctrpipe.transforms.kddcup2012.layout import COLUMNS, TOKEN_TABLES
 
 ROWS = 40_000
 FILES = ["description.txt", "keyword.txt", "query.txt", "title.txt", "training.txt", "truth.parquet", "user.txt"]

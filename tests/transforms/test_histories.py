@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from pipeline.prepared import with_histories
-from transforms.histories import EventLog, Prepared, partition, write_log
-from transforms.histories.moments import gap_categories, to_moments
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.prepared import with_histories
+from ctrpipe.transforms.histories import EventLog, Prepared, partition, write_log
+from ctrpipe.transforms.histories.moments import gap_categories, to_moments
 
 ONE = Workers(processes=1)
 USERS, ITEMS, EVENTS = 12, 40, 600
@@ -231,8 +231,8 @@ def test_the_result_does_not_depend_on_how_the_log_is_parted(tmp_path, monkeypat
     first, counts = prepared(tmp_path, events, "first", **settings)
     monkeypatch.setattr(write_log, "_BUCKET_BYTES", 3000)
     monkeypatch.setattr(partition, "PIECE_ROWS", 100)
-    monkeypatch.setattr("transforms.log.lines.CHUNK_BYTES", 500)
-    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 4000)
+    monkeypatch.setattr("ctrpipe.transforms.log.lines.CHUNK_BYTES", 500)
+    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 4000)
     second, others = prepared(tmp_path, events, "second", **settings)
     assert len(list((tmp_path / "second" / "log").iterdir())) > 2
     assert sorted(first, key=str) == sorted(second, key=str)

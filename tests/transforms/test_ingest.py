@@ -9,13 +9,13 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.log import ingest as ingestion
-from transforms.log import readers
-from transforms.log.ingest import SPLITS, ingest, to_examples
-from transforms.log.payload import payload_files, payload_schema, read_payload
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log import ingest as ingestion
+from ctrpipe.transforms.log import readers
+from ctrpipe.transforms.log.ingest import SPLITS, ingest, to_examples
+from ctrpipe.transforms.log.payload import payload_files, payload_schema, read_payload
+from ctrpipe.transforms.log.spec import LogSpec
 
 HERE = Workers(processes=1)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}

@@ -13,13 +13,13 @@ import pyarrow.parquet
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.generate import generate_kddcup2012
-from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
-from transforms.kddcup2012.layout import COLUMNS, HISTORY, IDS, NUMBERS, TOKEN_TABLES
-from transforms.kddcup2012.lines import _draws
-from transforms.kddcup2012.tables import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.generate import generate_kddcup2012
+from ctrpipe.transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
+from ctrpipe.transforms.kddcup2012.layout import COLUMNS, HISTORY, IDS, NUMBERS, TOKEN_TABLES
+from ctrpipe.transforms.kddcup2012.lines import _draws
+from ctrpipe.transforms.kddcup2012.tables import (
     Lookup,
     bits_for,
     bucket_of,
@@ -29,9 +29,9 @@ from transforms.kddcup2012.tables import (
     sums_by_key,
     write_table,
 )
-from transforms.log import readers
+from ctrpipe.transforms.log import readers
 
-steps = importlib.import_module("transforms.kddcup2012.prepare")  # the package has a function of that name
+steps = importlib.import_module("ctrpipe.transforms.kddcup2012.prepare")  # the package has a function of that name
 LINES = 1500
 OPTIONS = Options(seed=4, test=0.2, validation=0.2, prior_impressions=7.0, folds=3)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.log import lines, readers
-from transforms.log.byte_sum import ByteSum
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.readers import LogReader, find_files, partition_values, plan
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log import lines, readers
+from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.readers import LogReader, find_files, partition_values, plan
+from ctrpipe.transforms.log.spec import LogSpec
 
 FEATURES = [
     {"kind": "numeric", "columns": ["n"]},

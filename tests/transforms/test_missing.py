@@ -2,8 +2,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.features.missing import drop_values
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.features.missing import drop_values
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import InputError
-from transforms.features import packed_files as packed
-from transforms.features.packed_files import PackedReader, PackedWriter, packed_files, packed_rows
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.features import packed_files as packed
+from ctrpipe.transforms.features.packed_files import PackedReader, PackedWriter, packed_files, packed_rows
 
 
 def rows(first: int, count: int, slots: int = 3) -> dict[str, np.ndarray]:

@@ -2,9 +2,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.log import payload
-from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload, read_rows
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.log import payload
+from ctrpipe.transforms.log.payload import (
+    PayloadWriter,
+    payload_files,
+    payload_rows,
+    payload_schema,
+    read_payload,
+    read_rows,
+)
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow_transform as tft
 
-from models.feature_map import PADDING_ID, RESERVED_IDS
-from pipeline.artifacts import Artifacts
-from pipeline.config import RunConfig
-from pipeline.run import transform
-from transforms.features.packed_files import PackedReader
-from transforms.features.vocabularies import vocabulary_name
+from ctrpipe.models.feature_map import PADDING_ID, RESERVED_IDS
+from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.run import transform
+from ctrpipe.transforms.features.packed_files import PackedReader
+from ctrpipe.transforms.features.vocabularies import vocabulary_name
 
 ROWS, TRAIN, VALIDATION = 1000, 600, 200
 COLUMNS = ["label", "row", "plain", "cut", "rare", "odd name/é", "tags", "words", "bucket", "n", "constant"]

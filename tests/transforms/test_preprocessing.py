@@ -11,10 +11,10 @@ import tensorflow_transform as tft
 from sklearn.preprocessing import KBinsDiscretizer, MinMaxScaler, QuantileTransformer, StandardScaler
 from tensorflow_transform.analyzers import sanitized_vocab_filename
 
-from common.processes import Workers
-from models.feature_map import RESERVED_IDS
-from transforms.features.pack_rows import PackedValues, pack_rows
-from transforms.features.preprocessing import (
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.pack_rows import PackedValues, pack_rows
+from ctrpipe.transforms.features.preprocessing import (
     MISSING,
     UNKNOWN,
     bars_bucket,
@@ -26,10 +26,10 @@ from transforms.features.preprocessing import (
     standardize,
     time_ids,
 )
-from transforms.features.transform import analyze, load_graph
-from transforms.features.vocabularies import vocabulary_name
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
-from transforms.log.spec import LogSpec, Time
+from ctrpipe.transforms.features.transform import analyze, load_graph
+from ctrpipe.transforms.features.vocabularies import vocabulary_name
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
+from ctrpipe.transforms.log.spec import LogSpec, Time
 
 HOUR = Time(columns=["hour"], kind="time")
 
@@ -370,7 +370,7 @@ def test_the_graph_sees_each_different_value_of_a_column_once():
 
 @pytest.mark.parametrize("as_dictionaries", [True, False])
 def test_any_rows_of_several_chunks_are_laid_out(analyzed, monkeypatch, as_dictionaries):
-    monkeypatch.setattr("transforms.features.pack_rows.GRAPH_ROWS", 10)
+    monkeypatch.setattr("ctrpipe.transforms.features.pack_rows.GRAPH_ROWS", 10)
     rows, folder = analyzed
     run = load_graph(folder / "graph")
     expected = run(rows)

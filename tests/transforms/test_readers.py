@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.log import lines, readers
-from transforms.log.readers import LogReader, find_files, plan
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log import lines, readers
+from ctrpipe.transforms.log.readers import LogReader, find_files, plan
+from ctrpipe.transforms.log.spec import LogSpec
 
 GOOD = b"1\t5\ta\n0\t-2\t\n1\t\tb\n"
 

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from models.feature_map import RESERVED_IDS
-from transforms.features.analyzers import LogCounter, merge
-from transforms.features.learned import Learned
-from transforms.features.preprocessing import layout, preprocessing_fn
-from transforms.log.json_lines import parse_objects
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
-from transforms.log.values import join_lists
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.analyzers import LogCounter, merge
+from ctrpipe.transforms.features.learned import Learned
+from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn
+from ctrpipe.transforms.log.json_lines import parse_objects
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import join_lists
 
 PADDING, UNKNOWN, MISSING = -1, 0, 1
 DATA = {"columns": ["click", "items", "genres", "seen", "item", "genre"], "labels": {"ctr": "click"}}

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from models.feature_map import FeatureMap
-from transforms.features.learned import numbers_that_stay
-from transforms.features.source_rows import (
+from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.transforms.features.learned import numbers_that_stay
+from ctrpipe.transforms.features.source_rows import (
     NONE,
     LearnedValues,
     SourceRows,
@@ -15,7 +15,7 @@ from transforms.features.source_rows import (
     rows_of_positions,
     rows_of_tokens,
 )
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def learned(features, fields, vocabularies=None, numbers=None, text=None) -> LearnedValues:
@@ -121,7 +121,7 @@ def test_positions_have_the_rows_of_their_fields_alone():
 
 
 def test_tokens_are_mapped_behind_the_special_ones():
-    from models.feature_map import Text
+    from ctrpipe.models.feature_map import Text
 
     def text(words: list[str]) -> LearnedValues:
         features = [{"kind": "text", "columns": ["t"], "length": 4, "tokens": "vocabulary", "separator": " "}]

@@ -11,21 +11,21 @@ import tensorflow_transform as tft
 from pydantic import ValidationError
 from sklearn.feature_extraction.text import CountVectorizer
 
-from common.errors import InputError
-from common.processes import Workers
-from models.feature_map import Text as TextMap
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.feature_map import Text as TextMap
+from ctrpipe.transforms.features.analyzers import LogCounter, merge
+from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
+from ctrpipe.transforms.features.preprocessing import feature_map, layout
+from ctrpipe.transforms.features.transform import analyze, load_graph, transform
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.text.byte_pairs import BytePairs
+from ctrpipe.transforms.text.checkpoint import _fetch, checkpoint_fingerprint, checkpoint_revision, find_checkpoint
+from ctrpipe.transforms.text.tokenize import SPECIAL, read_tokenizer, text_map
+from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 from tests.text_checkpoint import write_checkpoint
-from transforms.features.analyzers import LogCounter, merge
-from transforms.features.packed_files import PackedReader, packed_files
-from transforms.features.preprocessing import feature_map, layout
-from transforms.features.transform import analyze, load_graph, transform
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.raw_arrays import raw_arrays
-from transforms.log.spec import LogSpec
-from transforms.text.byte_pairs import BytePairs
-from transforms.text.checkpoint import _fetch, checkpoint_fingerprint, checkpoint_revision, find_checkpoint
-from transforms.text.tokenize import SPECIAL, read_tokenizer, text_map
-from transforms.text.word_piece import WordPiece, join_segments
 
 LENGTH = 10
 WORDS = ("red", "dress", "hat", "cheap", "warm")

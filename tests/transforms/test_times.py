@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from models.feature_map import RESERVED_IDS
-from transforms.features.preprocessing import MISSING, UNKNOWN, time_ids
-from transforms.log.spec import Time
-from transforms.log.values import check_times
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, time_ids
+from ctrpipe.transforms.log.spec import Time
+from ctrpipe.transforms.log.values import check_times
 
 MOMENTS = [
     datetime.datetime(1997, 12, 4, 15, 55, 49),

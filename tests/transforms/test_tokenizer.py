@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 from tests.text_checkpoint import write_checkpoint
 from tests.transforms.tokenizers import make_whole, run_in_the_loader
-from transforms.text.word_piece import WordPiece, join_segments
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden" / "wordpiece.json").read_text())
 WORDS = ("dress", "good", "love", "cafe", "naive", "smile", "##es", "σ", "ασοσ", "##ed", "日", "中", "한국어", "😀")

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 import tensorflow_transform as tft
 
-from common.errors import InputError
-from common.processes import Workers
-from models.feature_map import RESERVED_IDS
-from transforms.features.packed_files import PackedReader, packed_files
-from transforms.features.preprocessing import MISSING, UNKNOWN, feature_map
-from transforms.features.transform import analyze, transform
-from transforms.log import payload
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
+from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, feature_map
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.log import payload
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

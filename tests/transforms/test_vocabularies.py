@@ -8,12 +8,12 @@ import pytest
 import tensorflow_transform as tft
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from common.errors import InputError
-from transforms.features import vocabularies
-from transforms.features.analyzers import LogCounter
-from transforms.features.preprocessing import feature_map
-from transforms.features.transform import load_graph, write_graph
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.features import vocabularies
+from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.transform import load_graph, write_graph
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import yaml
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.features.packed_files import PackedReader, label_means, packed_files, row_weights
-from transforms.features.transform import analyze, transform
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.features.packed_files import PackedReader, label_means, packed_files, row_weights
+from ctrpipe.transforms.features.transform import analyze, transform
+from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
 
 HERE = Workers(processes=1)
 

@@ -3,11 +3,11 @@ import gzip
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.log.payload import payload_files, read_payload
-from transforms.log.spec import LogSpec
-from transforms.log.unsplit_log import write_whole_log
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.payload import payload_files, read_payload
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.unsplit_log import write_whole_log
 
 SPEC = LogSpec.model_validate(
     {

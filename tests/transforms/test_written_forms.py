@@ -6,16 +6,16 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from common.processes import Workers
-from models.feature_map import RESERVED_IDS
-from transforms.features.packed_files import packed_files
-from transforms.features.preprocessing import LOG_BUCKETS, MISSING
-from transforms.features.transform import analyze, load_graph, transform
-from transforms.features.understood import all_unknown
-from transforms.log.payload import PayloadWriter, payload_files, payload_schema
-from transforms.log.raw_arrays import number_array
-from transforms.log.readers import LogReader
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.packed_files import packed_files
+from ctrpipe.transforms.features.preprocessing import LOG_BUCKETS, MISSING
+from ctrpipe.transforms.features.transform import analyze, load_graph, transform
+from ctrpipe.transforms.features.understood import all_unknown
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from ctrpipe.transforms.log.raw_arrays import number_array
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def spec(data: str, features: str = "[{kind: numeric, columns: [n]}, {kind: categorical, columns: [c]}]") -> LogSpec:

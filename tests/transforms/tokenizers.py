@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from serving.loader import Servable
-from transforms.text.tokenizer_files import CONFIG, MERGES, TOKENS, WHOLE, WORDS
+from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.text.tokenizer_files import CONFIG, MERGES, TOKENS, WHOLE, WORDS
 
 
 def run_in_the_loader(tokenize: Callable[[tf.Tensor], tf.Tensor], texts: list[str], folder: pathlib.Path) -> np.ndarray:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from common.errors import InputError, one_line
-from common.files import atomic_path
-from transforms.features.analyzers import LogSummary, ValueCounts
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_path
+from ctrpipe.transforms.features.analyzers import LogSummary, ValueCounts
 
 COUNTS = "counts.parquet"
 # `ago`: the value was counted so many trainings before the one that wrote the file.

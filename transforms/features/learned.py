@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError, one_line
-from common.files import write_json
-from transforms.features.analyzers import LogSummary
-from transforms.features.vocabularies import Vocabularies, write_vocabularies
-from transforms.log.spec import LogSpec, Text
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import write_json
+from ctrpipe.transforms.features.analyzers import LogSummary
+from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
+from ctrpipe.transforms.log.spec import LogSpec, Text
 
 # The number of quantiles of scikit-learn's QuantileTransformer by default.
 NORMALIZE_QUANTILES = 1000

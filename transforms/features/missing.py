@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.log.spec import Categorical, LogSpec
+from ctrpipe.transforms.log.spec import Categorical, LogSpec
 
 
 def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator) -> pa.RecordBatch:

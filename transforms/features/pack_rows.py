@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.features.packed_files import INPUTS, WEIGHT, Rows
-from transforms.log.raw_arrays import number_array
-from transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
+from ctrpipe.transforms.features.packed_files import INPUTS, WEIGHT, Rows
+from ctrpipe.transforms.log.raw_arrays import number_array
+from ctrpipe.transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
 
 GRAPH_ROWS = 1 << 14  # of one call of the graph
 TIME_PARTS = 3  # hour, weekday, is_weekend
@@ -105,7 +105,7 @@ class TensorSlice:
 
 
 def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
-    """Returns the tensor slices of all columns, laid out as in transforms.features.preprocessing."""
+    """Returns the tensor slices of all columns, laid out as in ctrpipe.transforms.features.preprocessing."""
     targets: list[TensorSlice] = []
     ends = {"ids": 0, "dense": 0}
     if spec.text:

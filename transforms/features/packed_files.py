@@ -32,8 +32,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.errors import InputError
-from common.files import atomic_path
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path
 
 # A block is read at once. A window of blocks is in memory at a time; its rows are shuffled together.
 BLOCK_ROWS = 1 << 13

@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from common.errors import InputError
-from models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
-from transforms.features.learned import Learned
-from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
-from transforms.log.spec import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
+from ctrpipe.transforms.features.learned import Learned
+from ctrpipe.transforms.features.vocabularies import Vocabularies, vocabulary_sizes
+from ctrpipe.transforms.log.spec import (
     WHOLE_NUMBER,
     Categorical,
     Feature,
@@ -25,16 +25,16 @@ from transforms.log.spec import (
     Text,
     Time,
 )
-from transforms.log.times import TIME_PARTS, said_parts, time_pattern, time_rules, zone_offsets
-from transforms.text.ragged import without_empty
-from transforms.text.tokenize import text_map, tokenize
+from ctrpipe.transforms.log.times import TIME_PARTS, said_parts, time_pattern, time_rules, zone_offsets
+from ctrpipe.transforms.text.ragged import without_empty
+from ctrpipe.transforms.text.tokenize import text_map, tokenize
 
 # A feature whose columns may have a vocabulary.
 Vocabulary = Categorical | Multivalent | ItemSequence | Text
 
 # What the names of outputs begin with that have the columns of one side alone.
 CANDIDATE, CONTEXT = "candidate_", "context_"
-UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
+UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see ctrpipe.models.feature_map
 # ln(2^32) = 22.2; larger numbers, which float32 holds as well, share the last bucket.
 _MAX_LOG = 22
 _BARS_SMALL = 3  # 0, 1 and 2 keep their value

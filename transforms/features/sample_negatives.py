@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from transforms.log.raw_arrays import number_array
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.raw_arrays import number_array
+from ctrpipe.transforms.log.spec import LogSpec
 
 SAMPLED_SPLITS = ("train", "validation")  # the test rows stay as served rows are
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from models.feature_map import RESERVED_IDS, FeatureMap, Field
-from transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
-from transforms.log.times import TIME_PARTS
+from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap, Field
+from ctrpipe.transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
+from ctrpipe.transforms.log.times import TIME_PARTS
 
 NONE = -1  # in place of a row: there is none
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from common.errors import InputError
-from common.files import write_json
-from common.libraries import load_text_operations
-from common.processes import Workers, cores
-from common.sessions import load_session
-from transforms.features import analyzers
-from transforms.features.former_counts import COUNTS, counted_over, write_counts
-from transforms.features.missing import drop_values
-from transforms.features.pack_rows import pack_rows
-from transforms.features.packed_files import DTYPES, PackedWriter, Rows
-from transforms.features.sample_negatives import is_sampled, sample_negatives
-from transforms.log.payload import payload_files, payload_rows, read_payload
-from transforms.log.schema import raw_schema
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json
+from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.common.processes import Workers, cores
+from ctrpipe.common.sessions import load_session
+from ctrpipe.transforms.features import analyzers
+from ctrpipe.transforms.features.former_counts import COUNTS, counted_over, write_counts
+from ctrpipe.transforms.features.missing import drop_values
+from ctrpipe.transforms.features.pack_rows import pack_rows
+from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
+from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
+from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_payload
+from ctrpipe.transforms.log.schema import raw_schema
+from ctrpipe.transforms.log.spec import LogSpec
 
 if TYPE_CHECKING:
-    from transforms.features.learned import Former
+    from ctrpipe.transforms.features.learned import Former
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
 NUMBERS, AGES = "numbers.json", "ages.json"  # beside them: what these methods of Learned return; COUNTS: see analyze
@@ -94,8 +94,8 @@ def write_graph(
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
 
-    from transforms.features.learned import Former, Learned, write_numbers
-    from transforms.features.preprocessing import preprocessing_fn
+    from ctrpipe.transforms.features.learned import Former, Learned, write_numbers
+    from ctrpipe.transforms.features.preprocessing import preprocessing_fn
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
     features.pop(spec.data.weight, None)  # no request has it

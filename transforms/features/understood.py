@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow_transform as tft
 
-from models.feature_map import PADDING_ID
-from transforms.features.packed_files import READ_ROWS, PackedReader
-from transforms.features.preprocessing import UNKNOWN, feature_map
-from transforms.log.spec import LogSpec
+from ctrpipe.models.feature_map import PADDING_ID
+from ctrpipe.transforms.features.packed_files import READ_ROWS, PackedReader
+from ctrpipe.transforms.features.preprocessing import UNKNOWN, feature_map
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def all_unknown(spec: LogSpec, graph: pathlib.Path, files: Sequence[pathlib.Path]) -> list[str]:
@@ -20,7 +20,7 @@ def all_unknown(spec: LogSpec, graph: pathlib.Path, files: Sequence[pathlib.Path
 
     Args:
         spec: The description of the log.
-        graph: The folder that transforms.features.transform.analyze wrote.
+        graph: The folder that ctrpipe.transforms.features.transform.analyze wrote.
         files: Packed files of a split.
     """
     fields, start = dict[str, tuple[slice, int]](), 0

@@ -14,7 +14,7 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.spec import LogSpec, Text
 
 MOST_TABLES = 8  # vocabularies, above which the small ones share a table
 LARGE = 1 << 16  # values, from which on a vocabulary never shares a table

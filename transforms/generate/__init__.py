@@ -1,12 +1,12 @@
 """Seeded sample logs as Criteo's, Avazu's and KDD Cup 2012's, with histories, or of two labels; the truth is known."""
 
-from transforms.generate.click_model import ClickModel, Interactions
-from transforms.generate.drift import Drift
-from transforms.generate.formats import FORMATS, LogLayout
-from transforms.generate.funnel import FunnelModel, generate_funnel
-from transforms.generate.generator import AUC_ROWS, GenerateResult, generate, generate_days
-from transforms.generate.history import HistoryClickModel, generate_history
-from transforms.generate.kddcup2012 import TextClickModel, generate_kddcup2012
+from ctrpipe.transforms.generate.click_model import ClickModel, Interactions
+from ctrpipe.transforms.generate.drift import Drift
+from ctrpipe.transforms.generate.formats import FORMATS, LogLayout
+from ctrpipe.transforms.generate.funnel import FunnelModel, generate_funnel
+from ctrpipe.transforms.generate.generator import AUC_ROWS, GenerateResult, generate, generate_days
+from ctrpipe.transforms.generate.history import HistoryClickModel, generate_history
+from ctrpipe.transforms.generate.kddcup2012 import TextClickModel, generate_kddcup2012
 
 __all__ = [
     "AUC_ROWS",

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from transforms.generate.click_model import HiddenModel, sigmoid
-from transforms.generate.columns import Column
-from transforms.generate.formats import LogLayout
+from ctrpipe.transforms.generate.click_model import HiddenModel, sigmoid
+from ctrpipe.transforms.generate.columns import Column
+from ctrpipe.transforms.generate.formats import LogLayout
 
 BLOCK_ROWS = 1 << 15
 

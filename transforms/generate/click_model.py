@@ -6,10 +6,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from common.errors import InputError
-from common.hashing import hash_values
-from transforms.generate.columns import Column, Integer, code_shares
-from transforms.generate.formats import LogLayout
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.hashing import hash_values
+from ctrpipe.transforms.generate.columns import Column, Integer, code_shares
+from ctrpipe.transforms.generate.formats import LogLayout
 
 Interactions = Literal["both", "pairs", "triples", "none"]
 

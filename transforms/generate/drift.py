@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.errors import InputError
-from common.hashing import hash_values
-from transforms.generate.click_model import ClickModel, HiddenModel, main_effects
-from transforms.generate.columns import HEAD_VALUES, Categorical, Column
-from transforms.generate.formats import LogLayout
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.hashing import hash_values
+from ctrpipe.transforms.generate.click_model import ClickModel, HiddenModel, main_effects
+from ctrpipe.transforms.generate.columns import HEAD_VALUES, Categorical, Column
+from ctrpipe.transforms.generate.formats import LogLayout
 
 MOST_DAYS = 250  # for which a log's blocks have numbers
 FIRST_DAY = datetime.date(2026, 1, 1)

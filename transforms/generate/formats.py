@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from transforms.generate.columns import Categorical, Column, Integer
+from ctrpipe.transforms.generate.columns import Categorical, Column, Integer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from common.errors import InputError
-from common.files import atomic_path
-from transforms.generate.blocks import BLOCK_ROWS, Block, draw_block, draw_labels
-from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
-from transforms.generate.drift import Drift, check_days, day_folder, worlds
-from transforms.generate.formats import FORMATS, LogLayout
-from transforms.generate.writer import block_table, open_log, write_options
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS, Block, draw_block, draw_labels
+from ctrpipe.transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
+from ctrpipe.transforms.generate.drift import Drift, check_days, day_folder, worlds
+from ctrpipe.transforms.generate.formats import FORMATS, LogLayout
+from ctrpipe.transforms.generate.writer import block_table, open_log, write_options
 
 # The number of rows, from the first, that `best_auc` is computed on (standard error about 0.0003).
 AUC_ROWS = 4_000_000

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from common.errors import InputError
-from common.files import atomic_path
-from transforms.generate.blocks import BLOCK_ROWS
-from transforms.generate.click_model import sigmoid, solve_bias
-from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_output, check_whole
-from transforms.generate.writer import open_log
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS
+from ctrpipe.transforms.generate.click_model import sigmoid, solve_bias
+from ctrpipe.transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_output, check_whole
+from ctrpipe.transforms.generate.writer import open_log
 
 LIKED = 2  # items of each category that are liked
 ITEMS = 2 * LIKED

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from common.errors import InputError
-from common.files import atomic_path
-from common.hashing import hash_values, splitmix64
-from transforms.generate.blocks import BLOCK_ROWS
-from transforms.generate.click_model import sigmoid, solve_bias
-from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_whole
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path
+from ctrpipe.common.hashing import hash_values, splitmix64
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS
+from ctrpipe.transforms.generate.click_model import sigmoid, solve_bias
+from ctrpipe.transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_whole
 
 _TOPICS = 16
 _QUERY_LENGTH, _TITLE_LENGTH, _DESCRIPTION_LENGTH, _KEYWORD_LENGTH = (1, 5), (5, 12), (12, 24), (1, 3)

@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
-from transforms.generate.click_model import ClickModel, HiddenModel
-from transforms.generate.formats import LogLayout
-from transforms.generate.generator import intercept
+from ctrpipe.transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
+from ctrpipe.transforms.generate.click_model import ClickModel, HiddenModel
+from ctrpipe.transforms.generate.formats import LogLayout
+from ctrpipe.transforms.generate.generator import intercept
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from common.hashing import hash_values, hex_tokens, splitmix64
-from transforms.generate.blocks import Block
-from transforms.generate.columns import Categorical, Column
-from transforms.generate.formats import LogLayout
+from ctrpipe.common.hashing import hash_values, hex_tokens, splitmix64
+from ctrpipe.transforms.generate.blocks import Block
+from ctrpipe.transforms.generate.columns import Categorical, Column
+from ctrpipe.transforms.generate.formats import LogLayout
 
 _FIRST_HOUR = np.datetime64("2014-10-21T00", "h")
 # Level 6 would make the log an eighth smaller and take longer than everything else together.

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.hashing import hash_values, splitmix64
-from transforms.histories.partition import MOMENT, Piece, items_of
-from transforms.histories.settings import EventLog
+from ctrpipe.common.hashing import hash_values, splitmix64
+from ctrpipe.transforms.histories.partition import MOMENT, Piece, items_of
+from ctrpipe.transforms.histories.settings import EventLog
 
 MOST_DRAWN = 1 << 22  # events of the sample that popular items are drawn from
 _MERGED = 64  # tables of items that are merged at once

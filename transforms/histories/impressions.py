@@ -8,12 +8,12 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from common.hashing import hash_values, splitmix64
-from transforms.histories.catalogue import Catalogue, Draw
-from transforms.histories.moments import gap_categories
-from transforms.histories.partition import MOMENT, ORDER, POSITIVE, hashes_of, read_bucket
-from transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
-from transforms.log.payload import PayloadWriter
+from ctrpipe.common.hashing import hash_values, splitmix64
+from ctrpipe.transforms.histories.catalogue import Catalogue, Draw
+from ctrpipe.transforms.histories.moments import gap_categories
+from ctrpipe.transforms.histories.partition import MOMENT, ORDER, POSITIVE, hashes_of, read_bucket
+from ctrpipe.transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
+from ctrpipe.transforms.log.payload import PayloadWriter
 
 TRAINING, VALIDATION, TEST = range(3)
 PARTS = ("training", "validation", "test")

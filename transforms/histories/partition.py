@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.hashing import hash_values
-from transforms.histories.moments import to_moments
-from transforms.histories.settings import EventLog
-from transforms.log.ingest import dead_letter, kind_of_reject
-from transforms.log.readers import LogBatch, LogReader, Range, Reject
-from transforms.log.spec import LogSpec
+from ctrpipe.common.hashing import hash_values
+from ctrpipe.transforms.histories.moments import to_moments
+from ctrpipe.transforms.histories.settings import EventLog
+from ctrpipe.transforms.log.ingest import dead_letter, kind_of_reject
+from ctrpipe.transforms.log.readers import LogBatch, LogReader, Range, Reject
+from ctrpipe.transforms.log.spec import LogSpec
 
 MOMENT, POSITIVE, ORDER = "moment of the event", "is positive", "place in the log"  # columns beside the log's own
 COUNT = "events"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from transforms.log.spec import Label, Section
+from ctrpipe.transforms.log.spec import Label, Section
 
 LABEL, PART, WEIGHT = "label", "part", "weight"  # columns of the impressions that the event log need not have
 _SUFFIX = "_history"

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from common.errors import InputError, one_line
-from common.files import atomic_folder, temporary_folder, write_json
-from common.processes import Workers
-from transforms.histories.catalogue import write_catalogue
-from transforms.histories.impressions import PARTS, WriteImpressions, Written
-from transforms.histories.moments import to_moments
-from transforms.histories.partition import NumberedRange, Partition, Partitioned, Piece
-from transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
-from transforms.log.ingest import DEAD_LETTERS_KEPT
-from transforms.log.readers import find_files, plan
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_folder, temporary_folder, write_json
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.histories.catalogue import write_catalogue
+from ctrpipe.transforms.histories.impressions import PARTS, WriteImpressions, Written
+from ctrpipe.transforms.histories.moments import to_moments
+from ctrpipe.transforms.histories.partition import NumberedRange, Partition, Partitioned, Piece
+from ctrpipe.transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
+from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
+from ctrpipe.transforms.log.readers import find_files, plan
+from ctrpipe.transforms.log.spec import LogSpec
 
 LOG, DEAD_LETTER, SUMMARY = "log", "dead_letter", "summary.json"
 _BUCKET_BYTES = 16 << 20  # of the log

@@ -1,6 +1,6 @@
 """Joins the seven files of KDD Cup 2012 track 2 to one log."""
 
-from transforms.kddcup2012.layout import is_kddcup2012
-from transforms.kddcup2012.prepare import Options, Prepared, prepare
+from ctrpipe.transforms.kddcup2012.layout import is_kddcup2012
+from ctrpipe.transforms.kddcup2012.prepare import Options, Prepared, prepare
 
 __all__ = ["Options", "Prepared", "is_kddcup2012", "prepare"]

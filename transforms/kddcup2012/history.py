@@ -6,9 +6,9 @@ import pathlib
 import numpy as np
 import pyarrow as pa
 
-from transforms.kddcup2012.layout import HISTORY
-from transforms.kddcup2012.lines import TRAIN
-from transforms.kddcup2012.tables import (
+from ctrpipe.transforms.kddcup2012.layout import HISTORY
+from ctrpipe.transforms.kddcup2012.lines import TRAIN
+from ctrpipe.transforms.kddcup2012.tables import (
     KEY,
     Lookup,
     bucket_name,

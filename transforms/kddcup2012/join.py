@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.files import make_unique_folder
-from transforms.kddcup2012.history import History, Total
-from transforms.kddcup2012.layout import IDS, NUMBERS, PARTS, PUBLIC_TEST, TEXTS, TOKEN_TABLES, WEIGHTS
-from transforms.kddcup2012.tables import Lookup, bucket_name, id_keys, is_present, map_arrow, numbers
-from transforms.kddcup2012.tokens import shared_tokens
-from transforms.log.payload import PayloadWriter
+from ctrpipe.common.files import make_unique_folder
+from ctrpipe.transforms.kddcup2012.history import History, Total
+from ctrpipe.transforms.kddcup2012.layout import IDS, NUMBERS, PARTS, PUBLIC_TEST, TEXTS, TOKEN_TABLES, WEIGHTS
+from ctrpipe.transforms.kddcup2012.tables import Lookup, bucket_name, id_keys, is_present, map_arrow, numbers
+from ctrpipe.transforms.kddcup2012.tokens import shared_tokens
+from ctrpipe.transforms.log.payload import PayloadWriter
 
 _LINES = 1 << 16  # joined at a time
 _ROWS = 1 << 16  # written at a time

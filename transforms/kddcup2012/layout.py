@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 # In the order of training.txt.
 COLUMNS = (

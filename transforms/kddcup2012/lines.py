@@ -7,10 +7,18 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
-from common.hashing import splitmix64
-from transforms.kddcup2012.layout import COLUMNS, USER_COLUMNS
-from transforms.kddcup2012.read import Rows, TablePart, Tally, read_part
-from transforms.kddcup2012.tables import Lookup, bucket_name, id_keys, is_present, map_arrow, numbers, write_arrow
+from ctrpipe.common.hashing import splitmix64
+from ctrpipe.transforms.kddcup2012.layout import COLUMNS, USER_COLUMNS
+from ctrpipe.transforms.kddcup2012.read import Rows, TablePart, Tally, read_part
+from ctrpipe.transforms.kddcup2012.tables import (
+    Lookup,
+    bucket_name,
+    id_keys,
+    is_present,
+    map_arrow,
+    numbers,
+    write_arrow,
+)
 
 TRAIN, VALIDATION, TEST, PUBLIC = range(4)
 _KINDS = {**dict.fromkeys([*COLUMNS, *USER_COLUMNS[1:]], pa.uint64()), "click": pa.int64(), "impressions": pa.int64()}

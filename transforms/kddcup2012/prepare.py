@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from common.errors import InputError
-from common.files import write_json, write_text
-from common.processes import Workers
-from common.results import result_from_json, result_to_json
-from transforms.kddcup2012.history import TABLES, CountLines, MergeCounts, Total, parts_of
-from transforms.kddcup2012.join import Join, Joined, move_parts
-from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
-from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
-from transforms.kddcup2012.read import TablePart, Tally, ranges_of
-from transforms.kddcup2012.tables import bits_for
-from transforms.kddcup2012.tokens import (
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.results import result_from_json, result_to_json
+from ctrpipe.transforms.kddcup2012.history import TABLES, CountLines, MergeCounts, Total, parts_of
+from ctrpipe.transforms.kddcup2012.join import Join, Joined, move_parts
+from ctrpipe.transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
+from ctrpipe.transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
+from ctrpipe.transforms.kddcup2012.read import TablePart, Tally, ranges_of
+from ctrpipe.transforms.kddcup2012.tables import bits_for
+from ctrpipe.transforms.kddcup2012.tokens import (
     Bucket,
     MergeUsers,
     ReadTable,
@@ -34,7 +34,7 @@ from transforms.kddcup2012.tokens import (
     merge_tokens,
     weigh_tokens,
 )
-from transforms.log.ingest import DEAD_LETTERS_KEPT
+from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
 
 SCRATCH = ".unfinished"
 LOG = "log"

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.kddcup2012.layout import Table
-from transforms.log.ingest import DEAD_LETTERS_KEPT
-from transforms.log.readers import LogReader, Range, Reject, plan
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.kddcup2012.layout import Table
+from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
+from ctrpipe.transforms.log.readers import LogReader, Range, Reject, plan
+from ctrpipe.transforms.log.spec import LogSpec
 
 MAX_IMPRESSIONS = 1_000_000  # of one line; a line with more is malformed
 _MAX_UINT64 = str(2**64 - 1)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.files import atomic_path
-from common.hashing import splitmix64
+from ctrpipe.common.files import atomic_path
+from ctrpipe.common.hashing import splitmix64
 
 KEY = "key"
 

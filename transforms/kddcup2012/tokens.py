@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.kddcup2012.layout import WEIGHTS
-from transforms.kddcup2012.read import TablePart, Tally, read_part
-from transforms.kddcup2012.tables import (
+from ctrpipe.transforms.kddcup2012.layout import WEIGHTS
+from ctrpipe.transforms.kddcup2012.read import TablePart, Tally, read_part
+from ctrpipe.transforms.kddcup2012.tables import (
     KEY,
     Lookup,
     bucket_name,
@@ -20,7 +20,7 @@ from transforms.kddcup2012.tables import (
     sort_by_key,
     write_table,
 )
-from transforms.log.readers import Reject
+from ctrpipe.transforms.log.readers import Reject
 
 _PARTS = "parts"
 _SINGLE = "single"

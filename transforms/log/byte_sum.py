@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, with the lowest power in the highest bit, as in zlib's crc32.c
 

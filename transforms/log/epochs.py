@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.log.times import PARTS, TimeRule, time_rules
+from ctrpipe.transforms.log.times import PARTS, TimeRule, time_rules
 
 
 def epoch_seconds(texts: pa.Array, time_format: str) -> np.ndarray:

@@ -15,14 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from common.errors import InputError
-from common.files import make_unique_folder
-from common.hashing import splitmix64
-from common.processes import Workers
-from transforms.log.byte_sum import ByteSum, check_unchanged
-from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload, read_rows
-from transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan, sums_of_files
-from transforms.log.spec import LogSpec, Split
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import make_unique_folder
+from ctrpipe.common.hashing import splitmix64
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
+from ctrpipe.transforms.log.payload import (
+    PayloadWriter,
+    payload_files,
+    payload_rows,
+    payload_schema,
+    read_payload,
+    read_rows,
+)
+from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan, sums_of_files
+from ctrpipe.transforms.log.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000

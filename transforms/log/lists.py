@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from common.errors import InputError
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 @dataclasses.dataclass(frozen=True)

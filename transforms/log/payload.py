@@ -8,8 +8,8 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.files import atomic_path
-from transforms.log.spec import LogSpec
+from ctrpipe.common.files import atomic_path
+from ctrpipe.transforms.log.spec import LogSpec
 
 # A row group is read at once; a worker processes one part at a time.
 ROW_GROUP_ROWS = 1 << 16

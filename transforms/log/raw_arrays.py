@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dict[str, np.ndarray]:

@@ -14,10 +14,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from common.processes import end_pool, forked_pool
-from transforms.log.ingest import SPLITS, CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
-from transforms.log.readers import Range, plan
-from transforms.log.spec import LogSpec
+from ctrpipe.common.processes import end_pool, forked_pool
+from ctrpipe.transforms.log.ingest import SPLITS, CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
+from ctrpipe.transforms.log.readers import Range, plan
+from ctrpipe.transforms.log.spec import LogSpec
 
 # What is to be handed over, by `_key`. Measured on a million rows in Criteo's format (243 MB, 4 cores under a load of
 # 8, medians of five alternating pairs): loading and ingesting take 19.1 s instead of 24.8 s. Ingesting alone takes 0.16

@@ -2,7 +2,7 @@
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from transforms.log.times import time_rules, zone_offsets
+from ctrpipe.transforms.log.times import time_rules, zone_offsets
 
 RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
 MAX_RANGE = 100_000

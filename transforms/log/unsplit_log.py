@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from common.errors import InputError
-from common.processes import Workers
-from transforms.log.byte_sum import ByteSum, check_unchanged
-from transforms.log.payload import PayloadWriter, payload_schema
-from transforms.log.readers import BYTES_PER_SECOND, LogReader, Range, plan, sums_of_files
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
+from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, Range, plan, sums_of_files
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def write_whole_log(
         labels: Whether rows must have labels; if False, the payload has none.
         folder: An existing, empty folder for the payload.
         workers: Run the work.
-        hashed: See transforms.log.ingest.ingest.
+        hashed: See ctrpipe.transforms.log.ingest.ingest.
 
     Raises:
         InputError: a file cannot be read or has another checksum, or too many rows are malformed.

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
-from transforms.log.lines import is_utf8
-from transforms.log.payload import plain
-from transforms.log.spec import WHOLE_NUMBER, Label, Word, spellings
-from transforms.log.times import time_pattern
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.lines import is_utf8
+from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.spec import WHOLE_NUMBER, Label, Word, spellings
+from ctrpipe.transforms.log.times import time_pattern
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from transforms.text.ragged import without_empty
-from transforms.text.tokenizer_files import TokenizerFiles, read_byte_pairs
+from ctrpipe.transforms.text.ragged import without_empty
+from ctrpipe.transforms.text.tokenizer_files import TokenizerFiles, read_byte_pairs
 
 # Longer words are merged in parts, because each byte of the longest word may take a pass over all words.
 LONGEST_WORD = 512  # bytes

@@ -5,8 +5,8 @@ import hashlib
 import pathlib
 import re
 
-from common.errors import InputError, one_line
-from transforms.log.spec import RANDOM
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.spec import RANDOM
 
 HUB = "hf://"
 # The files of a checkpoint to fetch and to hash.

@@ -6,15 +6,15 @@ from typing import Any, Protocol
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from common.errors import InputError
-from models.feature_map import NUMBER_TOKENS
-from models.feature_map import Text as TextMap
-from models.text.checkpoint import CONFIG, read_config
-from transforms.log.spec import Text
-from transforms.text.byte_pairs import BytePairs
-from transforms.text.checkpoint import find_checkpoint
-from transforms.text.ragged import without_empty
-from transforms.text.word_piece import WordPiece, join_segments
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.feature_map import NUMBER_TOKENS
+from ctrpipe.models.feature_map import Text as TextMap
+from ctrpipe.models.text.checkpoint import CONFIG, read_config
+from ctrpipe.transforms.log.spec import Text
+from ctrpipe.transforms.text.byte_pairs import BytePairs
+from ctrpipe.transforms.text.checkpoint import find_checkpoint
+from ctrpipe.transforms.text.ragged import without_empty
+from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
 # Rows that pad a token table to a size that suits the hardware; a larger difference means another tokenizer.

@@ -6,7 +6,7 @@ import json
 import pathlib
 from typing import Any
 
-from common.errors import InputError
+from ctrpipe.common.errors import InputError
 
 WORDS = "vocab.txt"
 TOKENS, MERGES = "vocab.json", "merges.txt"

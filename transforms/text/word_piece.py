@@ -4,8 +4,8 @@ import pathlib
 
 import tensorflow as tf
 
-from transforms.text.ragged import without_empty
-from transforms.text.tokenizer_files import read_word_piece
+from ctrpipe.transforms.text.ragged import without_empty
+from ctrpipe.transforms.text.tokenizer_files import read_word_piece
 
 _LONGEST_WORD = 100  # characters; a longer word is unknown
 _SPECIAL = {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from models import create
-from pipeline.explain.attention import attention_of_rows, picked_pairs, token_names
+from ctrpipe.models import create
+from ctrpipe.pipeline.explain.attention import attention_of_rows, picked_pairs, token_names
 from tests.models.small_models import batch, randomised
 
 

@@ -8,19 +8,19 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from common.errors import InputError
-from pipeline.components import SERVABLE
-from pipeline.explain import explain as explain_module
-from pipeline.explain.explain import Settings, check_groups
-from pipeline.explain.importance import Permuter, groups_of
-from pipeline.explain.rows import shapley_of_row
-from pipeline.explain.sample import Sample
-from pipeline.explain.show_row import print_row
-from pipeline.explain.source import read_row, read_rows
-from pipeline.explain.value_codes import LogCodes
-from pipeline.trained_model import TrainedModel, find_model
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.explain import explain as explain_module
+from ctrpipe.pipeline.explain.explain import Settings, check_groups
+from ctrpipe.pipeline.explain.importance import Permuter, groups_of
+from ctrpipe.pipeline.explain.rows import shapley_of_row
+from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.show_row import print_row
+from ctrpipe.pipeline.explain.source import read_row, read_rows
+from ctrpipe.pipeline.explain.value_codes import LogCodes
+from ctrpipe.pipeline.trained_model import TrainedModel, find_model
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.e2e.small_run import call, one_line
-from transforms.log.spec import LogSpec
 
 ROWS = 4000
 SEED = 5

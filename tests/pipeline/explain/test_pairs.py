@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from models.explain.interplay import Interplay
-from pipeline.explain.pairs import ColumnPair, rank_correlations
+from ctrpipe.models.explain.interplay import Interplay
+from ctrpipe.pipeline.explain.pairs import ColumnPair, rank_correlations
 
 
 def pair(number: int, complementarity: float, p_value: float, picked: float | None) -> ColumnPair:

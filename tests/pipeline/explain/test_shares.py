@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import yaml
 
-from common.errors import InputError
-from models.saved import save_model
-from pipeline.config import Monitoring
-from pipeline.explain import shares as module
-from pipeline.explain.shares import compare_attributions, shares
-from pipeline.trained_model import TrainedModel
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.saved import save_model
+from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.explain import shares as module
+from ctrpipe.pipeline.explain.shares import compare_attributions, shares
+from ctrpipe.pipeline.trained_model import TrainedModel
 from tests.e2e.small_run import call, one_line
 from tests.models.small_models import randomised
 from tests.serving.small_servable import save, spec

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from models import create
-from pipeline.explain.strengths import covariances, learned_strengths
+from ctrpipe.models import create
+from ctrpipe.pipeline.explain.strengths import covariances, learned_strengths
 from tests.models.small_models import batch, feature_map, randomised
 
 ROWS = 4

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.explain import words as words_module
-from pipeline.explain.words import attended_words
+from ctrpipe.pipeline.explain import words as words_module
+from ctrpipe.pipeline.explain.words import attended_words
+from ctrpipe.transforms.log.spec import Text
 from tests.models.small_models import batch_of, randomised
-from transforms.log.spec import Text
 
 
 def by_loops(layer, query: np.ndarray, states: np.ndarray, used: np.ndarray) -> np.ndarray:

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from common.errors import InputError
-from pipeline.ranking import rank as module
-from pipeline.ranking.rank import rank
-from pipeline.ranking.show import print_ranking, write_ranking
-from pipeline.trained_model import TrainedModel
-from transforms.log.lists import Columns, columns_of
-from transforms.log.spec import LogSpec
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.ranking import rank as module
+from ctrpipe.pipeline.ranking.rank import rank
+from ctrpipe.pipeline.ranking.show import print_ranking, write_ranking
+from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.transforms.log.lists import Columns, columns_of
+from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

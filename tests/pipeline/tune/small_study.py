@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.tune.plan import Budget, Plan, make_plan
+from ctrpipe.pipeline.tune.plan import Budget, Plan, make_plan
 
 CONFIG: dict[str, Any] = {
     "name": "small",

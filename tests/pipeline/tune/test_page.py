@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from pipeline.tune.page import page
-from pipeline.tune.plots import _places, budget_curve
-from pipeline.tune.summary import Summary
+from ctrpipe.pipeline.tune.page import page
+from ctrpipe.pipeline.tune.plots import _places, budget_curve
+from ctrpipe.pipeline.tune.summary import Summary
 
 
 def trial(number: int, value: float | None, steps: int, rate: float, units: list[int]) -> dict:

@@ -5,12 +5,12 @@ import math
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from common.errors import InputError
-from models.registry import available
-from pipeline.config import Range
-from pipeline.training.buildable import why_impossible
-from pipeline.tune.default_space import default_space
-from pipeline.tune.plan import make_plan, read_budget
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.registry import available
+from ctrpipe.pipeline.config import Range
+from ctrpipe.pipeline.training.buildable import why_impossible
+from ctrpipe.pipeline.tune.default_space import default_space
+from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 from tests.pipeline.tune.small_study import CONFIG, small_plan, write_config
 
 TEXT = {"kind": "text", "columns": ["C1"], "length": 8, "tokens": "vocabulary", "separator": " ", "top_k": 50}

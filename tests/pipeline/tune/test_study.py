@@ -6,11 +6,11 @@ import sqlite3
 import pytest
 from optuna.trial import TrialState
 
-from common.errors import InputError
-from pipeline.tune import study as study_module
-from pipeline.tune.study import PARTS, STUDY, Study
-from pipeline.tune.summary import importance, summarise
-from pipeline.tune.trial import TrialResult
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.tune import study as study_module
+from ctrpipe.pipeline.tune.study import PARTS, STUDY, Study
+from ctrpipe.pipeline.tune.summary import importance, summarise
+from ctrpipe.pipeline.tune.trial import TrialResult
 from tests.pipeline.tune.small_study import small_plan
 
 IDENTITY = dict.fromkeys(PARTS, "a")

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import ctrpipe
-from pipeline.tune import latency, run
-from pipeline.tune.trial import train_trial
+from ctrpipe.pipeline.tune import latency, run
+from ctrpipe.pipeline.tune.trial import train_trial
 from tests.e2e.small_run import call, one_line, start
 from tests.pipeline.tune.small_study import trials_of, write_config
 
@@ -113,7 +113,7 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return train_trial(*arguments)
 
-    monkeypatch.setattr("pipeline.tune.trial.train_trial", interrupted)
+    monkeypatch.setattr("ctrpipe.pipeline.tune.trial.train_trial", interrupted)
     code, output = tune(tmp_path, log, "--trials", 2)
     assert code == 130 and output.endswith("interrupted; the same command again goes on from here\n")
     code, output = tune(tmp_path, log, "--trials", 2)
