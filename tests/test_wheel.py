@@ -29,7 +29,7 @@ if __name__ == "__main__":
             rows = [line.split("\\t")[1:] for line in lines]
             names = [*(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
             columns = {
-                name: [(float(row[n]) if row[n] else None) if n < 13 else row[n] for row in rows]
+                name: [(float(row[n]) if row[n] else float("nan")) if n < 13 else row[n] for row in rows]
                 for n, name in enumerate(names)
             }
             print(json.dumps([float(value) for value in model.predict(columns)["ctr"]]))
