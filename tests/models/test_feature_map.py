@@ -68,10 +68,12 @@ def test_a_feature_map_loads_no_keras():
 
 def test_models_import_no_tensorflow():
     code = (
-        "import ctrpipe.models, importlib, pathlib\n"
+        "import ctrpipe, importlib, pathlib\n"
+        "from ctrpipe.common.packages import code_files, module_name\n"
         "root = pathlib.Path(ctrpipe.__file__).parents[1]\n"
-        "for path in (root / 'ctrpipe' / 'models').rglob('*.py'):\n"
-        "    importlib.import_module('.'.join(path.relative_to(root).with_suffix('').parts))\n"
+        "for name in (module_name(root, path) for path in code_files(root)):\n"
+        "    if name.startswith('ctrpipe.models'):\n"
+        "        importlib.import_module(name)\n"
     )
     found = loaded_modules(code)
     assert {"ctrpipe.models.attention_net", "ctrpipe.models.text.bert4ctr", "keras"} <= found

@@ -155,7 +155,7 @@ def test_a_training_process_that_the_system_kills(tmp_path, monkeypatch):
     (tmp_path / "killed.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path / 'killed.py'}\n")
     (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(process.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(InputError, match="training on jax: a process of this command was killed, as the system does"):
         process.train_with_worker(tmp_path, "jax", None)
 

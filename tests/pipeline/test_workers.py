@@ -171,7 +171,7 @@ def test_a_worker_that_is_lost_in_parting_has_trained(done, tmp_path, monkeypatc
     lines = [json.dumps({JOINED: "mlp"}), *([json.dumps({ENDED: True})] if done else [])]
     source = f"import os\nprint({chr(10).join(lines)!r}, flush=True)\nos.abort()\n"
     (tmp_path / "aborted.py").write_text(source)
-    monkeypatch.chdir(tmp_path)  # where `python -m` looks first
+    monkeypatch.syspath_prepend(str(tmp_path))  # the process imports from where this one does
     process = TrainingProcess(["aborted"], "tensorflow")
     said: list[dict] = []
     process.follow(said.append)
