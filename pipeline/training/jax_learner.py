@@ -69,7 +69,7 @@ class JaxLearner:
         self._rate_factors = rate_factors(network, dense, training.encoder_rate)
         self._l2_strengths = l2_strengths(network, dense, training)
         slots = [
-            jnp.zeros((table.table.shape[0], width), device=table.table.value.sharding)
+            _placed(jnp.zeros((table.table.shape[0], width), device=table.table.value.sharding))
             for table in tables
             for width in (self._rows.slot_widths(table.table.shape[1]) if self._rows else ())
         ]
@@ -78,7 +78,7 @@ class JaxLearner:
         self._values: dict[str, Arrays] = {
             "slots": slots,
             "optimizer": _values(self._optimizer.variables),
-            "scale": [jax.device_put(value, devices.replicated) for value in scale],
+            "scale": [_placed(jax.device_put(value, devices.replicated)) for value in scale],
         }
         self._read_network()
         shardings = jax.tree.map(lambda value: value.sharding, self._values)
@@ -106,7 +106,7 @@ class JaxLearner:
             self._values, loss = self._step(self._values, self._devices.split(batch), rate)
             losses.append(loss)
         self._write_network()
-        return float(np.mean([float(loss) for loss in losses]))
+        return float(np.mean(jax.device_get(losses)))  # all at once: a GPU's answer takes as long for one as for many
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         self._read_network()
@@ -293,7 +293,16 @@ class JaxLearner:
 
 
 def _values(variables: list[keras.Variable]) -> Arrays:
-    return [variable.value for variable in variables]
+    return [_placed(variable.value) for variable in variables]
+
+
+def _placed(value: jax.Array) -> jax.Array:
+    """Returns the array bound to its device, without a copy, as the step returns it.
+
+    A new variable's is bound to none: for the second step JAX would compile the program again.
+    """
+    placed: jax.Array = value if value.committed else jax.device_put(value, value.sharding)
+    return placed
 
 
 def _index_of(variables: list[keras.Variable], wanted: keras.Variable) -> int:

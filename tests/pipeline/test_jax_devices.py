@@ -108,6 +108,26 @@ def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
     assert max(found.values()) < 1e-5, found
 
 
+def programs(optimizer: str) -> list[list[int]]:
+    """How many programs a training compiles for its step and for its predictions, on one device and on several."""
+    layouts = {"distribution": "one_device"}, {"distribution": "mirrored", "shard_tables": True}
+    data, found = batches([24] * 2), []
+    for layout in layouts:
+        trained = learner(MODEL, optimizer=optimizer, precision="mixed_float16", **layout)
+        trained.predict(data)
+        trained.fit(data)
+        trained.load_state(trained.state())
+        trained.fit(data)
+        trained.predict(data)
+        found.append([trained._step._cache_size(), trained._forward._cache_size()])
+    return found
+
+
+def test_a_step_is_compiled_once():
+    """The first step's arrays are placed as those that it returns; compiling takes seconds."""
+    assert on_devices("programs", "lazy_adam") == [[1, 1], [1, 1]]
+
+
 def warm_starts(folder: str, optimizer: str) -> dict:
     """Differences of warm starts, by what trained the parent and what goes on from it: of the rows that it takes, and
     of the losses and weights after two more steps, which its moments decide, from those of one device throughout."""
