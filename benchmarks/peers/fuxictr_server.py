@@ -64,7 +64,7 @@ from fuxictr.pytorch.layers import (
     MLP_Block,
 )
 from fuxictr.pytorch.models import BaseModel
-from peer_server import Built, Spec, Weight, linears, output, same, serve, stacked, transposed
+from peer_server import Built, Spec, Weight, in_float32, linears, output, same, serve, stacked, transposed
 
 MODELS = ("lr", "fm", "mlp", "wide_deep", "deepfm", "pnn", "cin", "xdeepfm", "dcn", "dcn_v2")
 LABEL = "label"
@@ -484,10 +484,16 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
     def single(batch: Any) -> torch.Tensor:
         return model(batch)["y_pred"]
 
+    def loss(batch: Any) -> torch.Tensor:
+        found = model(batch)
+        with in_float32(spec.device):
+            wide = {key: value.float() if torch.is_tensor(value) else value for key, value in found.items()}
+            return model.compute_loss(wide, model.get_labels(batch))
+
     return Built(
         module=model,
         inputs=inputs,
-        loss=lambda batch: model.compute_loss(model(batch), model.get_labels(batch)),
+        loss=loss,
         logits=outputs if spec.tasks > 1 else single,
         weights=weights,
         unused=unused.get(name, ()) if spec.zoo else (),

@@ -226,6 +226,14 @@ class Built:
         return self.weights
 
 
+def in_float32(device: str) -> torch.autocast:
+    """Returns the block in which nothing is rounded, inside of one of `torch.autocast`.
+
+    On a GPU PyTorch refuses the cross-entropy of probabilities in bfloat16, which peers take.
+    """
+    return torch.autocast(device.split(":")[0], enabled=False)
+
+
 Build = Callable[[str, Spec, bool], Built]  # (model, spec, whether the output is the logit)
 
 

@@ -19,7 +19,7 @@ support training only, for comparisons of speed.
 from typing import Any
 
 import torch
-from peer_server import Built, Spec, Weight, linears, output, same, serve, stacked
+from peer_server import Built, Spec, Weight, in_float32, linears, output, same, serve, stacked
 from recbole.config import Config
 from recbole.data.interaction import Interaction
 from recbole.model import context_aware_recommender as zoo
@@ -175,12 +175,17 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
         columns = {f"f{index}": column.contiguous() for index, column in enumerate(ids.unbind(1))}
         return Interaction(columns | {LABEL: labels})
 
+    def loss(batch: Interaction) -> torch.Tensor:
+        # Not `calculate_loss`: it computes the norms of its regularisation even at weight zero.
+        found = model(batch)
+        with in_float32(spec.device):
+            return model.loss(found.float(), batch[LABEL])
+
     unused = {"fnn": ("first_order_linear",), "ffm": ("token_embedding_table",), "lr": ("token_embedding_table",)}
     return Built(
         module=model,
         inputs=inputs,
-        # Not `calculate_loss`: it computes the norms of its regularisation even at weight zero.
-        loss=lambda batch: model.loss(model(batch), batch[LABEL]),
+        loss=loss,
         logits=model,
         weights=weights_of(name, model) if name in WITH_FORWARD else None,
         unused=unused.get(name, ()),

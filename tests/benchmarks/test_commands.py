@@ -45,6 +45,13 @@ def test_train_alone(backend, tmp_path):
     assert "ratio" not in model
 
 
+def test_calls(tmp_path):
+    arguments = ["--models", "fm", "--rows", "1,64", "--seconds", "0.01", "--ids", "5", "--fields", "3", "--dim", "4"]
+    report = run("calls", *arguments, "--threads", "1", output=tmp_path / "calls.json")
+    assert [(one["model"], one["backend"]) for one in report["results"]] == [("fm", "tensorflow"), ("fm", "jax")]
+    assert all(len(one["p50_ms"]) == 2 and min(one["p50_ms"]) > 0 for one in report["results"])
+
+
 @needs_peers
 def test_train_against_peers(tmp_path):
     report = run("train", "--models", "xdeepfm", "--ids", "5", *TINY, *QUICK, output=tmp_path / "train.json")
@@ -63,6 +70,31 @@ def test_a_peer_computes_in_bfloat16_where_it_is_asked_to():
             sizes = {"sizes": [50] * 6, "dim": 8, "hidden": [32, 16]}
             losses.append(peer.train("mlp", steps=3, batch=64, threads=1, warmup=0, autocast=autocast, **sizes)["loss"])
     assert 0 < abs(losses[0] - losses[1]) < 0.01
+
+
+LOSS = """
+import sys; sys.path.insert(0, {folder!r})
+import torch, {name}_server as server
+from peer_server import Spec
+seen, entropy = [], torch.nn.functional.binary_cross_entropy
+def noted(given, *rest, **more):
+    seen.append((given.dtype, torch.is_autocast_enabled("cpu")))
+    return entropy(given, *rest, **more)
+torch.nn.functional.binary_cross_entropy = noted
+built = server.build("dcn_v2", Spec(sizes=(50,) * 4, dim=8, hidden=(32,), cin=(4,)), False)
+with torch.autocast("cpu", torch.bfloat16):
+    loss = built.loss(built.inputs(torch.ones(8, 4, dtype=torch.int64), torch.ones(8)))
+print(seen, loss.dtype)
+"""
+
+
+@needs_peers
+@pytest.mark.parametrize("name", ["fuxictr", "recbole"])
+def test_a_peers_loss_is_not_in_bfloat16(name):
+    """On a GPU PyTorch refuses the cross-entropy of probabilities where it rounds."""
+    text = LOSS.format(folder=str(ROOT / "benchmarks" / "peers"), name=name)
+    done = subprocess.run([ENVIRONMENTS / name / "bin" / "python", "-c", text], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[(torch.float32, False)] torch.float32", done.stderr
 
 
 @needs_peers
