@@ -1,5 +1,6 @@
 """Measures training speed beside that of the fastest peer: `python -m benchmarks.train`."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
@@ -47,6 +48,7 @@ from ctrpipe.common.progress import announce
 
 FULL = "float32"
 PRECISIONS = (FULL, "mixed_bfloat16", "mixed_float16")
+SAME = "same"  # of a peer: bfloat16 where ours has it, else float32
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda:0"}
 # On a GPU two steps end before its clock and its allocator have settled.
 TRIAL_STEPS = {"cpu": 2, "gpu": 20}
@@ -66,6 +68,7 @@ class Comparison:
         backend: Ours.
         step_flops: Floating-point operations of our step; None where they were not counted.
         reason: Why there are no rounds; None where there are.
+        precision, peer_precision: Ours and theirs.
     """
 
     model: str
@@ -78,6 +81,8 @@ class Comparison:
     backend: str = "tensorflow"
     step_flops: float | None = None
     reason: str | None = None
+    precision: str = FULL
+    peer_precision: str = FULL
 
     @property
     def ratios(self) -> list[float]:
@@ -138,7 +143,8 @@ class Benchmark:
                 trials |= {} if trial is None else {name: trial}
         best = max(trials, key=trials.__getitem__, default=None)
         options = our_options(model, best, self.shape)
-        comparison = Comparison(model, options, best, trials, backend=self.ours.backend)
+        precisions = {"precision": self.training.get("precision", FULL), "peer_precision": self.peer_precision}
+        comparison = Comparison(model, options, best, trials, backend=self.ours.backend, **precisions)
         ours_steps = self.number_of_steps(self.mine(comparison, TRIAL_STEPS[self.device]))
         theirs_steps = self.number_of_steps(trials[best]) if best else 0
         for index in range(self.rounds):
@@ -183,10 +189,11 @@ def table(comparisons: list[Comparison], title: str) -> Table:
     result_table = Table(title=title, caption=caption)
     for name in ("model", "samples/s", "peer", "its samples/s", "ratio", "range", "target", ""):
         result_table.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
-    several = len({comparison.backend for comparison in comparisons}) > 1
+    several = {key: len({getattr(each, key) for each in comparisons}) > 1 for key in ("backend", "precision")}
     for comparison in comparisons:
         numbers = comparison.as_json()
-        name = f"{comparison.model} ({comparison.backend})" if several else comparison.model
+        own = ", ".join(getattr(comparison, key) for key, is_told in several.items() if is_told)
+        name = f"{comparison.model} ({own})" if own else comparison.model
         if comparison.reason:
             result_table.add_row(name, "", comparison.peer, "", "", comparison.reason[:60])
             continue
@@ -214,6 +221,13 @@ def peer_version(name: str) -> str:
     pin = f"{name.replace('_', '-')}=="
     lines = (FOLDER / f"{name}.txt").read_text().splitlines()
     return next(line for line in lines if line.startswith(pin)).removeprefix(pin).rstrip(" \\")
+
+
+def their_precision(own: str, wanted: str) -> str:
+    """Returns a peer's precision beside ours by `--peer-precision`."""
+    if wanted != SAME:
+        return wanted
+    return "mixed_bfloat16" if own == "mixed_bfloat16" else FULL
 
 
 @contextlib.contextmanager
@@ -245,19 +259,23 @@ def measure(
     groups: Sequence[tuple[str, ...]],
     python: pathlib.Path | None,
     device: str,
+    precisions: Sequence[tuple[str, str]],
     flops: bool = False,
     **settings: Any,
 ) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
     """Yields the versions and the comparisons so far, after each model, whose processes have ended by then.
 
-    A comparison that fails is a reason where there are others of the model.
+    A model's processes train it in each pair of precisions, ours and theirs. A comparison that fails is a reason where
+    there are others of the model.
     """
     comparisons: list[Comparison] = []
     peers = tuple(dict.fromkeys(peer for group in groups for peer in group))
     training = settings.pop("training")
     for name in names:
-        share, counted = busy(), step_flops(name, threads, settings["shape"]) if flops else None
-        with on_cores(threads), contextlib.ExitStack() as stack:
+        share = busy()
+        with on_cores(threads), concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
+            # While the processes start, which takes as long.
+            counting = pool.submit(step_flops, name, threads, settings["shape"]) if flops else None
             ours = [stack.enter_context(Ours(backend, threads, device=device)) for backend in backends]
             running = stack.enter_context(started(peers, python))
             about: dict[str, Any] = {"backend": ", ".join(backends), "device": None, "versions": {}}
@@ -265,17 +283,20 @@ def measure(
                 found = one.about()
                 about |= {"device": found["device"], "versions": about["versions"] | found["versions"]}
             about["peers"] = {peer: peer_version(peer) for peer in peers}
-            for one, group in itertools.product(ours, some_with(name, groups, running)):
+            counted = counting.result() if counting else None
+            for one, pair, group in itertools.product(ours, precisions, some_with(name, groups, running)):
                 chosen = {peer: running[peer] for peer in group}
                 own = training if one.backend == "tensorflow" else training | {"xla": False}
-                benchmark = Benchmark(one, chosen, training=own, device=device, **settings)
+                own, theirs = own | {"precision": pair[0]}, {"peer_precision": pair[1]}
+                benchmark = Benchmark(one, chosen, training=own, device=device, **theirs, **settings)
                 try:
                     comparison = benchmark.compare(name)
                 except ProcessError as error:
-                    if len(ours) * len(groups) == 1:
+                    if len(ours) * len(groups) * len(precisions) == 1:
                         raise
                     reason, peer = one_line(error, 300), ", ".join(group) or None
-                    comparison = Comparison(name, {}, peer, backend=one.backend, reason=reason)
+                    failed = Comparison(name, {}, peer, backend=one.backend, reason=reason)
+                    comparison = dataclasses.replace(failed, precision=pair[0], **theirs)
                 comparisons.append(dataclasses.replace(comparison, busy=share, step_flops=counted))
         yield about, comparisons
 
@@ -311,8 +332,20 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
     help="Ours; repeatable.",
 )
 @click.option("--xla", is_flag=True, help="TensorFlow's step is compiled by XLA, as JAX's is.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default=FULL, help="Ours.")
-@click.option("--peer-precision", type=click.Choice(PRECISIONS[:2]), default=FULL, help="Theirs, by autocast.")
+@click.option(
+    "--precision",
+    "precisions",
+    type=click.Choice(PRECISIONS),
+    multiple=True,
+    default=[FULL],
+    help="Ours; repeatable.",
+)
+@click.option(
+    "--peer-precision",
+    type=click.Choice([*PRECISIONS[:2], SAME]),
+    default=FULL,
+    help="Theirs, by autocast; same: bfloat16 where ours has it.",
+)
 @click.option("--flops", is_flag=True, help="Also count the operations of our step.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Ours; the peers' is dense Adam.")
 @click.option("--rounds", type=click.IntRange(1), default=5, help="How often ours and theirs alternate.")
@@ -334,7 +367,7 @@ def main(
     against: str,
     backends: tuple[str, ...],
     xla: bool,
-    precision: str,
+    precisions: tuple[str, ...],
     peer_precision: str,
     flops: bool,
     optimizer: str,
@@ -365,14 +398,17 @@ def main(
     if least_history > history:
         raise InputError(f"--least-history {least_history}: should be at most --history, which is {history}")
     shape = Shape(fields, ids, dim, batch, history, least_history)
-    training = {"optimizer": optimizer, "precision": precision, "xla": xla}
+    training = {"optimizer": optimizer, "xla": xla}
     settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
     settings |= {"seconds": seconds, "device": device, "flops": flops}
-    settings |= {"zoo": str(fuxictr.resolve()) if fuxictr else "", "peer_precision": peer_precision}
+    settings |= {"zoo": str(fuxictr.resolve()) if fuxictr else ""}
+    pairs = [(own, their_precision(own, peer_precision)) for own in dict.fromkeys(precisions)]
+    settings |= {"precisions": pairs}
     groups = chosen_peers(against)
     threads = threads or cores()
     report: dict[str, Any] = {"benchmark": "train", "machine": machine(), "shape": dataclasses.asdict(shape)}
-    report |= training | {"peer_precision": peer_precision, "threads": threads, "rounds": rounds}
+    report |= training | {"precision": ", ".join(own for own, _ in pairs), "peer_precision": peer_precision}
+    report |= {"threads": threads, "rounds": rounds}
     comparisons: list[Comparison] = []
     for about, comparisons in measure(names, backends, threads, groups, peer_python, **settings):
         report |= about | {"models": [comparison.as_json() for comparison in comparisons]}
