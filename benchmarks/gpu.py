@@ -8,8 +8,11 @@ Every part is another benchmark in a process of its own: one that fails, or for 
 line with the reason, and the others go on. What was measured is kept, so that the same command goes on where it was.
 """
 
+import concurrent.futures
 import dataclasses
+import functools
 import json
+import math
 import pathlib
 import subprocess
 import time
@@ -64,50 +67,55 @@ class Result:
 
 def see_backends(device: str) -> dict[str, dict[str, Any]]:
     """Returns by backend its device, CUDA and versions, or the `reason` why it is not measured."""
-    found: dict[str, dict[str, Any]] = {}
-    for backend in BACKENDS:
+
+    def see(backend: str) -> dict[str, Any]:
         try:
             with Ours(backend, cores(), device=device) as ours:
-                found[backend] = ours.about()
+                return ours.about()
         except ProcessError as error:
-            found[backend] = {"reason": _last_line(error)}
-    return found
+            return {"reason": _last_line(error)}
+
+    return _at_once(see, BACKENDS)
 
 
 def see_peers(device: str) -> dict[str, dict[str, Any]]:
     """Returns by peer its version, and PyTorch's and CUDA's, or the `reason` why it is not measured."""
-    found: dict[str, dict[str, Any]] = {}
-    for peer in PEERS:
+
+    def see(peer: str) -> dict[str, Any]:
         python = ENVIRONMENTS / peer / "bin" / "python"
         if not python.exists():
-            found[peer] = {"reason": "it is not installed; run `make peers`"}
-            continue
+            return {"reason": "it is not installed; run `make peers`"}
         done = subprocess.run([python, "-c", TORCH], capture_output=True, text=True, env=clean_environment())
         if done.returncode:
-            found[peer] = {"reason": f"PyTorch does not start in its environment: {_last_line(done.stderr)}"}
-            continue
+            return {"reason": f"PyTorch does not start in its environment: {_last_line(done.stderr)}"}
         sees, cuda, torch = json.loads(done.stdout.splitlines()[-1])
         if device == "gpu" and not sees:
-            found[peer] = {"reason": f"its PyTorch {torch} (CUDA {cuda}) sees no GPU; is the driver too old for it?"}
-            continue
-        found[peer] = {"version": peer_version(peer), "torch": torch, "cuda": cuda}
-    return found
+            return {"reason": f"its PyTorch {torch} (CUDA {cuda}) sees no GPU; is the driver too old for it?"}
+        return {"version": peer_version(peer), "torch": torch, "cuda": cuda}
+
+    return _at_once(see, PEERS)
 
 
-def run_part(part: Part, minutes: float, folder: pathlib.Path, device: str) -> Result:
-    """Runs a part for at most so many minutes."""
+def _at_once(see: Callable[[str], dict[str, Any]], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns what is seen of each name: libraries take seconds to load, and nothing is measured meanwhile."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return dict(zip(names, pool.map(see, names), strict=True))
+
+
+def run_part(part: Part, minutes: float, folder: pathlib.Path, device: str, most: float = math.inf) -> Result:
+    """Runs a part for at most so many minutes, of which `most` minutes are a part's own limit."""
     share, gpu_share = busy(), gpu_busy() if device == "gpu" else None
     announce(part.name)
     started = time.monotonic()
     report = reason = None
     try:
-        report, _ = measured.run(
-            part.name, [*part.command, "--output", folder / f"{part.name}.json"], limit_seconds=60 * minutes
-        )
+        command, limit = [*part.command, "--output", folder / f"{part.name}.json"], 60 * min(minutes, most)
+        report, _ = measured.run(part.name, command, limit, **part.variables)
     except measured.TimeIsOver:
-        reason = ENDED
+        reason = ENDED if minutes <= most else f"failed: it took longer than the {most:g} minutes of --part-minutes"
     except (ProcessError, ValueError) as error:
         reason = f"failed: {_last_line(error)}"
+        write_text(folder / f"{part.name}.txt", f"{error}\n")
     if reason:
         announce(f"{part.name}: {reason}")
     date, seconds = time.strftime("%Y-%m-%d"), time.monotonic() - started
@@ -213,6 +221,7 @@ def keep(report: Mapping[str, Any]) -> None:
 
 @command("benchmarks.gpu")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=25.0, help="Of this call, at most.")
+@click.option("--part-minutes", type=click.FloatRange(0, min_open=True), default=5.0, help="Of a part, at most.")
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Repeatable. Default: all.", metavar="PART")
 @click.option("--device", type=click.Choice(DEVICES), default="gpu", help="cpu: for a trial of the command.")
 @click.option("--small", is_flag=True, help="Sizes of a trial; the figures mean nothing.")
@@ -220,7 +229,14 @@ def keep(report: Mapping[str, Any]) -> None:
 @click.option("--keep", "kept", is_flag=True, help="Also write benchmarks/last_gpu.json and docs/measured.md.")
 @output_option("gpu")
 def main(
-    minutes: float, only: Sequence[str], device: str, small: bool, render: bool, kept: bool, output: pathlib.Path
+    minutes: float,
+    part_minutes: float,
+    only: Sequence[str],
+    device: str,
+    small: bool,
+    render: bool,
+    kept: bool,
+    output: pathlib.Path,
 ) -> None:
     """Measure on the GPU of this machine: the peak, training beside FuxiCTR and RecBole, inference, precision, tables.
 
@@ -253,7 +269,8 @@ def main(
 
     wrote()  # before anything is measured: the file cannot be written, or what is seen
     folder.mkdir(parents=True, exist_ok=True)
-    run_parts(wanted, minutes - (time.monotonic() - started) / 60, report, folder, wrote)
+    run = functools.partial(run_part, most=part_minutes)
+    run_parts(wanted, minutes - (time.monotonic() - started) / 60, report, folder, wrote, run)
     if kept:
         keep(report)
     click.echo(section(report))

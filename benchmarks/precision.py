@@ -5,6 +5,7 @@ AUC is known; the test AUCs are compared over rows and seeds, as `ctrpipe compar
 """
 
 import dataclasses
+import os
 import pathlib
 import statistics
 import tempfile
@@ -27,7 +28,7 @@ from benchmarks.harness.command import (
     output_option,
     write,
 )
-from benchmarks.harness.devices import load_tensorflow_on
+from benchmarks.harness.devices import load_jax_on, load_tensorflow_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from benchmarks.harness.settings import Shape, our_options
 from benchmarks.train import FULL, PRECISIONS, chosen_models
@@ -119,16 +120,30 @@ def main(
 ) -> None:
     """Measure what training in mixed precision costs in test AUC, beside float32 with the same seeds.
 
-    Prints a table, writes JSON after every model, and prints it as the last line.
+    The variable KERAS_BACKEND chooses what trains, tensorflow or jax; JAX needs no TensorFlow. Prints a table, writes
+    JSON after every model, and prints it as the last line.
     """
     names: Sequence[str] = chosen_models(models)
     low = chosen_names("--precisions", precisions, LOW)
     training = Training(
-        batch_size=batch, epochs=epochs, learning_rate=0.001, monitor="auc", patience=4, distribution="one_device"
+        backend="jax" if os.environ.get("KERAS_BACKEND") == "jax" else "tensorflow",
+        batch_size=batch,
+        epochs=epochs,
+        learning_rate=0.001,
+        monitor="auc",
+        patience=4,
+        distribution="one_device",
     )
-    load_tensorflow_on(device)
+    load = load_jax_on if training.backend == "jax" else load_tensorflow_on
+    load(device)
     report: dict[str, Any] = {"benchmark": "precision", "machine": machine(), "busy": busy(), "device": device}
-    report |= {"rows": rows, "seeds": seeds, "training": training.model_dump(mode="json"), "models": {}}
+    report |= {
+        "backend": training.backend,
+        "rows": rows,
+        "seeds": seeds,
+        "training": training.model_dump(mode="json"),
+        "models": {},
+    }
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         log = make_log(rows, work)

@@ -43,6 +43,21 @@ def load_tensorflow_on(device: str) -> None:
         raise InputError(sees_no_gpu("tensorflow"))
 
 
+def load_jax_on(device: str) -> None:
+    """Has JAX compute on `device` in this process, where it has not computed yet.
+
+    Raises:
+        InputError: a GPU is wanted, and JAX sees none.
+    """
+    os.environ.update(environment(device))
+    import jax  # only on that backend
+
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")  # it has read the variables where it was loaded before
+    elif jax.default_backend() != "gpu":
+        raise InputError(sees_no_gpu("jax"))
+
+
 def sees_no_gpu(backend: str) -> str:
     """Returns what is said of a backend that sees no GPU."""
     return f"{backend} sees no GPU; install its version for one: {INSTALL[backend]}"

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.harness.gpu_parts import BARS, BFLOAT16, FULL, SMALL, TRAIN, parts
+from benchmarks.harness.gpu_parts import BARS, FULL, LARGE, SMALL, TRAIN, parts
 from benchmarks.harness.printed_sections import markdown_table
 from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 
@@ -30,6 +30,7 @@ def section(report: Report | None) -> str:
     for title, rows in (
         ("TFLOP/s of large matrix products", _peak(peaks)),
         ("Training, samples/s, the median of the rounds", _training(_in_order(reports, report), peaks, judged)),
+        ("ms of a prediction of the model as it is trained, from arrays to arrays, p50", _calls(reports.get("calls"))),
         ("ms of a call of the served DCN-v2, p50, and of the same graph under XLA", _inference(reports)),
         ("What low precision costs in test AUC", _precision(reports.get("precision"))),
         ("Models with a text, ms a row of a prediction, the median of the repeats", _text(reports, judged)),
@@ -69,7 +70,7 @@ def _machine(report: Report) -> list[str]:
 def _in_order(reports: Mapping[str, Report], report: Report) -> list[Report]:
     """Returns the reports of training, the models with the highest bars and the most beside them first."""
     names = [part.name for part in parts(SMALL if report["small"] else FULL, report["device"])]
-    return [reports[name] for name in names if name in reports and name.startswith((TRAIN, BFLOAT16))]
+    return [reports[name] for name in names if name in reports and name.startswith((TRAIN, LARGE))]
 
 
 def _peak(peaks: Mapping[str, Mapping[str, float]]) -> list[Sequence[str]]:
@@ -78,38 +79,41 @@ def _peak(peaks: Mapping[str, Mapping[str, float]]) -> list[Sequence[str]]:
 
 
 def _training(reports: Iterable[Report], peaks: Mapping[str, Mapping[str, float]], judged: bool) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("model", "ours", "samples/s", "of the peak", "over FuxiCTR", "bar", "over RecBole")]
+    columns = ("model", "ours", "batch", "samples/s", "of the peak", "over FuxiCTR", "bar", "over RecBole")
+    rows: list[Sequence[str]] = [columns]
     for report in reports:
-        of_model: dict[tuple[str, str], list[Report]] = {}
+        of_model: dict[tuple[str, str, str], list[Report]] = {}
         for one in report["models"]:
-            of_model.setdefault((one["model"], one["backend"]), []).append(one)
-        for (model, backend), pairs in of_model.items():
-            rows.append(_row(model, backend, report, pairs, peaks, judged))
+            of_model.setdefault((one["model"], one["backend"], one["precision"]), []).append(one)
+        for (model, backend, precision), pairs in of_model.items():
+            rows.append(_row(model, backend, precision, report, pairs, peaks, judged))
     return rows
 
 
 def _row(
     model: str,
     backend: str,
+    precision: str,
     report: Report,
     pairs: Sequence[Report],
     peaks: Mapping[str, Mapping[str, float]],
     judged: bool,
 ) -> Sequence[str]:
     name = f"{backend} with XLA" if backend == "tensorflow" and report["xla"] else backend
-    if report["precision"] != "float32":
-        name += f", {report['precision'].removeprefix('mixed_')}"
+    if precision != "float32":
+        name += f", {precision.removeprefix('mixed_')}"
+    batch = f"{report['shape']['batch']:,}"
     speeds = [speed for pair in pairs for speed in pair["ours"]]
     if not speeds:
-        return model, name, f"failed: {pairs[0]['reason']}", "", "", "", ""
+        return model, name, batch, f"failed: {pairs[0]['reason']}", "", "", "", ""
     speed = statistics.median(speeds)
-    peak, flops = peaks.get(backend, {}).get(FORMATS[report["precision"]]), pairs[0]["step_flops"]
+    peak, flops = peaks.get(backend, {}).get(FORMATS[precision]), pairs[0]["step_flops"]
     share = f"{speed * flops / report['shape']['batch'] / peak:.2%}" if peak and flops else ""
     fuxictr, recbole = (_ratio(pairs, peer) for peer in ("fuxictr", "recbole"))
     met = ""
     if judged and isinstance(fuxictr, float):
         met = f"at least {BARS[model]:g}: {'met' if fuxictr >= BARS[model] else 'missed'}"
-    return model, name, f"{speed:,.0f}", share, _said(fuxictr), met, _said(recbole)
+    return model, name, batch, f"{speed:,.0f}", share, _said(fuxictr), met, _said(recbole)
 
 
 def _ratio(pairs: Sequence[Report], peer: str) -> float | str | None:
@@ -124,6 +128,15 @@ def _said(ratio: float | str | None) -> str:
     if ratio is None:
         return ""
     return f"failed: {ratio}" if isinstance(ratio, str) else f"{ratio:.2f}"
+
+
+def _calls(report: Report | None) -> list[Sequence[str]]:
+    if report is None:
+        return []
+    rows: list[Sequence[str]] = [("model", "ours", *(f"{count:,} rows" for count in report["rows"]))]
+    return rows + [
+        (one["model"], one["backend"], *(f"{each:.3g}" for each in one["p50_ms"])) for one in report["results"]
+    ]
 
 
 def _inference(reports: Mapping[str, Report]) -> list[Sequence[str]]:

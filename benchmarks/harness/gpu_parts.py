@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.harness.ours import BACKENDS
 from benchmarks.harness.settings import MODELS
@@ -11,9 +11,11 @@ PEERS = ("fuxictr", "recbole")
 # Samples/s over FuxiCTR's on the same GPU.
 BARS = dict.fromkeys(MODELS, 1.5) | {"xdeepfm": 3.0}
 FIRST = ("xdeepfm", "dcn_v2", "deepfm", "autoint", "fm")  # one of each kind of interaction
-LOW_PRECISION = ("xdeepfm", "dcn_v2", "deepfm")
-TRAIN, BFLOAT16 = "train_", "bfloat16"  # how the names of parts begin that train
-ALONE, IN_BFLOAT16 = ("--against", "none"), ("--precision", "mixed_bfloat16")
+LARGE_BATCH = ("xdeepfm", "dcn_v2", "deepfm")
+FIRST_TEXTS, MORE_TEXTS = ("bert4ctr", "text_only"), ("shallow_interaction_n", "numbert")
+TRAIN, LARGE = "train_", "large_batch_"  # how the names of parts begin that train
+# One after the other in the same processes, as starting those takes as long as measuring.
+PRECISIONS = ("--precision", "float32", "--precision", "mixed_bfloat16", "--peer-precision", "same")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,37 +31,44 @@ class Sizes:
     """The sizes of the parts, and the minutes without which none starts.
 
     Attributes:
-        shape: Options of benchmarks.train and benchmarks.tables for fields, width and batch.
+        shape: Options of benchmarks.train and benchmarks.tables for fields and width.
+        batch, large_batch: Rows in a step.
         ids: Ids of a field in training.
         rounds: Options of how often and how long.
         rows: Of the large tables.
-        texts: Models of texts that are trained, and the options of their data: a row of theirs is as long as a text.
+        texts: Options of the data of texts: a row of theirs is as long as a text.
         minutes: What a part needs at least, start and compilation included.
     """
 
-    shape: tuple[str, ...] = ("--batch", "4096")
+    shape: tuple[str, ...] = ()
+    batch: int = 4096
+    large_batch: int = 32768
     ids: tuple[str, ...] = ()
-    rounds: tuple[str, ...] = ("--rounds", "3", "--seconds", "1")
+    rounds: tuple[str, ...] = ("--rounds", "3", "--seconds", "0.5")
     rows: int = 100_000_000
     peak: tuple[str, ...] = ()
-    calls: tuple[str, ...] = ("--rows", "1,10,100,1000,10000")
-    precision: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    inference: tuple[str, ...] = ("--rows", "1,10,100,1000,10000")
+    precision: tuple[str, ...] = ("--models", "dcn_v2", "--precisions", "mixed_bfloat16")
     text: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ("--models", "text_only,shallow_interaction_n,bert4ctr,numbert", "--batch", "256")
-    minutes: float = 1.0
+    texts: tuple[str, ...] = ("--batch", "256")
+    minutes: float = 0.75
 
 
 FULL = Sizes()
 SMALL = Sizes(
-    shape=("--batch", "64", "--fields", "6", "--dim", "8"),
+    shape=("--fields", "6", "--dim", "8"),
+    batch=64,
+    large_batch=128,
     ids=("--ids", "50"),
     rounds=("--rounds", "2", "--steps", "3"),
     rows=20_000,
     peak=("--size", "256", "--seconds", "0.1"),
-    calls=("--rows", "1,10", "--rounds", "2", "--seconds", "0.05"),
+    calls=("--models", "dcn_v2", "--rows", "1,10", "--seconds", "0.05", "--ids", "50"),
+    inference=("--rows", "1,10", "--rounds", "2", "--seconds", "0.05"),
     precision=("--models", "deepfm", "--seeds", "2", "--rows", "2000", "--epochs", "1", "--batch", "256", "--dim", "4"),
     text=("--layers", "1", "--width", "64", "--batch", "2", "--repeats", "3", "--features", "20"),
-    texts=("--models", "bert4ctr", "--batch", "2", "--fields", "6"),
+    texts=("--batch", "2", "--fields", "6"),
     minutes=0.3,
 )
 
@@ -73,12 +82,14 @@ class Part:
         command: What is run, without --output.
         minutes: Without so many left it does not start.
         backends: Those of ours that it needs.
+        variables: Of its environment, besides.
     """
 
     name: str
     command: tuple[str, ...]
     minutes: float
     backends: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = None) -> list[Part]:
@@ -96,38 +107,51 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         command = (sys.executable, "-m", f"benchmarks.{module}", *options, "--device", on)
         return Part(name, command, sizes.minutes, backends)
 
-    def train(name: str, *options: str) -> Part:
-        backends = [word for backend in usable.backends for word in ("--backend", backend)]
-        return part(name, "train", *backends, "--xla", "--flops", *options, *sizes.rounds)
+    ours = [word for backend in usable.backends for word in ("--backend", backend)]
+    batch = ("--batch", str(sizes.batch))
 
-    def train_rows(name: str, models: Sequence[str], *options: str) -> Part:
-        return train(name, "--models", ",".join(models), *options, *sizes.shape, *sizes.ids)
+    def train(name: str, model: str, against: Sequence[str], *options: str) -> Part:
+        beside = ("--models", model, "--against", ",".join(against) or "none")
+        return part(name, "train", *ours, "--xla", "--flops", *beside, *PRECISIONS, *options, *sizes.rounds)
 
     def beside_peers(model: str) -> Part:
-        return train_rows(f"{TRAIN}{model}", [model], "--against", ",".join(usable.peers) or "none")
+        return train(f"{TRAIN}{model}", model, usable.peers, *batch, *sizes.shape, *sizes.ids)
+
+    def in_large_batches(model: str) -> Part:
+        against = [peer for peer in usable.peers if peer == "fuxictr"]
+        larger = ("--batch", str(sizes.large_batch))
+        return train(f"{LARGE}{model}", model, against, *larger, *sizes.shape, *sizes.ids)
+
+    def of_text(model: str) -> Part:
+        return train(f"{TRAIN}{model}", model, (), *sizes.texts)
 
     def tables(backend: str) -> Part:
         size = ("--large", str(sizes.rows), "--small", str(sizes.rows // 1000), "--no-dense", "--model", "mlp")
-        options = ("--backend", backend, *size, *sizes.shape, *sizes.rounds)
+        options = ("--backend", backend, *size, *batch, *sizes.shape, *sizes.rounds)
         return part(f"lazy_tables_{backend}", "tables", *options, backends=(backend,))
 
     def inference(name: str, on: str) -> Part:
-        return part(name, "floor", "--only", "+ XLA", *sizes.calls, backends=("tensorflow",), on=on)
+        return part(name, "floor", "--only", "+ XLA", *sizes.inference, backends=("tensorflow",), on=on)
+
+    def precision(backend: str) -> Part:
+        one = part("precision", "precision", *sizes.precision, backends=(backend,))
+        return dataclasses.replace(one, variables={"KERAS_BACKEND": backend})
 
     counts = ",".join(str(2**power) for power in range(devices.bit_length()))
-    shared = ("--rows", str(sizes.rows), "--devices", counts, "--optimizer", "lazy_adam", *sizes.shape)
+    shared = ("--rows", str(sizes.rows), "--devices", counts, "--optimizer", "lazy_adam", *batch, *sizes.shape)
     beside = [inference("inference_on_cpu", "cpu")] if device == "gpu" else []
     return [
-        part("peak", "peak", *[word for one in usable.backends for word in ("--backend", one)], *sizes.peak),
+        part("peak", "peak", *ours, *sizes.peak),
         *map(beside_peers, FIRST),
+        part("calls", "calls", *ours, *sizes.calls),
         inference("inference", device),
         *beside,
-        part("precision", "precision", *sizes.precision, backends=("tensorflow",)),
-        part("text_cost", "text_cost", *sizes.text, backends=("tensorflow",)),
-        *map(tables, BACKENDS),
+        *map(in_large_batches, LARGE_BATCH),
+        *map(tables, reversed(BACKENDS)),
         part("sharded_tables", "sharded_tables", *shared, "--rounds", "3", "--steps", "20", backends=("jax",)),
-        train_rows(BFLOAT16, LOW_PRECISION, *ALONE, *IN_BFLOAT16),
+        precision(next(iter(usable.backends), BACKENDS[0])),
+        part("text_cost", "text_cost", *sizes.text, backends=("tensorflow",)),
+        *map(of_text, FIRST_TEXTS),
         *(beside_peers(model) for model in MODELS if model not in FIRST),
-        train(f"{TRAIN}texts", *ALONE, *sizes.texts),
-        train(f"{BFLOAT16}_texts", *ALONE, *IN_BFLOAT16, *sizes.texts),
+        *map(of_text, MORE_TEXTS),
     ]

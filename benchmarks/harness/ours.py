@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.devices import environment, sees_no_gpu
@@ -57,6 +57,13 @@ class Ours(LineProcess):
     def flops(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> float:
         """Returns the floating-point operations of a training step, as XLA counts them before it optimises; on JAX."""
         return self.ask({"cmd": "flops", **_spec(model, hyperparameters, shape), **more})["flops"]
+
+    def calls(
+        self, model: str, hyperparameters: dict[str, Any], shape: Shape, rows: Sequence[int], seconds: float
+    ) -> list[float]:
+        """Returns, for each number of rows, the median milliseconds of a prediction that is repeated for `seconds`."""
+        asked = {"rows": list(rows), "seconds": seconds, "batches": 1}
+        return self.ask({"cmd": "calls", **_spec(model, hyperparameters, shape), **asked})["p50_ms"]
 
     def peak(self, size: int, seconds: float) -> dict[str, float]:
         """Returns the operations per second of products of square matrices, by number format."""

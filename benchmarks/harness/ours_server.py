@@ -11,6 +11,8 @@ loaded. Requests:
     {"cmd": "memory", ...options} -> {"baseline_bytes": int, "peak_bytes": int}
     {"cmd": "device_memory", ...options} -> {"argument_bytes": int, "temporary_bytes": int, "live_bytes": int} (JAX)
     {"cmd": "flops", ...options} -> {"flops": float}, those of a step (JAX)
+    {"cmd": "calls", "rows": [1, 100], "seconds": 1, ...options} -> {"p50_ms": [float for each number of rows]}, of a
+        prediction from numpy's arrays to numpy's probabilities
     {"cmd": "peak", "size": 8192, "seconds": 1} -> {"flops_per_s": {number format: float}}
 
 The options are the fields of `Spec`; `train` also takes `warmup` (2).
@@ -24,6 +26,7 @@ import gc
 import importlib.metadata
 import json
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -38,6 +41,9 @@ from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 
 SEED = 20
+WARM_UP_CALLS, LEAST_CALLS = 3, 5
+# By the plugin of JAX that needs it, the package whose version is CUDA's; PyTorch may have brought another one.
+CUDA_OF_JAX = {"jax-cuda12-plugin": "nvidia-cuda-runtime-cu12", "jax-cuda13-plugin": "nvidia-cuda-runtime"}
 FORMATS = ("float32", "tf32", "bfloat16")  # tf32: float32 whose products may be rounded, where the device does so
 
 
@@ -129,16 +135,16 @@ class Job:
             from ctrpipe.pipeline.training.jax_learner import make_learner
         else:
             from ctrpipe.pipeline.training.tensorflow_learner import make_learner
-        feature_map = feature_map_of(spec)
+        self.spec, self.feature_map = spec, feature_map_of(spec)
         training = Training.model_validate({"batch_size": spec.batch, "gradient_clip_norm": None, **spec.training})
         model = Model(name=spec.model, **spec.hyperparameters)
-        self.learner = make_learner(model, training, feature_map, SEED)
+        self.learner = make_learner(model, training, self.feature_map, SEED)
         self.batches = [
             (
                 {name: keras.ops.convert_to_tensor(values) for name, values in inputs.items()},
                 keras.ops.convert_to_tensor(labels),
             )
-            for inputs, labels in draw_batches(spec, feature_map)
+            for inputs, labels in draw_batches(spec, self.feature_map)
         ]
         self.steps_done = 0
 
@@ -147,6 +153,18 @@ class Job:
         chosen = [self.batches[(self.steps_done + step) % len(self.batches)] for step in range(steps)]
         self.steps_done += steps
         return self.learner.fit(chosen)
+
+    def call_ms(self, rows: int, seconds: float) -> float:
+        """Returns the median milliseconds of a prediction of so many rows, which it repeats for about `seconds`."""
+        (batch,) = draw_batches(dataclasses.replace(self.spec, batch=rows, batches=1), self.feature_map)
+        for _ in range(WARM_UP_CALLS):
+            self.learner.predict([batch])
+        times: list[float] = []
+        while sum(times) < seconds or len(times) < LEAST_CALLS:
+            start = time.perf_counter()
+            self.learner.predict([batch])
+            times.append(time.perf_counter() - start)
+        return 1000 * statistics.median(times)
 
 
 class Server:
@@ -159,7 +177,7 @@ class Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.pop("cmd")
         commands = {"about": self.about, "train": self.train, "memory": self.memory}
-        commands |= {"device_memory": self.device_memory, "flops": self.flops, "peak": self.peak}
+        commands |= {"device_memory": self.device_memory, "flops": self.flops, "peak": self.peak, "calls": self.calls}
         return commands[command](request)
 
     def about(self, _request: dict[str, Any]) -> dict[str, Any]:
@@ -189,9 +207,10 @@ class Server:
         import jax  # only on that backend
 
         job = self.prepared(request)
+        # Before the first step: a program that comes out of JAX's cache may have no analysis.
+        analysis = job.learner.compiled_step(job.batches[0]).memory_analysis()
         job.run(1)
         gc.collect()  # frees the previous model
-        analysis = job.learner.compiled_step(job.batches[0]).memory_analysis()
         live: collections.Counter = collections.Counter()
         for array in jax.live_arrays():
             for shard in array.addressable_shards:
@@ -202,6 +221,11 @@ class Server:
     def flops(self, request: dict[str, Any]) -> dict[str, float]:
         job = self.prepared(request)
         return {"flops": job.learner.lowered_step(job.batches[0]).cost_analysis()["flops"]}
+
+    def calls(self, request: dict[str, Any]) -> dict[str, list[float]]:
+        rows, seconds = request.pop("rows"), request.pop("seconds")
+        job = self.prepared(request)
+        return {"p50_ms": [job.call_ms(count, seconds) for count in rows]}
 
     def peak(self, request: dict[str, Any]) -> dict[str, Any]:
         formats = {name: products_per_s(name, **request) for name in FORMATS}
@@ -229,11 +253,20 @@ def device_name(backend: str) -> str:
 def cuda_version(backend: str) -> str | None:
     """Returns the version of CUDA that TensorFlow was built with, or that JAX's plugin has; None without one."""
     if backend == "jax":
-        found = {each.name: each.version for each in importlib.metadata.distributions(name="nvidia-cuda-runtime-cu12")}
-        return next(iter(found.values()), None)
+        for plugin, runtime in CUDA_OF_JAX.items():
+            if _installed(plugin):
+                return _installed(runtime)
+        return None
     import tensorflow as tf  # only on that backend
 
     return tf.sysconfig.get_build_info().get("cuda_version")
+
+
+def _installed(package: str) -> str | None:
+    """Returns a package's version; None where it is not installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
 
 
 def products_per_s(number_format: str, size: int, seconds: float) -> float:

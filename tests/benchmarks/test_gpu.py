@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import gpu, precision
+from benchmarks import gpu, precision, train
 from benchmarks.gpu import ENDED, KEPT, Result, begin, in_order, main, read_results, run_part, run_parts
-from benchmarks.harness import devices, measured, printed_sections
+from benchmarks.harness import devices, measured, ours_server, printed_sections
 from benchmarks.harness.gpu_page import NOTHING, section
 from benchmarks.harness.gpu_parts import BARS, FULL, SMALL, Part, Usable, parts
 from benchmarks.harness.ours import Ours
@@ -51,7 +51,16 @@ def test_parts_that_fail_or_take_too_long_are_reasons_and_a_report_is_kept(tmp_p
     assert (crashed.report, crashed.reason) == (None, "failed: out of memory")
     killed = run_part(program("import os; os.kill(os.getpid(), 9)"), 1, tmp_path, "cpu")
     assert killed.reason.startswith("failed: ") and "-9" in killed.reason
+    assert (tmp_path / "x.txt").read_text().endswith("-9). Its last words:\n\n")
     assert run_part(program("import time; time.sleep(60)"), 0.2 / 60, tmp_path, "cpu").reason == ENDED
+    slow = run_part(program("import time; time.sleep(60)"), 1, tmp_path, "cpu", most=0.25 / 60)
+    assert slow.reason.startswith("failed: it took longer than the 0.00416667 minutes of --part-minutes")
+
+
+def test_a_part_has_the_variables_that_it_names(tmp_path):
+    part = program("import json, os; print(json.dumps({'of': os.environ['KERAS_BACKEND']}))")
+    named = dataclasses.replace(part, variables={"KERAS_BACKEND": "jax"})
+    assert run_part(named, 1, tmp_path, "cpu").report == {"of": "jax"}
 
 
 def test_what_is_left_of_a_command_that_takes_too_long_is_ended():
@@ -149,20 +158,36 @@ def test_every_model_and_every_library_is_in_the_parts():
     every = parts(FULL, "gpu", devices=4)
     assert len({part.name for part in every}) == len(every)
     trained = {part.name.removeprefix("train_") for part in every if part.name.startswith("train_")}
-    assert trained == {*MODELS, "texts"}
+    assert trained == {*MODELS, "text_only", "shallow_interaction_n", "bert4ctr", "numbert"}
     by_name = {part.name: part.command for part in every}
     assert by_name["train_xdeepfm"][-1] == "gpu" and "fuxictr,recbole" in by_name["train_xdeepfm"]
     assert "1,2,4" in by_name["sharded_tables"] and "100000000" in by_name["lazy_tables_jax"]
     assert by_name["inference_on_cpu"][-1] == "cpu"
-    for name, is_lower in (("train_texts", False), ("bfloat16_texts", True)):
+    for name, against, batch in (
+        ("train_bert4ctr", "none", "256"),
+        ("train_xdeepfm", "fuxictr,recbole", "4096"),
+        ("large_batch_xdeepfm", "fuxictr", "32768"),
+    ):
         options = by_name[name]
-        assert (
-            "bert4ctr" in options[options.index("--models") + 1] and options[options.index("--against") + 1] == "none"
-        )
-        assert ("mixed_bfloat16" in options) == is_lower
+        assert options[options.index("--against") + 1] == against and options[options.index("--batch") + 1] == batch
+        assert {"float32", "mixed_bfloat16", "same"} <= set(options)
     alone = {part.name: part.command for part in parts(SMALL, "cpu", usable=Usable(("jax",), ()))}
     assert "none" in alone["train_xdeepfm"] and "tensorflow" not in alone["train_xdeepfm"]
     assert "inference_on_cpu" not in alone
+
+
+def test_what_needs_no_tensorflow_is_measured_where_only_jax_is_there():
+    of_jax = {part.name: part for part in parts(FULL, "gpu", usable=Usable(("jax",), ()))}
+    assert of_jax["precision"].backends == ("jax",) and of_jax["precision"].variables == {"KERAS_BACKEND": "jax"}
+    assert {part.variables["KERAS_BACKEND"] for part in parts(FULL, "gpu") if part.name == "precision"} == {
+        "tensorflow"
+    }
+    assert {name for name, part in of_jax.items() if "tensorflow" in part.backends} == {
+        "inference",
+        "inference_on_cpu",
+        "lazy_tables_tensorflow",
+        "text_cost",
+    }
 
 
 # The page -------------------------------------------------------------------------------------------------------
@@ -179,13 +204,17 @@ def test_training_stands_beside_its_bar_and_the_peak():
     done = {"peak": peak, "train_xdeepfm": train | {"shape": {"batch": 1000}}}
     named = {name: {"report": one, "reason": None, "busy": 0.25, "gpu_busy": 0.5} for name, one in done.items()}
     named |= {"precision": {"report": None, "reason": "failed: it ended"}}
-    lower = {"report": train | {"shape": {"batch": 1000}, "precision": "mixed_bfloat16"}, "busy": 0.0}
-    assert "| xdeepfm | tensorflow with XLA, bfloat16 | 300 | 15.00% |" in section(
-        report(parts=named | {"bfloat16_texts": lower})
+    lower = [trained("fuxictr", 450.0, 100.0, precision="mixed_bfloat16", peer_precision="mixed_bfloat16")]
+    larger = {"report": train | {"shape": {"batch": 2000}, "models": lower}, "busy": 0.0}
+    assert "| xdeepfm | tensorflow with XLA, bfloat16 | 2,000 | 450 | 11.25% | 4.50 | at least 3: met |" in section(
+        report(parts=named | {"large_batch_xdeepfm": larger})
     )
     text = section(report(parts=named))
     # 300 samples/s of 4e6 operations each are 0.3 of 4e9.
-    assert "| xdeepfm | tensorflow with XLA | 300 | 30.00% | 3.00 | at least 3: met | failed: out of memory |" in text
+    assert (
+        "| xdeepfm | tensorflow with XLA | 1,000 | 300 | 30.00% | 3.00 | at least 3: met | failed: out of memory |"
+        in text
+    )
     assert "| tensorflow | 0.001 | 0.004 | 0.008 |" in text
     assert "2026-01-02, G, driver 1; C, 8 cores, Python 3. tensorflow 2 (CUDA 12.5)." in text
     assert "up to 25% of the cores and 50% of the GPU" in text
@@ -222,7 +251,9 @@ def test_the_other_tables_of_the_page():
     aucs["mixed_bfloat16"] = {"auc": [0.75], "difference": {"difference": -0.01, "interval": [-0.02, 0.001]}}
     case = {"features": 57, "models": {"text_only": {"median": 3.0}}, "numbert over bert4ctr": 3.5}
     sharded = {"optimizer": "lazy_adam", "devices": 2, "rows": 1000, "row_bytes": 192.0, "device_bytes": 2**20}
+    called = {"model": "dcn_v2", "backend": "jax", "p50_ms": [0.5, 12.0]}
     reports = {
+        "calls": {"rows": [1, 10_000], "results": [called]},
         "inference": {"device": "gpu", "results": [{"rows": times}]},
         "inference_on_cpu": {"device": "cpu", "results": [{"error": "no room"}]},
         "precision": {"models": {"fm": aucs}},
@@ -232,6 +263,7 @@ def test_the_other_tables_of_the_page():
     }
     text = section(report(parts={name: {"report": one, "busy": 0.0} for name, one in reports.items()}))
     assert "| rows | 1 | 10,000 |" in text and "| GPU | 2 | 2 |\n| GPU, XLA | 0.5 | 0.5 |" in text
+    assert "| model | ours | 1 rows | 10,000 rows |" in text and "| dcn_v2 | jax | 0.5 | 12 |" in text
     assert "| CPU | failed: no room |" in text
     assert "| fm | float32 | 0.76000 |  |  |" in text
     assert "| fm | mixed_bfloat16 | 0.75000 | -0.01000 | -0.02000 .. +0.00100 |" in text
@@ -311,6 +343,54 @@ def test_a_benchmark_that_loads_tensorflow_itself_wants_the_gpu_too(monkeypatch)
     assert devices.ON_GPU.items() <= devices.os.environ.items()
     devices.load_tensorflow_on("cpu")
     assert devices.os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_the_version_of_cuda_is_that_of_jax_s_plugin(monkeypatch):
+    """PyTorch brings a package of CUDA too, where JAX may have none."""
+    there = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cuda-runtime-cu12": "12.9.79"}
+
+    def version(package: str) -> str:
+        if package not in there:
+            raise ours_server.importlib.metadata.PackageNotFoundError(package)
+        return there[package]
+
+    monkeypatch.setattr(ours_server.importlib.metadata, "version", version)
+    assert ours_server.cuda_version("jax") is None
+    for plugin, cuda in (("jax-cuda13-plugin", "13.0.96"), ("jax-cuda12-plugin", "12.9.79")):
+        there[plugin] = "0.11.2"
+        assert ours_server.cuda_version("jax") == cuda
+
+
+def test_a_model_s_processes_train_it_in_each_pair_of_precisions(monkeypatch):
+    asked = []
+
+    class Fake:
+        def __init__(self, name, *_, **__):
+            self.name = self.backend = name
+
+        __enter__, __exit__ = (lambda self: self), (lambda *_: None)
+        about = lambda self: {"device": "cpu", "versions": {}}  # noqa: E731
+        models = lambda self: {"fm": True}  # noqa: E731
+
+    def compare(benchmark, model):
+        asked.append((benchmark.training["precision"], benchmark.peer_precision, *benchmark.peers))
+        if benchmark.peer_precision != "float32" and "recbole" in benchmark.peers:
+            raise ProcessError("out of memory")
+        return Comparison(model, {}, precision=benchmark.training["precision"])
+
+    for name, fake in (("Ours", Fake), ("Peer", Fake), ("busy", lambda: 0.0), ("step_flops", lambda *_: 4e9)):
+        monkeypatch.setattr(train, name, fake)
+    monkeypatch.setattr(train.Benchmark, "compare", compare)
+    pairs = [(own, train.their_precision(own, "same")) for own in ("float32", "mixed_bfloat16")]
+    settings = {"training": {}, "shape": Shape(), "rounds": 1, "steps": 1, "seconds": 1.0, "precisions": pairs}
+    groups = (("fuxictr",), ("recbole",))
+    ((_, found),) = train.measure(["fm"], ["jax"], 1, groups, None, "cpu", flops=True, **settings)
+    assert asked == [(own, own, peer) for own in ("float32", "mixed_bfloat16") for peer in ("fuxictr", "recbole")]
+    assert [one.step_flops for one in found] == [4e9] * 4
+    last = found[-1]
+    assert (last.reason, last.peer, last.precision) == ("out of memory", "recbole", "mixed_bfloat16")
+    assert train.their_precision("mixed_float16", "same") == "float32"
+    assert train.their_precision("float32", "mixed_bfloat16") == "mixed_bfloat16"
 
 
 def test_low_precision_stands_beside_the_same_seeds_in_float32(monkeypatch, tmp_path):
