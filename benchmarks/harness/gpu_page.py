@@ -84,14 +84,23 @@ def _training(reports: Iterable[Report], peaks: Mapping[str, Mapping[str, float]
     for report in reports:
         of_model: dict[tuple[str, str, str], list[Report]] = {}
         for one in report["models"]:
-            of_model.setdefault((one["model"], one["backend"], one["precision"]), []).append(one)
-        for (model, backend, precision), pairs in of_model.items():
-            rows.append(_row(model, backend, precision, report, pairs, peaks, judged))
+            named = _named(one, report["models"])
+            of_model.setdefault((named, one["backend"], one["precision"]), []).append(one)
+        for (named, backend, precision), pairs in of_model.items():
+            rows.append(_row(named, backend, precision, report, pairs, peaks, judged))
     return rows
 
 
+def _named(one: Report, others: Sequence[Report]) -> str:
+    """Returns the model's name, and the hyperparameters in which it is not trained alike beside every peer."""
+    settings = [other["hyperparameters"] for other in others if other["model"] == one["model"]]
+    own = one["hyperparameters"]
+    different = [key for key in own if any(found.get(key) != own[key] for found in settings)]
+    return ", ".join([one["model"], *(f"{key} {own[key]}" for key in different)])
+
+
 def _row(
-    model: str,
+    named: str,
     backend: str,
     precision: str,
     report: Report,
@@ -105,15 +114,16 @@ def _row(
     batch = f"{report['shape']['batch']:,}"
     speeds = [speed for pair in pairs for speed in pair["ours"]]
     if not speeds:
-        return model, name, batch, f"failed: {pairs[0]['reason']}", "", "", "", ""
+        return named, name, batch, f"failed: {pairs[0]['reason']}", "", "", "", ""
     speed = statistics.median(speeds)
     peak, flops = peaks.get(backend, {}).get(FORMATS[precision]), pairs[0]["step_flops"]
     share = f"{speed * flops / report['shape']['batch'] / peak:.2%}" if peak and flops else ""
     fuxictr, recbole = (_ratio(pairs, peer) for peer in ("fuxictr", "recbole"))
     met = ""
     if judged and isinstance(fuxictr, float):
-        met = f"at least {BARS[model]:g}: {'met' if fuxictr >= BARS[model] else 'missed'}"
-    return model, name, batch, f"{speed:,.0f}", share, _said(fuxictr), met, _said(recbole)
+        bar = BARS[pairs[0]["model"]]
+        met = f"at least {bar:g}: {'met' if fuxictr >= bar else 'missed'}"
+    return named, name, batch, f"{speed:,.0f}", share, _said(fuxictr), met, _said(recbole)
 
 
 def _ratio(pairs: Sequence[Report], peer: str) -> float | str | None:

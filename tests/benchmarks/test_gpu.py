@@ -197,6 +197,15 @@ def trained(peer: str, ours: float, theirs: float, **more) -> dict:
     return Comparison("xdeepfm", {}, peer, {}, [ours], [theirs], 0.0, step_flops=4e9, **more).as_json()
 
 
+def test_two_settings_of_a_model_are_two_rows_and_never_one_median():
+    linear = Comparison("xdeepfm", {"dim": 4, "cin": "linear"}, "fuxictr", {}, [300.0], [100.0], 0.0, step_flops=4e9)
+    relu = Comparison("xdeepfm", {"dim": 4, "cin": "relu"}, "recbole", {}, [100.0], [50.0], 0.0, step_flops=4e9)
+    train = {"models": [linear.as_json(), relu.as_json()], "xla": False, "shape": {"batch": 1000}}
+    text = section(report(parts={"train_xdeepfm": {"report": train, "reason": None, "busy": 0.0, "gpu_busy": 0.0}}))
+    assert "| xdeepfm, cin linear | tensorflow | 1,000 | 300 |  | 3.00 | at least 3: met |  |" in text
+    assert "| xdeepfm, cin relu | tensorflow | 1,000 | 100 |  |  |  | 2.00 |" in text
+
+
 def test_training_stands_beside_its_bar_and_the_peak():
     failed = Comparison("xdeepfm", {}, "recbole", reason="out of memory").as_json()
     train = {"models": [trained("fuxictr", 300.0, 100.0), failed], "xla": True, "precision": "float32"}
