@@ -127,8 +127,10 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: install   ## the documents as a site that needs no network: build/site/index.html
 	$(BIN)/mkdocs build --strict
 
+# Not in the lock: the extras `gpu`, whose wheels take 3 GB, and `hub`, without which all tests run.
+locked := $(foreach extra,kubeflow jax text tune tfrs,--extra $(extra)) --group dev
 lock: install  ## requirements.lock and the peers' files from their *.in; what is locked stays where it still fits
-	$(BIN)/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml $(locked) --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
 	for image in pipeline serving; do $(BIN)/python kubeflow/image_locks.py $$image > kubeflow/$$image.lock || exit 1; done
 	sed -n 's/^tensorflow==\([^ ]*\).*/tensorflow-cpu==\1/p' requirements.lock | $(BIN)/uv pip compile - --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --quiet >> kubeflow/serving.lock
 	for peer in fuxictr deepctr_torch recbole huggingface faiss scann; do \

@@ -1,6 +1,6 @@
 """Prints the lock of an image: the part of requirements.lock that it needs, with the same versions and hashes.
 
-`python kubeflow/image_locks.py pipeline` has what the product's part of requirements.in asks for, `serving` what is
+`python kubeflow/image_locks.py pipeline` has what the base and the extras of PIPELINE ask for, `serving` what is
 imported by `ctrpipe serve`, `score`, `bench latency`, `predict` and `label`. What needs what is read from the comments
 that uv writes below each package. `make lock` writes both files, and ends the second one with tensorflow-cpu: the same
 release as tensorflow, whose block is left out, without the code for GPUs.
@@ -9,11 +9,11 @@ release as tensorflow, whose block is left out, without the code for GPUs.
 import pathlib
 import re
 import sys
+import tomllib
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# Not asked for by the product's own part: the second backend, for `training.backend: jax`.
-PIPELINE = ("jax",)
+PIPELINE = ("kubeflow", "jax", "text", "tune")  # extras; what they name of ctrpipe's own extras is in them
 # What the modules of the serving commands import, by the names of packages.
 SERVING = (
     "absl-py",
@@ -98,17 +98,27 @@ def closure(lock: dict[str, str], roots: tuple[str, ...], left_out: tuple[str, .
     return sorted(found)
 
 
-def product_packages() -> tuple[str, ...]:
-    """Returns the names in requirements.in above the tests' part."""
-    text = (ROOT / "requirements.in").read_text().partition("# the tests")[0]
-    return tuple(re.findall(r"^([a-z][a-z0-9-]*)", text, re.M))
+def asked_for(*extras: str) -> tuple[str, ...]:
+    """Returns the packages that ctrpipe's base and some of its extras ask for, by their names in a lock."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: list[str] = []
+    waiting = list(project["dependencies"])
+    for extra in extras:
+        waiting += project["optional-dependencies"][extra]
+    while waiting:
+        name, own = re.match(r"([a-z0-9-]+)(?:\[(.*?)\])?", waiting.pop(0)).groups()
+        if name == project["name"]:
+            waiting += [each for extra in own.split(",") for each in project["optional-dependencies"][extra]]
+        elif name not in found:
+            found.append(name)
+    return tuple(found)
 
 
 def image_lock(image: str, lock: str) -> str:
     """Returns the lock of the image `pipeline`, or that of `serving` without tensorflow-cpu."""
     known = blocks(lock)
     if image == "pipeline":
-        names = closure(known, (*product_packages(), *PIPELINE, "setuptools", "wheel"))
+        names = closure(known, (*asked_for(*PIPELINE), "setuptools", "wheel"))
     else:
         names = [name for name in closure(known, SERVING, LEFT_OUT) if name != "tensorflow"]
     return "".join(known[name] for name in names)

@@ -122,11 +122,18 @@ def test_an_images_lock_is_the_part_of_the_lock_that_it_needs():
 
 
 def test_a_part_of_a_lock_has_what_its_packages_need_however_far_down():
-    lock = "a==1 \\\n    --hash=sha256:1\n    # via -r requirements.in\nb[extra]==2\n    # via\n    #   a\n    #   z\n"
+    lock = "a==1 \\\n    --hash=sha256:1\n    # via c (pyproject.toml)\nb[x]==2\n    # via\n    #   a\n    #   z\n"
     blocks = image_locks.blocks(lock + "c==3\n    # via b\nd==4\n    # via c[fast]\ne==5\n    # via z\n")
     assert image_locks.closure(blocks, ("a",)) == ["a", "b", "c", "d"]
     assert image_locks.closure(blocks, ("a",), ("c.*",)) == ["a", "b"]
     assert "".join(blocks.values()).startswith(lock)
+
+
+def test_an_image_asks_for_what_its_extras_do_and_for_the_extras_that_these_name():
+    base, kubeflow = image_locks.asked_for(), image_locks.asked_for("kubeflow")
+    assert {"tensorflow", "click", "uvicorn"} <= set(base) and not {"tfx", "kfp"} & set(base)
+    assert {*base, "kfp", "certifi", "tfx", "apache-beam"} <= set(kubeflow) and "optuna" not in kubeflow
+    assert "ctrpipe" not in kubeflow and len(set(kubeflow)) == len(kubeflow)
 
 
 def test_the_serving_image_has_every_package_that_its_commands_import():
