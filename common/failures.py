@@ -12,6 +12,7 @@ import traceback
 
 from ctrpipe.common.errors import InputError, causes, one_line, without_secrets
 from ctrpipe.common.exit_codes import FAILED, MISTAKE
+from ctrpipe.common.extras import extra_of, install
 from ctrpipe.common.packages import PACKAGE
 
 KILLED = "a process of this command was killed, as the system does where memory runs out"
@@ -76,7 +77,9 @@ def _explain_one(error: BaseException) -> str:
     if matches(_READ_ONLY, errno.EROFS):
         return f"{where}the file system is read-only; choose another output folder"
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != PACKAGE:
-        return f"the package {error.name} is not installed here; install all that requirements.lock names"
+        module = error.name.partition(".")[0]
+        advice = install(extra_of(module)) if extra_of(module) else "install ctrpipe again, with all that it needs"
+        return f"the package {module} is not installed here; {advice}"
     if isinstance(error, PermissionError):
         return f"{where}permission denied; choose another folder, or change its permissions"
     return ""

@@ -41,6 +41,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
 from ctrpipe.common.files import write_bytes
 
 IDLE_START_SECONDS = 0.05  # for a process that waits for work to get it
@@ -414,6 +415,7 @@ def _exit_with_parent(folder: pathlib.Path | None) -> None:
 def _by_beam(
     function: Callable[[Item], Result], items: Sequence[Item], beam_args: tuple[str, ...], scratch: pathlib.Path | None
 ) -> list[Result]:
+    require("pipeline", "work on Beam")
     # 1.6 s of a core, which every process that imports this module is spared in runs without Beam arguments.
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.models.saved import is_saved, load_model
 from ctrpipe.pipeline.trained_model import find_model
@@ -83,6 +84,8 @@ class Model:
             InputError: the model's weights are not here.
         """
         os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        if os.environ["KERAS_BACKEND"] == "jax":
+            require("jax", "KERAS_BACKEND=jax")
         if os.environ["KERAS_BACKEND"] == "tensorflow":
             load_tensorflow()
         if self._kept is None:

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
+from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.table import as_html, as_text
 
@@ -164,6 +165,7 @@ def run(
         >>> ctrpipe.run("configs/demo.yaml", "train.tsv", "runs/mine", training__epochs=2).metrics["auc"]
         0.74
     """
+    require("pipeline", "ctrpipe.run")
     # numpy, pyarrow and pydantic: 0.4 s of a core that `import ctrpipe` does without.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.prepared import joined
@@ -203,6 +205,7 @@ def tune(
     Raises:
         InputError: the configuration, its search space, the data, the budget or the folder cannot be used.
     """
+    require("tune", "ctrpipe.tune")
     # Optuna, numpy and pydantic: 0.8 s of a core that `import ctrpipe` does without.
     from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 

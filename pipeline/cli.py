@@ -1,8 +1,8 @@
 """The command line: a group of commands, each imported when it is called.
 
-A command `do-this` is the function `do_this` in pipeline/commands/do_this.py, and its name in COMMANDS. `ctrpipe
---help` imports all of these files, in 0.1 s. What takes long to import is imported inside the functions, each time with
-a comment that says how long it takes.
+A command `do-this` is the function `do_this` in pipeline/commands/do_this.py, and its name in COMMANDS of
+common/extras.py, with the extra that it needs. `ctrpipe --help` imports all of these files, in 0.1 s. What takes long
+to import is imported inside the functions, each time with a comment that says how long it takes.
 """
 
 import importlib
@@ -19,36 +19,10 @@ import click
 from ctrpipe.common.address_space import COMMAND_GIB, require_address_space
 from ctrpipe.common.errors import InputError, causes, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
+from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.printable import printable
 
-COMMANDS = (
-    "bench",
-    "check",
-    "compare",
-    "compile",
-    "configs",
-    "demo",
-    "drift",
-    "explain",
-    "generate",
-    "init",
-    "label",
-    "models",
-    "predict",
-    "prepare",
-    "ranking",
-    "replay",
-    "report",
-    "retrieve",
-    "run",
-    "score",
-    "serve",
-    "submit",
-    "sweep",
-    "tune",
-    "tune-serving",
-)
 RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # the same command again goes on where it was interrupted
 
 
@@ -63,6 +37,15 @@ class CommandGroup(click.Group):
             function = name.replace("-", "_")
             self.add_command(getattr(importlib.import_module(f"ctrpipe.pipeline.commands.{function}"), function), name)
         return super().get_command(context, name)
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(context, arguments)
+        # Help and the completion of words need no package of an extra.
+        if not context.resilient_parsing and set(context.help_option_names).isdisjoint(rest):
+            require(COMMANDS.get(str(name), BASE), f"`ctrpipe {name}`")
+        return name, command, rest
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ctrpipe.common.address_space import RUN_GIB, require_address_space
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_copy
@@ -183,6 +184,10 @@ def check_options(config: RunConfig) -> None:
 
 
 def _check_model(config: RunConfig) -> None:
+    if config.training.backend == "jax":
+        require("jax", "training.backend: jax", "set tensorflow or auto")
+    if config.text:
+        require("text", "features: text")
     check_options(config)
     for model in filter(None, (config.model, config.evaluation.baseline)):
         with_encoder(model, config.text)

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import safetensors
 
 from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
 
@@ -157,6 +156,8 @@ def _set(folder: pathlib.Path, weight: Any, value: np.ndarray, name: str) -> Non
 @contextlib.contextmanager
 def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
     """Yields the names of a checkpoint's weights, and a function that reads the weight of a name as float32."""
+    import safetensors  # of the extra `text`, which models on other texts' tokens do without
+
     with contextlib.ExitStack() as stack:
         owner: dict[str, Any] = {}
         for path in weight_files(folder):

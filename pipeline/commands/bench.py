@@ -8,6 +8,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import INTERRUPTED
+from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import python_command, run_in_new_process
 from ctrpipe.common.progress import announce
@@ -77,6 +78,8 @@ def latency(
     settings = read_settings(config, quick, rates=rates, papers=papers, history=history, **options)
     if target != "local" and not models:
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
+    if not models:
+        require("pipeline", "a model to measure", "give --model")
     set_environment(parse_flags(flags))  # calls in this process run as those in the server
     check_output(output)
     load_tensorflow()

@@ -79,5 +79,5 @@ def compare(
     comparison = compare_models(scored, task, shards, throttled_announce())
     print_comparison(comparison)
     if output:
-        picture = write_comparison(comparison, output)
-        click.echo(f"Written: {output}, {picture}")
+        written = write_comparison(comparison, output)
+        click.echo(f"Written: {', '.join(map(str, written))}")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.extras import install, missing, require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import log_announced
 from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from ctrpipe.serving.scoring.score import ScoreResult
+    from ctrpipe.serving.scoring.score import Compare, ScoreResult
 
 SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -32,18 +33,28 @@ def score(
     counts, the rate, a histogram of the scores and, column by column, how far the log is from that of training.
     After an interruption the same command goes on.
     """
+    if beam_args:
+        require("pipeline", "--beam-arg")
     load_tensorflow()
-    # TensorFlow and TFDV: 4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
+    # TensorFlow: 4 s that `ctrpipe --help` does without.
     from ctrpipe.serving.scoring.folder import DEAD_LETTER
     from ctrpipe.serving.scoring.score import score as score_log
 
     with log_announced("ctrpipe.serving.scoring.score"):
-        result = score_log(model, list(inputs), output, beam_args, workers, SAMPLE_ROWS, compare_with_training)
+        result = score_log(model, list(inputs), output, beam_args, workers, *_drift())
     if not result.scored:
         why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
         raise InputError(f"none of {result.rows:,} lines could be scored: {why}")
     _print_result(result)
+
+
+def _drift() -> "tuple[int, Compare] | tuple[()]":
+    """Returns how many rows are sampled to be compared with the training rows, and by what; nothing without TFDV."""
+    if missing("pipeline"):
+        return ()
+    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # TFDV: 2 s
+
+    return SAMPLE_ROWS, compare_with_training
 
 
 def _print_result(result: "ScoreResult") -> None:
@@ -54,7 +65,9 @@ def _print_result(result: "ScoreResult") -> None:
             shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
             odd = f", {scores['not_finite']:,} not finite" if scores["not_finite"] else ""
             click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}{odd}")
-    if result.drift is None:
+    if result.drift is None and missing("pipeline"):
+        click.echo(f"Drift: not measured, which needs {missing('pipeline')}; {install('pipeline')}")
+    elif result.drift is None:
         click.echo("Drift: not known, the model carries no statistics of its training rows")
     else:
         _print_drift(result.drift)

@@ -6,6 +6,7 @@ from typing import Any
 import rich.table
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.extras import is_installed
 from ctrpipe.common.files import atomic_path, write_json
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 from ctrpipe.pipeline.terminal import console
@@ -72,8 +73,11 @@ def interval_text(value: tuple[float, float] | None) -> str:
     return "-" if value is None else f"{value[0]:+.4f} .. {value[1]:+.4f}"
 
 
-def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Writes a comparison as JSON, and beside it a PNG of the differences; returns the PNG's path.
+def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
+    """Writes a comparison as JSON, and beside it, where matplotlib is installed, a PNG of the differences.
+
+    Returns:
+        What was written.
 
     Raises:
         InputError: they cannot be written there.
@@ -82,10 +86,12 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, comparison)
+        if not is_installed("matplotlib"):
+            return [path]
         _plot(comparison, picture)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
-    return picture
+    return [path, picture]
 
 
 def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:

@@ -8,19 +8,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import jinja2
-import matplotlib
 from rich.console import Console
 from rich.table import Table
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.extras import is_installed
 from ctrpipe.common.files import write_text
 from ctrpipe.serving.latency.machine import busy_caption
 from ctrpipe.serving.latency.sample import PERCENTILES, name_of
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-
 JSON, PAGE = "latency.json", "latency.html"
+PLOTS = "matplotlib"
 TABLE_WIDTH = 130
 Cells = list[dict[str, Any]]
 
@@ -131,6 +129,8 @@ def remarks(report: dict[str, Any]) -> Iterable[str]:
             yield f"{model['name']}: {kind} was not measured: {reason}"
         if model["near_ceiling"]:
             yield f"{model['name']}: the generators may be the limit of {'; '.join(model['near_ceiling'])}"
+    if not is_installed(PLOTS):
+        yield f"The page has no plots, which need {PLOTS}; pip install {PLOTS}"
     if report["interrupted"]:
         yield "Interrupted: these are the cells that were done."
 
@@ -160,7 +160,7 @@ def page(report: dict[str, Any]) -> str:
 
 def _plots(report: dict[str, Any]) -> dict[str, str]:
     """Returns the plots as data: URLs, by title."""
-    if not report["models"]:
+    if not report["models"] or not is_installed(PLOTS):
         return {}
     cells = report["models"][0]["cells"]
     closed = [cell for cell in cells if cell["loop"] == "closed"]
@@ -182,8 +182,15 @@ def _lines(cells: Cells) -> Iterable[tuple[str, Cells]]:
         yield kind, sorted((cell for cell in cells if cell["kind"] == kind), key=lambda cell: cell["rows"])
 
 
+def _figure() -> tuple[Any, Any]:
+    from matplotlib.figure import Figure  # of the extra `pipeline`: all but the plots does without
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    return figure, figure.subplots()
+
+
 def _latency_plot(cells: Cells) -> str:
-    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axis = _figure()
     for kind, line in _lines(cells):
         for name, style, label in (("p50_ms", "o-", kind), ("p99_ms", ":", None)):
             known = [(cell["rows"], cell[name]) for cell in line if cell[name] is not None]
@@ -194,7 +201,7 @@ def _latency_plot(cells: Cells) -> str:
 
 
 def _rate_plot(cells: Cells) -> str:
-    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axis = _figure()
     for kind, line in _lines(cells):
         axis.plot([cell["rows"] for cell in line], [cell["rows_per_s"] for cell in line], "o-", label=kind)
     axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="rows/s")
@@ -202,7 +209,7 @@ def _rate_plot(cells: Cells) -> str:
 
 
 def _open_plot(cells: Cells) -> str:
-    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axis = _figure()
     for cell in cells:
         known = [(f"p{p:g}", cell[name_of(p)]) for p in PERCENTILES if cell[name_of(p)] is not None]
         label = f"{cell['kind']}, {cell['rows']} rows, {cell['rate_per_s']:,.0f}/s"
@@ -216,5 +223,4 @@ def _picture(figure: Any, axis: Any) -> str:
     axis.grid(alpha=0.3)
     data = io.BytesIO()
     figure.savefig(data, format="svg")
-    plt.close(figure)
     return "data:image/svg+xml;base64," + base64.b64encode(data.getvalue()).decode()

@@ -6,6 +6,7 @@ import pathlib
 import re
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
 from ctrpipe.transforms.log.spec import RANDOM
 
 HUB = "hf://"
@@ -33,12 +34,9 @@ def find_checkpoint(encoder: str) -> pathlib.Path | None:
 
 @functools.cache  # a run uses one commit, even if a branch moves
 def _fetch(encoder: str) -> pathlib.Path:
-    # An optional package (extra `hub`), which only encoders of the hub need.
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        advice = "pip install huggingface_hub, or give a local folder"
-        raise InputError(f"features: text: encoder: {encoder} needs huggingface_hub: {advice}") from error
+    require("hub", f"features: text: encoder: {encoder}", "give a local folder")
+    from huggingface_hub import snapshot_download  # an optional package, which only encoders of the hub need
+
     name, at, revision = encoder.removeprefix(HUB).partition("@")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or bool(at) != bool(revision):
         raise InputError(f"features: text: encoder: {encoder}: expected hf://owner/name or hf://owner/name@revision")

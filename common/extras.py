@@ -1,0 +1,92 @@
+"""Which packages a command or a feature needs beside the base, and the line that says which extra to install.
+
+`pip install ctrpipe` is the base: what serves, asks, scores, measures and explains a model. pyproject.toml has its
+packages and those of the extras, with the reason beside each.
+"""
+
+import importlib.util
+import sys
+
+from ctrpipe.common.errors import InputError
+
+BASE = ""
+# What a command cannot do without. Features inside a command call `require`.
+COMMANDS = {
+    "bench": BASE,
+    "check": BASE,
+    "compare": BASE,
+    "compile": "kubeflow",
+    "configs": BASE,
+    "demo": "pipeline",
+    "drift": "pipeline",
+    "explain": BASE,
+    "generate": BASE,
+    "init": BASE,
+    "label": BASE,
+    "models": BASE,
+    "predict": BASE,
+    "prepare": "pipeline",
+    "ranking": BASE,
+    "replay": "pipeline",
+    "report": BASE,
+    "retrieve": "pipeline",
+    "run": "pipeline",
+    "score": BASE,
+    "serve": BASE,
+    "submit": "kubeflow",
+    "sweep": "pipeline",
+    "tune": "tune",
+    "tune-serving": BASE,
+}
+# The modules of an extra that ctrpipe imports.
+_PIPELINE = (
+    *("tfx", "tensorflow_transform", "tensorflow_model_analysis", "tensorflow_data_validation", "tfx_bsl"),
+    *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard", "matplotlib"),
+)
+MODULES = {
+    "pipeline": _PIPELINE,
+    "kubeflow": (*_PIPELINE, "kfp", "kfp_server_api", "certifi"),
+    "tune": (*_PIPELINE, "optuna", "sqlalchemy"),
+    "text": ("tensorflow_text", "safetensors"),
+    "jax": ("jax",),
+    "hub": ("huggingface_hub",),
+}
+
+
+def missing(extra: str) -> str:
+    """Returns the first module of an extra that is not installed, without importing it; "" where all are."""
+    return next((module for module in MODULES.get(extra, ()) if not is_installed(module)), "")
+
+
+def require(extra: str, what: str, otherwise: str = "") -> None:
+    """Raises InputError where a package of an extra is not installed.
+
+    Args:
+        extra: The extra; BASE needs nothing.
+        what: The command or the feature, for the message.
+        otherwise: What a user can do in place of installing it.
+    """
+    module = missing(extra)
+    if module:
+        other = f", or {otherwise}" if otherwise else ""
+        raise InputError(f"{what} needs the extra {extra} ({module} is not installed); {install(extra)}{other}")
+
+
+def install(extra: str) -> str:
+    """Returns the command that installs an extra."""
+    return f"pip install 'ctrpipe[{extra}]'"
+
+
+def extra_of(module: str) -> str:
+    """Returns the smallest extra that a module comes with; BASE where it is of none."""
+    return next((extra for extra, modules in MODULES.items() if module in modules), BASE)
+
+
+def is_installed(module: str) -> bool:
+    """Returns whether a module can be imported, without importing it."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
