@@ -1,27 +1,81 @@
-"""Says at the end of a long run which files took most of it, so that it is seen where to save."""
+"""Says at the end of a long run which files took most of it, so that it is seen where to save.
+
+It counts seconds of CPU, of a test process and of what it started and waited for: a busy machine changes them little.
+What a run prepares for a test counts for the test that asked for it first. `--cpu-table FILE` writes every test's
+seconds, most first.
+"""
 
 import collections
-from collections.abc import Iterable
+import pathlib
+import resource
+import time
+from collections.abc import Generator, Iterable
 
 import pytest
 
 SHOWN = 15
 LEAST_SECONDS = 300.0  # of all tests: a shorter run needs no saving
 
+_last = 0.0  # the process's seconds at its last report
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-table", metavar="FILE", help="write the seconds of CPU of every test to this file")
+
+
+def cpu_seconds() -> float:
+    """Of this process and of the children that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def pytest_collection_finish() -> None:
+    _since_last_report()  # that of collecting is no test's
+
+
+def _since_last_report() -> float:
+    global _last
+    before, _last = _last, cpu_seconds()
+    return _last - before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.cpu_seconds = _since_last_report()  # it travels with the report
+    return report
+
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_terminal_summary(terminalreporter) -> None:
-    if line := summary([report for reports in terminalreporter.stats.values() for report in reports]):
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    if line := summary(reports):
         terminalreporter.write_line(line)
+    if file := config.getoption("--cpu-table"):
+        pathlib.Path(file).write_text(table(reports))
+
+
+def _seconds(reports: Iterable[object]) -> Iterable[tuple[str, float]]:
+    """By test: its seconds, once for each of its reports; none for that of a worker's crash."""
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            yield report.nodeid, getattr(report, "cpu_seconds", 0.0)
 
 
 def summary(reports: Iterable[object]) -> str:
     """Returns one line: the seconds of all tests, then those of the files with most; "" for a short run."""
     seconds: collections.Counter[str] = collections.Counter()
-    for report in reports:
-        if isinstance(report, pytest.TestReport):
-            seconds[report.nodeid.partition("::")[0]] += report.duration
+    for test, took in _seconds(reports):
+        seconds[test.partition("::")[0]] += took
     if seconds.total() < LEAST_SECONDS:
         return ""
     most = ", ".join(f"{name} {took:.0f}" for name, took in seconds.most_common(SHOWN))
-    return f"Tests took {seconds.total():,.0f} s, most of them in {most}"
+    return f"Tests took {seconds.total():,.0f} s of CPU, most of them in {most}"
+
+
+def table(reports: Iterable[object]) -> str:
+    """Returns a line for each test, its seconds and its name."""
+    seconds: collections.Counter[str] = collections.Counter()
+    for test, took in _seconds(reports):
+        seconds[test] += took
+    return "".join(f"{took:.2f}\t{test}\n" for test, took in seconds.most_common())
