@@ -10,7 +10,7 @@ unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files again, in 3 s
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test-fast test test-all flink flink-test spark spark-test contract fuzz attack soak image image-test lint docs lock peers clean
+.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test contract fuzz attack soak image image-test lint docs lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -39,6 +39,9 @@ pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
 
 test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
 	$(pytest) -m "not slow and not large"
+
+test-changed: install  ## of `make test`, the files that have not passed since something that they depend on changed; never in CI
+	$(pytest) -m "not large" --changed
 
 test: install   ## the tests, 15 minutes on 4 fast cores and 45 on 2 slow ones: before a change is handed in, and in CI
 	$(pytest) -m "not large"

@@ -15,7 +15,13 @@ import pytest
 
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
 
-pytest_plugins = ["tests.shared_folders", "tests.slowest_files", "tests.temporary_folder", "tests.worker_memory"]
+pytest_plugins = [
+    "tests.changed",
+    "tests.shared_folders",
+    "tests.slowest_files",
+    "tests.temporary_folder",
+    "tests.worker_memory",
+]
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and their child processes with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
