@@ -2,9 +2,11 @@
 
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.models.registry import available, model_class
@@ -14,12 +16,12 @@ from ctrpipe.pipeline.sweep.check import check_models
 from ctrpipe.pipeline.sweep.plan import make_plan
 from ctrpipe.pipeline.training.network import build_network, count_parameters
 from ctrpipe.transforms.features.preprocessing import layout
+from tests.models.small_models import KINDS
 
 FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 CONFIGS = [FOLDER / name for name in config_names() if not name.startswith("sweeps/")]
-# 12 layers of 768 take seconds to build.
-MARKED = [pytest.param(path, marks=pytest.mark.slow if "papers/bert4ctr" in str(path) else ()) for path in CONFIGS]
 SWEEPS = sorted((FOLDER / "sweeps").glob("*.yaml"))
+BUILT = {"attention_net_table1", "xdeepfm_table3", "hiformer_table1", "bert4ctr_table1"}  # a table of each paper
 
 
 def name_of(path: pathlib.Path) -> str:
@@ -30,10 +32,26 @@ def few_ids(config: RunConfig) -> FeatureMap:
     return layout(config.log_spec, lambda column, feature: 3)
 
 
-@pytest.mark.parametrize("path", MARKED, ids=name_of)
-def test_a_configuration_loads_and_its_models_can_be_built(path):
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_a_configuration_loads_and_names_its_models_and_their_options(path):
     config = load_config(path)
     assert config.name == name_of(path)
+    for model in [config.model, config.evaluation.baseline]:
+        assert not model or set(model.hyperparameters) <= set(model_class(model.name).options())
+
+
+def models_to_build() -> Iterator[ParameterSet]:
+    """In `make test` the first configuration of each model, and of 12 layers of 768, which take seconds, one."""
+    seen: set[str] = set()
+    for path in sorted(CONFIGS, key=lambda path: "papers/bert4ctr" in str(path)):
+        again = path.stem in seen or (path.parent.name == "bert4ctr" and path.stem != "bert4ctr")
+        seen.add(path.stem)
+        yield pytest.param(path, marks=[pytest.mark.large] if again else [pytest.mark.slow] * (path.stem not in KINDS))
+
+
+@pytest.mark.parametrize("path", models_to_build(), ids=name_of)
+def test_the_models_of_a_configuration_can_be_built(path):
+    config = load_config(path)
     for model in [config.model, config.evaluation.baseline]:
         if model:
             network = build_network(model, few_ids(config), seed=0)
@@ -54,7 +72,11 @@ def test_a_file_is_named_for_its_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[] if path.stem in BUILT else [pytest.mark.large]) for path in SWEEPS],
+    ids=lambda path: path.stem,
+)
 def test_a_sweep_file_is_valid_down_to_its_models(path):
     """Those with a text are built as small ones, on another configuration: the test above builds the papers' own."""
     small = FOLDER / "kddcup2012" / "bert4ctr.yaml" if path.stem.startswith("bert4ctr") else None

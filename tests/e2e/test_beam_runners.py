@@ -39,7 +39,7 @@ SPEC = LogSpec.model_validate({key: CONFIG[key] for key in ("data", "features")}
 IMAGE = "example/ctrpipe:1"
 IN_CONTAINERS = ("--environment_type=DOCKER", f"--environment_config={IMAGE}")
 CLUSTERS = ("FlinkRunner", "SparkRunner")
-PORTABLE = ("PortableRunner", *CLUSTERS)
+MORE_PORTABLE = [pytest.param(name, marks=pytest.mark.large) for name in CLUSTERS]
 
 
 class JobServer(LocalJobServicer):
@@ -80,7 +80,7 @@ def dask():
             client.close()
 
 
-@pytest.fixture(params=("dask", "PortableRunner", *(pytest.param(name, marks=pytest.mark.large) for name in CLUSTERS)))
+@pytest.fixture(params=("dask", "PortableRunner", *MORE_PORTABLE))
 def workers(request, tmp_path) -> Workers:
     if request.param == "dask":
         return Workers(beam_args=request.getfixturevalue("dask"), scratch=tmp_path)
@@ -116,7 +116,7 @@ def test_a_mistake_in_one_part_is_raised_as_it_was(workers):
         workers.map(functools.partial(refuse, bad=3), range(5), seconds=0)
 
 
-@pytest.mark.parametrize("runner", PORTABLE)
+@pytest.mark.parametrize("runner", ["PortableRunner", *MORE_PORTABLE])
 def test_a_job_that_is_sent_lacks_nothing(runner, job_server, tmp_path):
     """Only operations that Flink's and Spark's runners know, and for each of ours the container in which it runs."""
     arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
@@ -260,8 +260,15 @@ def test_two_processes_of_dask_make_what_one_process_makes(stage, dask, payload,
     assert stage(payload, model, tmp_path, workers) == alone[stage.__name__]
 
 
-# The runner decides nothing about a job but its address, see above: each stage goes to one of them.
-@pytest.mark.parametrize(("stage", "runner"), zip(STAGES, itertools.cycle(CLUSTERS), strict=False))
+# The runner decides nothing about a job but its address, see above: each stage goes to one of them. What a stage makes
+# of its parts in other processes is what Dask has shown.
+JOBS = [
+    pytest.param(stage, runner, marks=[] if stage is whole_transform else [pytest.mark.large])
+    for stage, runner in zip(STAGES, itertools.cycle(CLUSTERS), strict=False)
+]
+
+
+@pytest.mark.parametrize(("stage", "runner"), JOBS)
 def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload, model, alone, tmp_path):
     arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
     before = len(job_server.graphs)

@@ -79,11 +79,16 @@ def _check_gradients(layer: keras.layers.Layer, inputs: np.ndarray) -> None:
     def total() -> tf.Tensor:
         return tf.reduce_sum(tf.cast(layer(inputs), tf.float32) * pick)
 
-    with tf.GradientTape() as tape:
-        result = total()
-    for weight, gradient in zip(layer.trainable_weights, tape.gradient(result, values), strict=True):
-        assert gradient is not None, weight.path
-        gradient = tf.convert_to_tensor(gradient).numpy()
+    def gradients() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            result = total()
+        found = tape.gradient(result, values)
+        assert all(gradient is not None for gradient in found), [weight.path for weight in layer.trainable_weights]
+        return [tf.convert_to_tensor(gradient) for gradient in found]
+
+    for weight, gradient, compiled in zip(layer.trainable_weights, gradients(), tf.function(gradients)(), strict=True):
+        np.testing.assert_allclose(compiled, gradient, rtol=1e-4, atol=1e-4, err_msg=weight.path)
+        gradient = gradient.numpy()
         assert np.abs(gradient).max() > 0, weight.path
         before, direction = weight.numpy(), np.sign(gradient) * (np.abs(gradient) > np.abs(gradient).max() / 2)
         step = 1e-3
@@ -121,7 +126,8 @@ def _run_saved_model(folder: str, inputs: np.ndarray) -> Any:
 def _check_fit(layer: keras.layers.Layer, inputs: np.ndarray) -> None:
     features = keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
     model = keras.Model(features, keras.layers.Dense(1)(keras.layers.Flatten()(layer(features))))
-    model.compile("adam", "mse", jit_compile=False)
+    # Eagerly: Keras's graph of the step takes ten times as long. _check_gradients compiles the layer's part of it.
+    model.compile("adam", "mse", run_eagerly=True)
     labels = np.ones((len(inputs), 1), np.float32)
     losses = model.fit(inputs, labels, epochs=2, verbose=0).history["loss"]
     assert np.isfinite(losses).all()

@@ -3,12 +3,13 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from ctrpipe.models import FeatureMap, create
 from ctrpipe.models.ctr_model import CTRModel
@@ -82,17 +83,45 @@ SMALL = {
     "cascading_deepfm": {**ENCODER, **MLP},
     "cascading_nn_gbdt": {**ENCODER, **MLP, "trees": 3, "leaves": 4, "depth": 3},
 }
-# One of each kind of layer and of data; `make test-all` alone runs a matrix's cases of the other models.
+# Together they have every class of layer and every base class of a model; `make test-all` alone runs a matrix's cases
+# of the other models. test_kinds_of_models.py says whether they still do.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
+FAMILIES += ("deepfm", "crossnet", "autoint", "transformer")
 FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower", "starspace", "ple", "esmm")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
-ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
+# Together they have every kind of input, and every base class that models of several files share: for what takes
+# seconds a model and is no layer's own.
+KINDS = ("xdeepfm", "hiformer", "dien", "two_tower", "ple", "bert4ctr", "cascading_nn_gbdt")
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
 IN_ORDER = ("bst", "sequence_transformer", "dien")  # those to which the order of a history matters
 WITH_HISTORY = ("fism", "nais", "din", "sim", *IN_ORDER)
 WITH_ITEMS = (*WITH_HISTORY, "two_tower", "starspace")  # those whose data has a candidate
 WITH_TASKS = ("mmoe", "ple", "esmm")
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
+
+
+def cases_of(
+    in_make_test: Collection[str], names: Iterable[str] = SMALL, quick: Collection[str] | None = None
+) -> list[ParameterSet]:
+    """A matrix's cases by model.
+
+    Args:
+        in_make_test: The models whose case is in `make test`; the others' are in `make test-all` alone.
+        names: The matrix's models.
+        quick: Of the former, those whose case is in `make test-fast` too; None for all.
+    """
+
+    def marks(name: str) -> list[pytest.MarkDecorator]:
+        if name not in in_make_test:
+            return [pytest.mark.large]
+        return [] if quick is None or name in quick else [pytest.mark.slow]
+
+    return [pytest.param(name, marks=marks(name)) for name in names]
+
+
+ONE_OF_EACH_FAMILY = cases_of(FAMILIES, quick=KINDS)
+ONE_OF_EACH_KIND = cases_of(KINDS)
+EVERY_MODEL = cases_of(SMALL, quick=KINDS)
 
 
 def feature_map(dense=("x", "z")) -> FeatureMap:

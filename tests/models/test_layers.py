@@ -93,11 +93,12 @@ CASES = {
 }  # fmt: skip
 
 
-# The encoder's other projections: encoder_shared stands for them in the quick lane.
-SLOW = {"encoder_feature", "encoder_pruned", "encoder_composite", "encoder_low_rank"}
+# Those that take a second or less; the others' harness is in `make test`.
+QUICK = {"dense_embedding", "factorization_machine", "field_aware_interaction", "inner_product", "interacting_layer"}
+QUICK |= {"kernel_product", "outer_product", "tower", "tower_hidden", "vector_cross"}
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES])
 def test_layer(case):
     layer, arguments, shape, output_shape, weights = CASES[case]
     inputs = np.random.default_rng(1).normal(size=shape).astype(np.float32)

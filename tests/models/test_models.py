@@ -19,11 +19,14 @@ from ctrpipe.models import FeatureMap, available, create
 from ctrpipe.models.ctr_model import CTRModel
 from ctrpipe.models.losses import BinaryCrossEntropy
 from tests.models.small_models import (
+    EVERY_MODEL,
     FAMILIES,
+    KINDS,
     ONE_OF_EACH_FAMILY,
     SMALL,
     WITH_TASKS,
     batch_of,
+    cases_of,
     divided,
     feature_map,
     map_of,
@@ -34,7 +37,7 @@ from tests.models.small_models import (
 SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_every_weight_gets_a_gradient(name):
     model, inputs = randomised(name), batch_of(name, 64)
     with tf.GradientTape() as tape:
@@ -45,7 +48,7 @@ def test_every_weight_gets_a_gradient(name):
         assert np.abs(tf.convert_to_tensor(gradient)).max() > 0, weight.path
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_a_row_does_not_depend_on_other_rows(name):
     model, inputs = randomised(name), batch_of(name)
     one = {key: value[2:3] for key, value in inputs.items()}
@@ -60,7 +63,7 @@ def test_a_base_rate_moves_every_logit_by_its_log_odds(name):
     np.testing.assert_allclose(np.asarray(model(inputs)) - before, np.log(0.03 / 0.97), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("name", cases_of(FAMILIES, SUMS, quick=KINDS))
 def test_a_shift_is_added_to_every_logit(name):
     model, inputs = randomised(name), batch_of(name)
     before = np.asarray(model(inputs))
@@ -68,7 +71,10 @@ def test_a_shift_is_added_to_every_logit(name):
     np.testing.assert_allclose(np.asarray(model(inputs)) - before, -2.25, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name not in (*WITH_TASKS, "cascading_nn_gbdt")])  # refused
+CORRECTED = [name for name in SMALL if name not in (*WITH_TASKS, "cascading_nn_gbdt")]  # refused
+
+
+@pytest.mark.parametrize("name", cases_of(KINDS, CORRECTED))
 def test_a_model_of_fake_negatives_answers_b_over_1_minus_b(name):
     model, inputs = randomised(name), batch_of(name)
     corrected = randomised(name, dataclasses.replace(map_of(name), fake_negatives=True))
@@ -114,8 +120,14 @@ def test_a_model_without_a_bias_says_how_to_get_one():
         model.start_at(np.array([0.5]))
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("jit", [False, True])
+def models_to_compile() -> Iterator[ParameterSet]:
+    """Every kind of layer compiled, every kind of model by XLA, by which test_layers.py compiles every layer."""
+    for jit, name in itertools.product((False, True), SMALL):
+        marks = [pytest.mark.large] if name not in (KINDS if jit else FAMILIES) else []
+        yield pytest.param(name, jit, marks=marks or [pytest.mark.slow] * (jit or name not in KINDS))
+
+
+@pytest.mark.parametrize(("name", "jit"), models_to_compile())
 def test_compiled_equals_eager(name, jit):
     model, inputs = randomised(name), batch_of(name)
     compiled = tf.function(lambda values: model(values), autograph=False, jit_compile=jit)
@@ -124,8 +136,9 @@ def test_compiled_equals_eager(name, jit):
 
 def policies_of_models() -> Iterator[ParameterSet]:
     for policy, name in itertools.product(("float32", "mixed_float16", "mixed_bfloat16"), SMALL):
-        further = policy != "float32" and name not in FAMILIES
-        yield pytest.param(policy, name, marks=[pytest.mark.large] if further else [])
+        is_plain = policy == "float32"
+        marks = [pytest.mark.large] if name not in (FAMILIES if is_plain else KINDS) else []
+        yield pytest.param(policy, name, marks=marks or [pytest.mark.slow] * (not is_plain or name not in KINDS))
 
 
 @pytest.mark.parametrize(("policy", "name"), policies_of_models())
@@ -224,7 +237,7 @@ def jax_task(name: str, data: FeatureMap, model: CTRModel, *candidates: Mapping[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize("name", cases_of(FAMILIES))
 def test_jax_gives_the_same(name, jax_logits):
     model = randomised(name)
     found = jax_logits(jax_task(name, map_of(name), model))
@@ -255,7 +268,7 @@ def test_wrong_names_and_values_say_what_exists():
         create("attention_net", feature_map(), embedding_dim=6, heads=4)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_no_part_of_a_model_is_left_without_weights(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Keras warns of a layer that was never called

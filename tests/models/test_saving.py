@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ctrpipe.models import available
 from ctrpipe.models.losses import BinaryCrossEntropy
 from ctrpipe.serving.loader import Servable
-from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of, randomised
+from tests.models.small_models import (
+    EVERY_MODEL,
+    FAMILIES,
+    KINDS,
+    ONE_OF_EACH_KIND,
+    SMALL,
+    batch_of,
+    cases_of,
+    map_of,
+    randomised,
+)
 
-NAMES = [model.name for model in available()]
 ONE_TASK = (
     "fism",
     "nais",
@@ -44,7 +52,7 @@ def model_and_logits(name: str):
     return model, logits
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_MODEL)
 def test_config_round_trip(name):
     model, logits = model_and_logits(name)
     config = json.loads(json.dumps(model.get_config()))
@@ -58,7 +66,7 @@ def test_config_round_trip(name):
     equal(copy(batch_of(name)), logits)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", cases_of(FAMILIES, quick=KINDS[:2]))
 def test_keras_file_round_trip(name, tmp_path):
     model, logits = model_and_logits(name)
     model.save(tmp_path / "model.keras")
@@ -72,7 +80,7 @@ def test_keras_file_round_trip(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
     model, logits = model_and_logits(name)
     module = tf.Module()
@@ -92,7 +100,7 @@ def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_keras_export(name, tmp_path):
     model, logits = model_and_logits(name)
     signature = {key: keras.InputSpec(value.dtype, (None, value.shape[1])) for key, value in batch_of(name).items()}

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 
 from ctrpipe.models.weight_names import weight_names
-from tests.models.small_models import SMALL, randomised
+from tests.models.small_models import cases_of, randomised
 
 # Layers in lists, in layers, in a model within the model, and built in Keras; `make test-all` has every model.
 KINDS_OF_PLACES = ("xdeepfm", "hiformer", "nais", "bert4ctr", "cascading_nn_gbdt")
-NAMES = [name if name in KINDS_OF_PLACES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", cases_of(KINDS_OF_PLACES))
 def test_every_weight_has_a_name_that_does_not_depend_on_what_the_process_made_before(name):
     first = randomised(name)
     keras.layers.Dense(1), keras.layers.Dense(1)  # Keras counts them

@@ -129,7 +129,7 @@ def test_a_training_keeps_and_a_refit_returns_the_average_of_their_evaluations(f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_the_average_changes_what_is_measured_and_not_what_is_learnt(backend, files, tmp_path) -> None:
     changes = {"backend": backend, "plateau": None, "epochs": 2}
     (plain, _), (averaged, probabilities) = (

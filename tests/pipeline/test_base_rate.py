@@ -60,7 +60,11 @@ def test_rows_of_one_class_are_one_line(label) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"refit": True}, {"backend": "jax"}], ids=["plain", "refit", "jax"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"refit": True}, pytest.param({"backend": "jax"}, marks=pytest.mark.large)],
+    ids=["plain", "refit", "jax"],
+)
 def test_a_training_ends_at_the_base_rate_of_what_it_has_learnt(changes, files, tmp_path) -> None:
     rows = {"learnt": [*files[0], *(files[1] if "refit" in changes else [])]}
     misses = []

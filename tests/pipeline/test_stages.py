@@ -86,10 +86,10 @@ class Wider(BERT4CTR):
 @pytest.mark.parametrize(
     ("name", "options", "stage"),
     [
-        ("bert4ctr", {}, "features_only"),
+        pytest.param("bert4ctr", {}, "features_only", marks=pytest.mark.large),
         ("bert4ctr", {"feature_tokens": 2}, "features_only"),
-        ("bert4ctr", {}, "text_only"),
-        ("shallow_interaction_1", {}, "features_only"),
+        pytest.param("bert4ctr", {}, "text_only", marks=pytest.mark.large),
+        pytest.param("shallow_interaction_1", {}, "features_only", marks=pytest.mark.large),
         ("cascading_deepfm", {}, "text_only"),
     ],
 )
@@ -207,8 +207,8 @@ def test_a_stage_with_other_settings_is_another(few, tmp_path):
     ("skipped", "expected"),
     [
         (("features_only",), {"text_only", "bert4ctr"}),
-        (("text_only", "features_only"), {"bert4ctr"}),
-        (("text_only",), {"features_only", "bert4ctr"}),
+        pytest.param(("text_only", "features_only"), {"bert4ctr"}, marks=pytest.mark.large),
+        pytest.param(("text_only",), {"features_only", "bert4ctr"}, marks=pytest.mark.large),
     ],
 )
 def test_stages_can_be_left_out(few, tmp_path, skipped, expected):
@@ -242,7 +242,7 @@ def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(f
     assert np.abs(tables[1] - tables[0]).mean() > 0.01
 
 
-@pytest.mark.parametrize(("by_length", "expected"), [(False, {8}), (True, {4, 8})])
+@pytest.mark.parametrize(("by_length", "expected"), [pytest.param(False, {8}, marks=pytest.mark.large), (True, {4, 8})])
 def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path, monkeypatch, by_length, expected):
     monkeypatch.setattr(data, "TEXT_STEP", 4)
     short, long = [write(tmp_path / name, 256, seed, words) for name, seed, words in (("a", 1, 2), ("b", 2, 6))]

@@ -167,7 +167,7 @@ def test_the_encoder_learns_at_a_rate_of_its_own(backend, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_a_model_of_the_text_learns_from_packed_tokens(backend, tmp_path):
     folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)
     text = text_of(folder)

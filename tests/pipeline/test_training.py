@@ -150,7 +150,7 @@ def test_a_refit_has_as_many_epochs_as_the_training_where_evaluations_outnumber_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_a_training_can_start_at_the_training_rows_base_rate(tmp_path, backend):
     ids, clicks = np.zeros(400, int), np.arange(400)[:, None] < 20
     files = [write_packed(tmp_path / "train", ids, ids, clicks)], [write_packed(tmp_path / "rest", ids, ids, ~clicks)]
@@ -167,7 +167,7 @@ def test_a_model_that_cannot_start_at_the_base_rate_is_told_in_one_line(files, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_a_share_of_the_negatives_lowers_the_odds_by_as_much_in_the_trained_model_alone(files, tmp_path, backend):
     def trained(share: float, work: str) -> tuple[dict, np.ndarray]:
         settings = Training(**{**SETTINGS, "backend": backend, "epochs": 1})

@@ -38,13 +38,13 @@ from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.spec import LogSpec
 from tests.contract.rpc import Rpc, model_config, refusal
-from tests.models.small_models import SMALL, WITH_TASKS, WITH_TEXT
+from tests.models.small_models import SMALL, WITH_TASKS, WITH_TEXT, cases_of
 from tests.serving import packed_servable, text_servable
 
 pytestmark = pytest.mark.slow
 
-IN_EVERY_RUN = ("ffm", "dcn_v2", "din", "esmm", "bert4ctr")
-NAMES = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
+IN_EVERY_RUN = ("din", "esmm", "bert4ctr")  # candidates and histories, several labels and plain columns, texts
+NAMES = cases_of(IN_EVERY_RUN)
 DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}
 OF_ITEM = (["n2"], ["tags"])  # beside c1, which `seen` shares its vocabulary with
