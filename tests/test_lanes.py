@@ -1,4 +1,8 @@
-"""What `make test` leaves to `make test-all`: further cases of a matrix, never a whole test and never a model."""
+"""What `make test` leaves to `make test-all`: cases of a matrix, never a model, and never a test without one like it.
+
+A test that is whole in `make test-all` alone names by `@pytest.mark.large(like="tests/...::test_name")` the test in
+`make test` that goes the same way through the code.
+"""
 
 import collections
 
@@ -23,9 +27,19 @@ def in_make_test(item: pytest.Item) -> bool:
 NEED_MORE = ("tests/image/", "tests/e2e/test_two_hosts.py")  # images, and the right to make network namespaces
 
 
-def test_every_test_has_a_case_in_make_test_but_for_those_that_need_more_than_python(cases):
+def likes(items: list[pytest.Item]) -> set[str]:
+    return {mark.kwargs["like"] for item in items for mark in item.iter_markers("large") if "like" in mark.kwargs}
+
+
+def test_every_test_has_a_case_in_make_test_or_names_one_like_it_but_for_those_that_need_more_than_python(cases):
     left_out = [name for name, items in cases.items() if not any(map(in_make_test, items))]
-    assert [name for name in left_out if not name.startswith(NEED_MORE)] == []
+    assert [name for name in left_out if not name.startswith(NEED_MORE) and not likes(cases[name])] == []
+
+
+def test_the_tests_that_others_are_like_are_in_make_test(cases):
+    files = {name.partition("::")[0] for name in cases}
+    named = {like for items in cases.values() for like in likes(items) if like.partition("::")[0] in files}
+    assert {like for like in named if not any(map(in_make_test, cases.get(like, [])))} == set()
 
 
 def test_every_model_has_cases_in_make_test(cases):

@@ -34,7 +34,7 @@ def run(module: str, *arguments: str, output: pathlib.Path) -> dict:
     return report
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_train_alone(backend, tmp_path):
     arguments = ["--models", "fm", "--ids", "5", "--against", "none", "--backend", backend, "--optimizer", "lazy_adam"]
     report = run("train", *arguments, *TINY, *QUICK, output=tmp_path / "train.json")
@@ -107,6 +107,7 @@ def test_memory(tmp_path):
     assert line["value"] == report["cin"]["ratio"] and line["met"] == (line["value"] <= 0.5)
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_memory_of_packed_files")
 def test_memory_of_a_run(tmp_path):
     arguments = ["--only", "run", "--rows", "3000", "--models", "lr", "--folder", str(tmp_path / "logs")]
     report = run("memory", *arguments, *TINY, output=tmp_path / "memory.json")
@@ -124,6 +125,9 @@ def test_memory_of_packed_files(tmp_path):
     assert report["lines"][0]["value"] == pytest.approx(added)
 
 
+@pytest.mark.large(
+    like="tests/benchmarks/test_arithmetic.py::test_ways_to_train_alternate_and_are_compared_round_by_round"
+)
 def test_backends(tmp_path):
     arguments = ["--models", "lr,fm", "--ids", "5", "--ways", "tensorflow,jax,tensorflow_avx2", "--batches", "16,32"]
     sizes = ["--fields", "3", "--dim", "4", "--threads", "1", "--rounds", "2", "--seconds", "0.01"]
@@ -146,6 +150,7 @@ def test_every_peer_trains_every_model(name):
             assert peer.train(model, steps=1, batch=8, threads=1, warmup=0, **sizes)["samples_per_s"] > 0
 
 
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_step_of_a_table_reads_a_history_of_any_model")
 @pytest.mark.parametrize(("model", "history"), [("mlp", 0), ("mlp", 4), ("din", 4)])
 def test_tables(tmp_path, model, history):
     arguments = ["--small", "60", "--large", "600", "--model", model, "--history", str(history)]
@@ -157,6 +162,7 @@ def test_tables(tmp_path, model, history):
         assert len(result["small"]) == len(result["large"]) == 2
 
 
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_table_that_devices_hold")
 def test_sharded_tables(tmp_path):
     arguments = ["--rows", "20000", "--devices", "2", "--rounds", "1", "--steps", "1"]
     arguments += ["--optimizer", "rowwise_adagrad"]
@@ -180,6 +186,7 @@ def test_reader(tmp_path):
         assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_columns_counts_the_seconds_of_each_stage")
 def test_preprocess(tmp_path):
     arguments = ["--rows", "3000", "--against", "none", "--bad-rate", "0.05", "--workers", "1"]
     arguments += ["--folder", str(tmp_path / "logs")]
