@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 import click
 import httpx
 import pytest
+from _pytest.mark import ParameterSet
 
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import check_config, load_config, read_yaml
@@ -120,8 +121,10 @@ def folder(empty_folder, process) -> pathlib.Path:
     return empty_folder
 
 
-def runnable() -> list[str]:
-    return [page for page in PAGES if any(kind != "not run" for kind, _, _ in blocks(page, "sh"))]
+def runnable() -> list[ParameterSet]:
+    """The pages whose commands run: in `make test` the README, in `make test-all` all of them."""
+    pages = [page for page in PAGES if any(kind != "not run" for kind, _, _ in blocks(page, "sh"))]
+    return [pytest.param(page, marks=[] if page == "README.md" else [pytest.mark.large]) for page in pages]
 
 
 @pytest.fixture

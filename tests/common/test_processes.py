@@ -127,6 +127,8 @@ import os, resource, sys, time
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers, end_idle_pools, end_preloaded, preload, preload_in_copy
 
+os.environ.setdefault("FIRST", str(os.getpid()))
+
 def imported(_number):
     return "colorsys" in sys.modules
 
@@ -141,7 +143,8 @@ def process_id(_number):
     return os.getpid()
 
 def refuse(number):
-    raise InputError(f"part {number}: broken; write it again")
+    place = "the first process" if os.environ["FIRST"] == str(os.getpid()) else "a copy"
+    raise InputError(f"part {number} in {place}: broken; write it again")
 
 def report_and_sleep(_number):
     os.write(1, f"{os.getpid()}\\n".encode())  # at once: two of them write to one pipe
@@ -225,8 +228,8 @@ def test_work_after_a_mistake_has_new_copies(start, preload):
 
 @WARM
 def test_a_mistake_in_a_copy_is_raised_as_it_was(start, preload):
-    _, said = start(f"{preload}('colorsys'); Workers(processes=2).map(refuse, [3], 0)").communicate()
-    assert said.endswith("InputError: part 3: broken; write it again\n")
+    _, said = start(f"{preload}('colorsys'); Workers(processes=2).map(refuse, [3, 3], 0)").communicate()
+    assert said.endswith("InputError: part 3 in a copy: broken; write it again\n")
 
 
 def test_a_copy_of_this_process_has_what_it_imported_and_not_its_files(start):

@@ -100,7 +100,8 @@ def _distance(found, expected) -> float:
 
 @pytest.mark.parametrize(
     ("optimizer", "dropout", "rows"),
-    [("adam", 0.3, 24), ("lazy_adam", 0.0, 21), ("rowwise_adagrad", 0.0, 5)],  # 21: five over; 5: one has none
+    # 21: five over; 5: one has none
+    [("adam", 0.3, 24), ("lazy_adam", 0.0, 21), pytest.param("rowwise_adagrad", 0.0, 5, marks=pytest.mark.large)],
 )
 def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
     found = on_devices("largest_differences", optimizer, dropout, rows)
@@ -158,7 +159,7 @@ def warm_starts(folder: str, optimizer: str) -> dict:
     return found
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
+@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.large), "lazy_adam"])
 def test_a_warm_start_passes_between_one_device_and_tables_in_parts(tmp_path, optimizer):
     found = on_devices("warm_starts", str(tmp_path), optimizer)
     assert len(found) == 4 and max(found.values()) < 1e-5, found

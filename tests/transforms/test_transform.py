@@ -141,14 +141,6 @@ def test_two_processes_give_what_one_gives(log, packed, tmp_path):
             np.testing.assert_array_equal(found[split][name], values)
 
 
-def test_a_vocabulary_comes_from_training_rows_alone(packed):
-    import tensorflow_transform as tft
-
-    (asset,) = (packed[0] / "graph" / "transform_fn" / "assets").iterdir()
-    words = tft.TFTransformOutput(str(packed[0] / "graph")).vocabulary_by_name(asset.name)
-    assert b"only-train" in words and len(words) == 3
-
-
 def test_counting_that_is_not_exact_is_said_to_be_so(log, tmp_path):
     data = SPEC.data.model_copy(update={"max_distinct_values": 1})
     said: list[str] = []
