@@ -16,6 +16,17 @@ def config_names() -> list[str]:
     return [name for name in _file_names() if not pathlib.Path(name).name.startswith("_")]
 
 
+def find_config(path: pathlib.Path) -> pathlib.Path:
+    """Returns a configuration's path; where there is no such file, that of the one so named that comes with ctrpipe.
+
+    Example:
+        >>> find_config(pathlib.Path("criteo/deepfm.yaml"))
+        PosixPath('/.../ctrpipe/configs/criteo/deepfm.yaml')
+    """
+    packaged = configs_folder() / path
+    return packaged if not path.exists() and packaged.is_file() else path
+
+
 def copy_configs(output: pathlib.Path) -> None:
     """Copies all files into a folder; a file that is there already, edited perhaps, stays as it is."""
     for name in _file_names():

@@ -21,7 +21,7 @@ from ctrpipe.common.processes import cores, preload, preload_in_copy
 from ctrpipe.common.progress import announce
 from ctrpipe.models.registry import check_hyperparameters, model_class
 from ctrpipe.pipeline.code_version import code_version
-from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.fingerprints import describe_file, described
 from ctrpipe.pipeline.results import finish
 from ctrpipe.pipeline.run_folder import METADATA, check_output, one_run_at_a_time
@@ -171,7 +171,7 @@ def check_options(config: RunConfig) -> None:
 
                     require_several_tasks(model.name, tuple(config.data.labels))
             except (ValueError, TypeError) as error:
-                raise InputError(f"{key}: {one_line(error)}") from error
+                raise _option_mistake(key, model, error) from error
     if config.serving.explain and model_class(config.model.name).boosts:
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
@@ -181,6 +181,17 @@ def check_options(config: RunConfig) -> None:
         raise InputError(
             f"training.{key}: boosted trees do not go with it; set it false for the model {config.model.name}"
         )
+
+
+def _option_mistake(key: str, model: Model, error: Exception) -> InputError:
+    """Returns what is wrong with a model's options; of an unknown one with the key that it may have meant."""
+    text = f"{key}: {one_line(error)}"
+    with contextlib.suppress(ValueError):  # there is no such model
+        options = model_class(model.name).options()
+        if unknown := [name for name in model.hyperparameters if name not in options]:
+            nearest = nearest_key(f"model.{unknown[0]}", model.name) or ""
+            return UnknownKeyError(text, f"{key}.{unknown[0]}", nearest.replace("model.", f"{key}.", 1) or None)
+    return InputError(text)
 
 
 def _check_model(config: RunConfig) -> None:

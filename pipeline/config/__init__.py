@@ -10,8 +10,9 @@ from ctrpipe.pipeline.config.evaluation import (
     Statistics,
     Tail,
 )
+from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
 from ctrpipe.pipeline.config.kubeflow import Kubeflow, Resources
-from ctrpipe.pipeline.config.load import as_settings, check_config, load_config, read_yaml, with_parent
+from ctrpipe.pipeline.config.load import Source, as_settings, check_config, load_config, path_of, read_yaml, with_parent
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import MaxDistance, Monitoring
 from ctrpipe.pipeline.config.run_config import RunConfig
@@ -37,13 +38,17 @@ __all__ = [
     "Resources",
     "RunConfig",
     "Serving",
+    "Source",
     "Statistics",
     "Tail",
     "Training",
+    "UnknownKeyError",
     "WarmStart",
     "as_settings",
     "check_config",
     "load_config",
+    "nearest_key",
+    "path_of",
     "read_yaml",
     "with_parent",
 ]

@@ -1,18 +1,24 @@
 """Reads a configuration; errors name the file, the key and what was expected, on one line."""
 
+import copy
 import os
 import pathlib
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import pydantic
 import yaml
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
 from ctrpipe.pipeline.config.run_config import RunConfig
 from ctrpipe.pipeline.config.training import WarmStart
+from ctrpipe.pipeline.packaged_configs import find_config
 
+# A YAML file, the name of a configuration that comes with ctrpipe, or the values that such a file would have.
+Source: TypeAlias = pathlib.Path | Mapping[str, Any]
+IN_MEMORY = pathlib.Path("configuration")  # what messages call values that are in no file
 _BOOL = "tag:yaml.org,2002:bool"
 
 
@@ -49,18 +55,18 @@ def read_yaml(text: str) -> Any:
         raise yaml.YAMLError(str(error)) from error
 
 
-def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig:
+def load_config(source: Source, settings: tuple[str, ...] = ()) -> RunConfig:
     """Reads and validates a configuration, with the files that it extends.
 
     Args:
-        path: The YAML file.
+        source: The YAML file, the name of one that comes with ctrpipe (`criteo/deepfm.yaml`), or its values.
         settings: Overrides as `training.epochs=2`; the value is read as YAML.
 
     Raises:
-        InputError: a file cannot be read, is no YAML or extends itself, or a key is unknown, missing or has a wrong
-            value.
+        InputError: a file cannot be read, is no YAML or extends itself, or a key is missing or has a wrong value.
+        UnknownKeyError: a key is unknown.
     """
-    files = _with_extended(path)
+    files = _with_extended(source)
     values: dict[str, Any] = {}
     for one in reversed(files.values()):
         values = merged(values, one)
@@ -82,9 +88,15 @@ def merged(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def _with_extended(path: pathlib.Path) -> dict[pathlib.Path, dict[str, Any]]:
-    """Returns the values of a file and of those that it extends, each before the one that it extends."""
-    files = {path: _read_mapping(path)}
+def path_of(source: Source) -> pathlib.Path:
+    """Returns the file of a configuration; of values in memory the name that messages call them."""
+    return IN_MEMORY if isinstance(source, Mapping) else find_config(source)
+
+
+def _with_extended(source: Source) -> dict[pathlib.Path, dict[str, Any]]:
+    """Returns the values of a configuration and of those that it extends, each before the one that it extends."""
+    path = path_of(source)
+    files = {path: copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read_mapping(path)}
     while "extends" in files[path]:
         base = files[path].pop("extends")
         if not isinstance(base, str) or not base or "\0" in base:
@@ -144,7 +156,8 @@ def check_config(values: dict[str, Any], settings: tuple[str, ...], source: path
         source: The file that error messages name.
 
     Raises:
-        InputError: a key of `source` is unknown, missing or has a wrong value.
+        InputError: a key of `source` is missing or has a wrong value.
+        UnknownKeyError: a key is unknown.
     """
     return _validated(values, settings, lambda key: source)
 
@@ -165,7 +178,24 @@ def _validated(
     try:
         return RunConfig.model_validate(values)
     except pydantic.ValidationError as error:
-        raise InputError(_explain(place(error.errors()[0]["loc"]), error)) from error
+        raise _mistake(error, values, place) from error
+
+
+def _mistake(
+    error: pydantic.ValidationError,
+    values: dict[str, Any],
+    place: Callable[[tuple[int | str, ...]], pathlib.Path | str],
+) -> InputError:
+    """Returns the first mistake as one line; of an unknown key with the one that it may have meant."""
+    first = error.errors(include_url=False)[0]
+    key = _dotted(first["loc"])
+    nearest = None
+    if first["type"] == "extra_forbidden":
+        model = values.get("model")
+        name = model.get("name") if isinstance(model, dict) else None
+        nearest = nearest_key(key, name if isinstance(name, str) else None)
+    text = _explain(place(first["loc"]), error, nearest)
+    return UnknownKeyError(text, key, nearest) if first["type"] == "extra_forbidden" else InputError(text)
 
 
 def _setting_of(settings: tuple[str, ...], key: tuple[int | str, ...]) -> str | None:
@@ -196,13 +226,20 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         raise InputError(f"--set {setting}: the value is not valid YAML") from error
 
 
-def _explain(source: pathlib.Path | str, error: pydantic.ValidationError) -> str:
-    """Returns one line for the first mistake, and how many more there are."""
+def _explain(source: pathlib.Path | str, error: pydantic.ValidationError, nearest: str | None) -> str:
+    """Returns one line for the first mistake, and how many more there are.
+
+    Args:
+        source: What says the key's value.
+        error: The mistakes.
+        nearest: The key that an unknown one may have meant.
+    """
     mistakes = error.errors(include_url=False)
     first = mistakes[0]
-    key = ".".join(str(part) for part in first["loc"]) or "configuration"
+    key = _dotted(first["loc"])
     if first["type"] == "extra_forbidden":
-        text = f"{source}: {key}: unknown key; remove it or check the spelling"
+        hint = f"did you mean {nearest}?" if nearest else "remove it or check the spelling"
+        text = f"{source}: {key}: unknown key; {hint}"
     elif first["type"] == "missing":
         text = f"{source}: {key}: this key is required"
     elif first["type"] in ("model_type", "dict_type"):
@@ -212,3 +249,7 @@ def _explain(source: pathlib.Path | str, error: pydantic.ValidationError) -> str
     else:
         text = f"{source}: {key}: {first['msg']}. Received: {first['input']!r}"
     return one_line(text) + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
+
+
+def _dotted(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place)) or "configuration"

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pydantic
@@ -12,7 +12,7 @@ import yaml
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.models.registry import model_class
-from ctrpipe.pipeline.config import Model, RunConfig, as_settings, load_config, read_yaml
+from ctrpipe.pipeline.config import Model, RunConfig, Source, as_settings, load_config, path_of, read_yaml
 from ctrpipe.serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from ctrpipe.transforms.log.spec import Section
 
@@ -112,19 +112,19 @@ class Plan:
 
 
 def make_plan(
-    path: pathlib.Path,
+    source: Source,
     settings: tuple[str, ...] = (),
     grid: tuple[str, ...] = (),
     seeds: int | None = None,
     name: str | None = None,
     latency: bool = False,
     costs: bool = False,
-    config: pathlib.Path | None = None,
+    config: Source | None = None,
 ) -> Plan:
     """Reads a run's configuration or a sweep file, and what the command line adds.
 
     Args:
-        path: The YAML file; a sweep file is one with the key `points`.
+        source: A run's configuration, as `load_config` takes it, or a sweep file, which is one with the key `points`.
         settings: Overrides for every point as `training.epochs=2`; they win over the file's.
         grid: Values of a key as `model.top_k=2,5,10`; needs a run's configuration.
         seeds: Trainings per point; 3 by default.
@@ -136,12 +136,14 @@ def make_plan(
     Raises:
         InputError: a file cannot be read, or a point is impossible; it names the point.
     """
-    file = _read(path)
+    path = path_of(source)
+    file = _read(source)
     if file is None:
         if not grid:
             raise InputError(f"{path}: give --grid KEY=VALUE,VALUE, or a sweep file (one with the key 'points')")
         values = dict(_grid_values(text) for text in grid)
-        file = SweepFile(name=path.stem, config=path.name, points=[Group(name="grid", grid=values)])
+        file = SweepFile(name=_stem(source), config=path.name, points=[Group(name="grid", grid=values)])
+        config = config or source
     elif grid:
         raise InputError(f"--grid: {path} has its points already; give a run's configuration instead")
     config = config or path.parent / file.config
@@ -154,15 +156,22 @@ def make_plan(
     return Plan(name or file.name, base, points, seeds or file.seeds, *measured)
 
 
-def _read(path: pathlib.Path) -> SweepFile | None:
-    """Returns the sweep file at `path`; None where it is a run's configuration."""
-    try:
-        values = read_yaml(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return None  # load_config says what is wrong
-    if not isinstance(values, dict) or "points" not in values:
+def _stem(source: Source) -> str:
+    """Returns a configuration's name for a sweep: its file's, or what it says of itself."""
+    return str(source.get("name", "sweep")) if isinstance(source, Mapping) else source.stem
+
+
+def _read(source: Source) -> SweepFile | None:
+    """Returns the sweep file; None where the source is a run's configuration."""
+    path, values = path_of(source), source
+    if isinstance(values, pathlib.Path):
+        try:
+            values = read_yaml(path.read_text())
+        except OSError as error:
+            raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError):
+            return None  # load_config says what is wrong
+    if not isinstance(values, Mapping) or "points" not in values:
         return None
     try:
         return SweepFile.model_validate(values)
@@ -184,7 +193,7 @@ def _grid_values(text: str) -> tuple[str, list[Any]]:
 
 
 def _points(
-    config: pathlib.Path, file: SweepFile, group: Group, settings: tuple[str, ...], base: RunConfig
+    config: Source, file: SweepFile, group: Group, settings: tuple[str, ...], base: RunConfig
 ) -> Iterator[Point]:
     keys = list(group.grid)
     fixed = [setting.partition("=")[0] for setting in settings]

@@ -2,13 +2,12 @@
 
 import dataclasses
 import math
-import pathlib
 import re
 from typing import Any, Literal
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.config import RunConfig, Source, load_config, path_of
 from ctrpipe.pipeline.tune.space import Space, make_space
 
 Objective = Literal["log_loss", "auc"]
@@ -90,7 +89,7 @@ def _trials(text: str | None) -> int | None:
 
 
 def make_plan(
-    path: pathlib.Path,
+    source: Source,
     settings: tuple[str, ...] = (),
     budget: Budget = Budget(trials=50),  # noqa: B008 it is frozen
     objective: Objective | None = None,
@@ -102,7 +101,7 @@ def make_plan(
     Trials monitor the objective, do not refit, and are evaluated LEAST_EVALUATIONS times or more.
 
     Args:
-        path: The YAML file.
+        source: The configuration, as `load_config` takes it.
         settings: Overrides as `training.epochs=2`.
         budget: When the study ends.
         objective: The validation metric; None takes `training.monitor`.
@@ -114,12 +113,12 @@ def make_plan(
     """
     if p99_ms is not None and workers > 1:
         raise InputError("--p99-ms: trials beside would disturb what is measured; give --workers 1")
-    config = load_config(path, settings)
+    config = load_config(source, settings)
     fixed = [setting.partition("=")[0] for setting in settings]
     if both := [key for key in fixed if key in (config.search or {})]:
         raise InputError(f"--set {both[0]}: the study searches it; leave one of the two out")
     objective = objective or config.training.monitor
-    space = make_space(config, path)
+    space = make_space(config, path_of(source))
     refit = config.training.refit
     training = config.training.model_copy(update={"monitor": objective, "refit": False})
     base = space.base.model_copy(update={"training": training})

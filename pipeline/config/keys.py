@@ -1,0 +1,96 @@
+"""The keys of a configuration, from its schema, and the one that a wrong key may have meant."""
+
+import difflib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args, get_origin
+
+import pydantic
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config.model import Model
+from ctrpipe.pipeline.config.run_config import RunConfig
+from ctrpipe.pipeline.model_table import read_reference
+
+_ALIKE, _VERY_ALIKE = 0.6, 0.8  # of two names, by difflib
+
+
+class UnknownKeyError(InputError):
+    """A key that no configuration has.
+
+    Attributes:
+        key: The key, with dots.
+        nearest: The key that it may have meant, with dots; None where there is none like it.
+    """
+
+    def __init__(self, message: str, key: str, nearest: str | None):
+        super().__init__(message)
+        self.key = key
+        self.nearest = nearest
+
+
+def nearest_key(key: str, model: str | None = None) -> str | None:
+    """Returns the key of a configuration that a wrong one may have meant; None where none is like it.
+
+    A name like it in its own section comes first, then its name in another section, then a name like it anywhere.
+
+    Args:
+        key: The wrong key, with dots.
+        model: The model's name, whose hyperparameters are keys of `model`; None where it is not known.
+
+    Example:
+        >>> nearest_key("epochs"), nearest_key("training.epoch"), nearest_key("dropout", "deepfm")
+        ('training.epochs', 'training.epochs', 'model.dropout')
+    """
+    known = known_keys(model)
+    section, _, name = key.rpartition(".")
+    beside = [other for other in known if other.rpartition(".")[0] == section] if section else []
+    return (
+        _shortest(beside, _like(name, beside, _VERY_ALIKE))
+        or _shortest(known, [name])
+        or _shortest(beside, _like(name, beside, _ALIKE))
+        or _shortest(known, _like(name, known, _ALIKE))
+    )
+
+
+@functools.cache
+def known_keys(model: str | None = None) -> tuple[str, ...]:
+    """Returns all keys with dots, sections included, but those that name columns, tasks or steps of a user's own.
+
+    Args:
+        model: As in `nearest_key`.
+    """
+    options = {each["name"]: tuple(each["options"]) for each in read_reference().models}
+    return tuple(_below(RunConfig, "", options.get(model or "", ())))
+
+
+def _below(section: type[pydantic.BaseModel], place: str, options: tuple[str, ...]) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        key = f"{place}.{name}" if place else name
+        yield key
+        for inner in _sections(field.annotation):
+            yield from _below(inner, key, options)
+    if section is Model and place == "model":
+        yield from (f"{place}.{name}" for name in options)
+
+
+def _sections(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:
+    """Yields the sections that are the value of a key itself, not of a list or a mapping in it."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        yield annotation
+    elif get_origin(annotation) not in (list, dict, tuple):
+        for inner in get_args(annotation):
+            yield from _sections(inner)
+
+
+def _shortest(known: Sequence[str], names: Sequence[str]) -> str | None:
+    """Returns the key of the fewest sections that ends with one of the names."""
+    return min((key for key in known if _last(key) in names), key=lambda key: key.count("."), default=None)
+
+
+def _like(name: str, keys: Sequence[str], alike: float) -> list[str]:
+    return difflib.get_close_matches(name, [_last(key) for key in keys], 1, alike)
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
