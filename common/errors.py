@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from ctrpipe.common.printable import printable
+
 # The user and the password in a URL, and the values of options and URL parameters whose names suggest a secret.
 _USER = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _SECRET = re.compile(
@@ -16,6 +18,10 @@ class InputError(Exception):
 
     The message says what is wrong, where, and what to do about it.
     """
+
+    def _render_traceback_(self) -> list[str]:
+        """Returns the lines that IPython and Jupyter show in place of a traceback: one, without secrets."""
+        return [f"InputError: {printable(without_secrets(str(self)))}"]
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

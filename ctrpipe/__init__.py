@@ -1,12 +1,13 @@
-"""Trains, tunes, loads, scores and compares click-through rate models from Python.
+"""Trains, tunes, explains, serves, scores and compares click-through rate models from Python.
 
     import ctrpipe
 
-    run = ctrpipe.run("configs/criteo/deepfm.yaml", "train.tsv", "runs/mine")
-    model = ctrpipe.load(run.model)
-    model.predict([{"I1": 3.0, "C1": "68fd1e64", ...}])
+    run = ctrpipe.run(ctrpipe.init(frame), output="runs/mine")
+    run.metrics["auc"], run.history, run.plot()
+    ctrpipe.load(run).predict(frame)
 
-Importing it imports no library; the functions that need TensorFlow import it. A user's mistake raises InputError.
+Each function does what the command of its name does. Importing this imports no library; the functions that need
+TensorFlow import it. A user's mistake raises InputError, which is one line in a notebook too.
 """
 
 import importlib
@@ -19,25 +20,69 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors come as exceptions
 
 if TYPE_CHECKING:
+    from ctrpipe.checks import Check, check
+    from ctrpipe.comparisons import Comparison, compare
+    from ctrpipe.drafts import Draft, init
+    from ctrpipe.drifts import Drift, drift
+    from ctrpipe.explanations import Explanation, RowExplanation, explain
     from ctrpipe.model import Model, Predictions, load
-    from ctrpipe.work import Comparison, Run, Scoring, Tuning, compare, run, score, tune
+    from ctrpipe.rankings import Ranking, ranking
+    from ctrpipe.replays import Replay, replay
+    from ctrpipe.retrievals import Retrieval, retrieve
+    from ctrpipe.runs import Run, run
+    from ctrpipe.scorings import Scoring, score
+    from ctrpipe.served import Server, serve
+    from ctrpipe.sweeps import Sweep, sweep
+    from ctrpipe.tunings import Tuning, tune
 
-_HOMES = {
-    **dict.fromkeys(("Model", "Predictions", "load"), "ctrpipe.model"),
-    **dict.fromkeys(("Comparison", "Run", "Scoring", "Tuning", "compare", "run", "score", "tune"), "ctrpipe.work"),
+_NAMES = {
+    "checks": ("Check", "check"),
+    "comparisons": ("Comparison", "compare"),
+    "drafts": ("Draft", "init"),
+    "drifts": ("Drift", "drift"),
+    "explanations": ("Explanation", "RowExplanation", "explain"),
+    "model": ("Model", "Predictions", "load"),
+    "rankings": ("Ranking", "ranking"),
+    "replays": ("Replay", "replay"),
+    "retrievals": ("Retrieval", "retrieve"),
+    "runs": ("Run", "run"),
+    "scorings": ("Scoring", "score"),
+    "served": ("Server", "serve"),
+    "sweeps": ("Sweep", "sweep"),
+    "tunings": ("Tuning", "tune"),
 }
+_HOMES = {name: f"ctrpipe.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = [
+    "Check",
     "Comparison",
+    "Draft",
+    "Drift",
+    "Explanation",
     "InputError",
     "Model",
     "Predictions",
+    "Ranking",
+    "Replay",
+    "Retrieval",
+    "RowExplanation",
     "Run",
     "Scoring",
+    "Server",
+    "Sweep",
     "Tuning",
+    "check",
     "compare",
+    "drift",
+    "explain",
+    "init",
     "load",
+    "ranking",
+    "replay",
+    "retrieve",
     "run",
     "score",
+    "serve",
+    "sweep",
     "tune",
 ]
 

@@ -8,30 +8,33 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.data import is_frame, table_of
+from ctrpipe.mistakes import in_one_line
 from ctrpipe.models.saved import is_saved, load_model
 from ctrpipe.pipeline.trained_model import find_model
+from ctrpipe.result import Result
+from ctrpipe.runs import Run, folder_of
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Inputs, to_arrays
-from ctrpipe.table import as_html, as_text
-from ctrpipe.work import Run
+from ctrpipe.table import SHOWN_ROWS, Table
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ctrpipe.models.ctr_model import CTRModel
     from ctrpipe.models.feature_map import FeatureMap
     from ctrpipe.serving.loader import Servable
 
 SIGNATURE = "serving_raw"
-SHOWN_ROWS = 10
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Predictions:
-    """The probabilities that a model predicts for rows. A notebook shows the first ones as a table.
+class Predictions(Result):
+    """The probabilities that a model predicts for rows. Its table has the first ones; `to_pandas` has a row for each.
 
     Attributes:
         tasks: The rows' probabilities by task, float32 `[N]`.
@@ -45,16 +48,16 @@ class Predictions:
     def __getitem__(self, task: str) -> np.ndarray:
         return self.tasks[task]
 
-    def _rows(self) -> list[list[Any]]:
-        shown = min(len(self), SHOWN_ROWS)
-        return [[row, *(float(values[row]) for values in self.tasks.values())] for row in range(shown)]
+    def to_pandas(self) -> "pd.DataFrame":
+        """Returns the probabilities as a pandas DataFrame, a column for each task."""
+        import pandas as pd  # 0.4 s that predictions which are only shown do without
 
-    def __repr__(self) -> str:
-        more = "" if len(self) <= SHOWN_ROWS else f"\n... {len(self):,} rows"
-        return as_text(["row", *self.tasks], self._rows()) + more
+        return pd.DataFrame(self.tasks)
 
-    def _repr_html_(self) -> str:
-        return as_html(["row", *self.tasks], self._rows()) + f"<p>{len(self):,} rows</p>"
+    def _table(self) -> Table:
+        shown = range(min(len(self), SHOWN_ROWS))
+        rows = [[row, *(float(values[row]) for values in self.tasks.values())] for row in shown]
+        return Table(["row", *self.tasks], rows, f"... {len(self):,} rows" if len(self) > SHOWN_ROWS else "")
 
 
 class Model:
@@ -116,8 +119,8 @@ class Model:
         """Returns the probabilities of rows by task, float32 `[N]`.
 
         Args:
-            rows: A dict of columns, a list of dicts, a pandas DataFrame or a pyarrow Table. None, NaN or an absent key
-                of a dict is a missing value. A model from a folder ignores columns that it does not read.
+            rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN or an
+                absent key of a dict is a missing value. A model from a folder ignores columns that it does not read.
 
         Raises:
             InputError: a column is absent or of the wrong type, or the server gives no answer.
@@ -169,7 +172,8 @@ class Model:
         return f"ctrpipe.load({str(self.source or self._kept)!r})"
 
 
-def load(source: "pathlib.Path | str | Run") -> Model:
+@in_one_line
+def load(source: pathlib.Path | str | Run) -> Model:
     """Returns a model from a finished run, a folder of versions (the newest), a version, a sweep's model, or a URL.
 
     Args:
@@ -187,7 +191,7 @@ def load(source: "pathlib.Path | str | Run") -> Model:
     """
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return Model(source)
-    folder = source.output if isinstance(source, Run) else pathlib.Path(source)
+    folder = folder_of(source)
     if is_saved(folder):
         return Model(None, folder)
     found = find_model(folder)
@@ -201,11 +205,11 @@ def _is_missing(values: np.ndarray) -> bool:
 
 def _columns(rows: Any) -> Inputs:
     """Returns the columns of rows of any kind that `predict` takes."""
-    if isinstance(rows, pa.Table | pa.RecordBatch | Mapping):
+    if is_frame(rows):
+        return table_of(rows)
+    if isinstance(rows, Mapping):
         return rows
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas, which is imported only where it is used
-        return pa.Table.from_pandas(rows, preserve_index=False)
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
-    raise InputError("rows: expected a dict of columns, a list of dicts, a pandas DataFrame or a pyarrow Table")
+    raise InputError("rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table")

@@ -4,8 +4,6 @@ import pathlib
 
 import click
 
-from ctrpipe.common.errors import InputError
-from ctrpipe.common.progress import throttled_announce
 from ctrpipe.pipeline.commands.options import PATH
 
 
@@ -63,9 +61,8 @@ def compare(
     rows alone, and the verdict says so.
     """
     # numpy, pyarrow and rich: 0.2 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.compare.models import compare as compare_models
+    from ctrpipe.pipeline.compare.folders import compare_folders
     from ctrpipe.pipeline.compare.show import print_comparison, write_comparison
-    from ctrpipe.pipeline.compare.sources import read_sources
 
     log = None
     if config:
@@ -73,10 +70,7 @@ def compare(
 
         log = load_config(config)
     sides = [against, models] if against else [(path,) for path in models]
-    scored = read_sources([side for side in sides if side], log)
-    if len(scored) < 2:
-        raise InputError("give two models or more: ctrpipe compare runs/a runs/b")
-    comparison = compare_models(scored, task, shards, throttled_announce())
+    comparison = compare_folders(sides, task, shards, log)
     print_comparison(comparison)
     if output:
         written = write_comparison(comparison, output)

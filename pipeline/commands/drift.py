@@ -39,25 +39,17 @@ def drift(
     load_tensorflow()
     # TensorFlow, TFX and TFDV: 6 s that `ctrpipe --help` does without.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.monitoring.drift import compare_logs
+    from ctrpipe.pipeline.log_drift import drift_of_logs
     from ctrpipe.pipeline.report.drift import print_attributions, print_comparison, write_drift
     from ctrpipe.pipeline.trained_model import find_model
 
     loaded = load_config(config, settings)
     if output:
         check_output(output)
-    source = find_model(model) if model else None
-    workers = loaded.workers_for()
-    limits, rows = loaded.monitoring, loaded.statistics.max_rows
-    result = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
-    if source:
-        from ctrpipe.pipeline.explain.shares import compare_attributions  # what explains, which others do without
-
-        result["attributions"] = compare_attributions(source, data, against, kind, limits, loaded.seed)
-        result["breached"] = result["breached"] or result["attributions"]["breached"]
+    result = drift_of_logs(loaded, data, against, kind, find_model(model) if model else None)
     for comparison in result["comparisons"]:
         print_comparison(comparison)
-    if source:
+    if model:
         print_attributions(result["attributions"])
     if output:
         click.echo(f"Written: {', '.join(str(path) for path in write_drift(result, output))}")

@@ -1,9 +1,6 @@
 """`ctrpipe explain`."""
 
-import dataclasses
-import os
 import pathlib
-from typing import Any
 
 import click
 
@@ -77,49 +74,31 @@ def explain(
     settings_of_groups = dict(_two_parts("--group", "NAME=A,B", group) for group in groups)
     if len(settings_of_groups) < len(groups):
         raise InputError("--group: a name is given twice; give each group its own")
-    if prune is not None and (row is not None or part is not None or output is None):
-        raise InputError(f"--prune {prune:g}: give --output DIR, which gets pruned.yaml, and neither --row nor --slice")
     slice_of = _two_parts("--slice", "COLUMN=VALUE", part) if part is not None else None
     load_tensorflow()
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.explain.explain import Settings, explain_line, write_explanation
-    from ctrpipe.pipeline.explain.explain import explain as explain_model
-    from ctrpipe.pipeline.explain.prune import config_of_run, write_pruned
+    from ctrpipe.pipeline.explain.explain import Settings
+    from ctrpipe.pipeline.explain.question import explain_model, explain_row
     from ctrpipe.pipeline.explain.show import print_explanation
     from ctrpipe.pipeline.explain.show_row import print_row
-    from ctrpipe.pipeline.trained_model import find_model
 
     named = {name: members.split(",") for name, members in settings_of_groups.items()}
     settings = Settings(rows, repeats, pairs, named, slice_of, prune, seed)
-    found = find_model(source)
     if row is not None:
-        explained = explain_line(found, row, data, settings, baseline, orders, method)
-        for one in explained:
+        of_row = explain_row(source, row, data, settings, baseline, orders, method, output)
+        for one in of_row.by_method:
             print_row(one, row)
-        by_method = {one.method: dataclasses.asdict(one) for one in explained}
-        name = "row.json"
-        written: dict[str, Any] = {"row": row, "model": str(found.version), **by_method}
+        written = of_row.written
     else:
-        written = explain_model(found, data, settings)
-        print_explanation(written)
-        name = "explanation.json"
-        if found.run is not None and not data and slice_of is None:
-            _add_to_report(found.run, written)
-    if output and prune is not None:
-        path = write_pruned(output, config_of_run(found), written["pruned"])
-        click.echo(f"Written: {path}; train it with `ctrpipe run {path} --data LOG`")
-    if output:
-        click.echo(f"Written: {write_explanation(output, name, written)}")
-
-
-def _add_to_report(run: pathlib.Path, explanation: dict[str, Any]) -> None:
-    """Adds the pages of an explanation to a run's report, where the run's folder can be written."""
-    from ctrpipe.pipeline.explain.explain import write_explanation
-    from ctrpipe.pipeline.report.report import EXPLANATION, write_report
-
-    if os.access(run, os.W_OK) and os.access(run / "report_data", os.W_OK):
-        write_explanation(run / "report_data", EXPLANATION, explanation)
-        click.echo(f"Report: {write_report(run)}")
+        of_model = explain_model(source, data, settings, output)
+        print_explanation(of_model.explanation)
+        written = of_model.written
+        if of_model.report:
+            click.echo(f"Report: {of_model.report}")
+        if of_model.pruned:
+            click.echo(f"Written: {of_model.pruned}; train it with `ctrpipe run {of_model.pruned} --data LOG`")
+    if written:
+        click.echo(f"Written: {written}")
 
 
 def _two_parts(option: str, form: str, text: str) -> tuple[str, str]:

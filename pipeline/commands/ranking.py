@@ -41,7 +41,7 @@ def ranking(
 
     if output and output.is_file():
         raise InputError(f"--output {output}: a file; name a folder")
-    found = rank(find_model(source), data, group, item, sorted(set(depths)) or [10])
+    found = rank(find_model(source), data, group, item, depths)
     print_ranking(found)
     if output:
         click.echo(f"Written: {', '.join(str(path) for path in write_ranking(found, output))}")

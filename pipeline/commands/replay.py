@@ -4,7 +4,6 @@ import pathlib
 
 import click
 
-from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.commands.options import PATH
 
@@ -40,13 +39,10 @@ def replay(
     load_tensorflow()
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.replay.days import find_days
-    from ctrpipe.pipeline.replay.run import POLICIES, Plan, run_replay
+    from ctrpipe.pipeline.replay.run import Plan, policies_of, run_replay
     from ctrpipe.pipeline.replay.show import print_replay, write_replay
 
-    names = policy.split(",")
-    policies = tuple(known for name in names for known in POLICIES if known == name)
-    if len(policies) < len(names) or len(set(names)) < len(names):
-        raise InputError(f"--policy {policy}: expected some of {', '.join(POLICIES)}, each once, separated by commas")
+    policies = policies_of(policy.split(","))
     loaded = load_config(config, settings)
     folder = output or pathlib.Path("runs") / f"{loaded.name}-replay"
     results = run_replay(Plan(loaded, tuple(find_days(data)), window, policies, warm_settings, seeds), folder)

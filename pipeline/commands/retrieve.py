@@ -4,7 +4,6 @@ import pathlib
 
 import click
 
-from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.commands.options import PATH
 
@@ -52,21 +51,15 @@ def retrieve(
     The first writes the model as a version that also answers `serving_retrieve`; the second asks such a version.
     Both may be one command. With `--index approximate` the version answers `serving_retrieve_approximate` too.
     """
-    if bool(queries) != (answers is not None):
-        raise InputError("--queries and --answers go together: the users, and the file for their items")
-    if output is None and (items or not queries):
-        raise InputError("--output is missing: the folder for a version with the index of the items")
     load_tensorflow()
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.retrieval.retrieve import Approximate, answer, index_items
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.retrieval.retrieve import Approximate
+    from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
 
-    source = find_model(model)
-    version = source.version
-    if output is not None:
-        asked = Approximate(recall, cells) if index == "approximate" else None
-        indexed = index_items(source, items, item, top, output, asked)
-        version, found = indexed.version, indexed.found
+    asked = Approximate(recall, cells)
+    done = retrieve_items(model, items, output, queries, answers, item, top, index, asked)
+    if indexed := done.indexed:
+        found = indexed.found
         click.echo(f"{found.rows:,} rows, {found.unnamed:,} of them without an item")
         click.echo(f"{found.unknown:,} items are not in the model's vocabulary and left out")
         if indexed.cells is not None and indexed.recall is not None:
@@ -74,8 +67,7 @@ def retrieve(
                 f"Approximate: {indexed.cells.probes:,} of {len(indexed.cells.centers):,} cells are read; recall@"
                 f"{indexed.recall.top} {indexed.recall.share:.4f}, by {indexed.recall.users:,} users"
             )
-        click.echo(f"Written: {version}, with {len(found.names):,} items of {found.vectors.shape[1]} numbers")
-    if answers is not None:
-        done = answer(version, queries, answers, index)
-        click.echo(f"{done.rows:,} rows answered in {done.seconds:.2f} s; {done.malformed:,} malformed lines left out")
+        click.echo(f"Written: {done.version}, with {len(found.names):,} items of {found.vectors.shape[1]} numbers")
+    if of := done.answered:
+        click.echo(f"{of.rows:,} rows answered in {of.seconds:.2f} s; {of.malformed:,} malformed lines left out")
         click.echo(f"Written: {answers}")

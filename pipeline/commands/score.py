@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import install, missing, require
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.common.progress import log_announced
 from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from ctrpipe.serving.scoring.score import Compare, ScoreResult
+    from ctrpipe.serving.scoring.score import ScoreResult
 
 SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -36,25 +34,10 @@ def score(
     if beam_args:
         require("pipeline", "--beam-arg")
     load_tensorflow()
-    # TensorFlow: 4 s that `ctrpipe --help` does without.
-    from ctrpipe.serving.scoring.folder import DEAD_LETTER
-    from ctrpipe.serving.scoring.score import score as score_log
+    # TensorFlow, and TFDV where it is installed: 4 s that `ctrpipe --help` does without.
+    from ctrpipe.pipeline.score_log import score_log
 
-    with log_announced("ctrpipe.serving.scoring.score"):
-        result = score_log(model, list(inputs), output, beam_args, workers, *_drift())
-    if not result.scored:
-        why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
-        raise InputError(f"none of {result.rows:,} lines could be scored: {why}")
-    _print_result(result)
-
-
-def _drift() -> "tuple[int, Compare] | tuple[()]":
-    """Returns how many rows are sampled to be compared with the training rows, and by what; nothing without TFDV."""
-    if missing("pipeline"):
-        return ()
-    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # TFDV: 2 s
-
-    return SAMPLE_ROWS, compare_with_training
+    _print_result(score_log(model, inputs, output, workers, beam_args))
 
 
 def _print_result(result: "ScoreResult") -> None:

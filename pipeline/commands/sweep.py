@@ -49,16 +49,11 @@ def sweep(
     """
     load_tensorflow()
     # TensorFlow: 3 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.prepared import joined
     from ctrpipe.pipeline.sweep.plan import make_plan
-    from ctrpipe.pipeline.sweep.run import run_sweep
-    from ctrpipe.pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
+    from ctrpipe.pipeline.sweep.summary import print_sweep
+    from ctrpipe.pipeline.sweep.sweep import sweep as run_sweep
 
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name
-    paths = joined(list(data) or plan.base.data.paths, plan.base, folder)
-    results = run_sweep(plan, paths, folder, keep_models)
-    summary = summarise_sweep(plan, results)
-    write_sweep(summary, folder)
-    print_sweep(summary)
+    print_sweep(run_sweep(plan, data, folder, keep_models))
     click.echo(f"Written: {folder}/sweep.json, sweep.csv, sweep.png")

@@ -1,7 +1,7 @@
 """Shows a comparison as a table, and writes it as JSON and as a picture."""
 
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich.table
 
@@ -10,6 +10,9 @@ from ctrpipe.common.extras import is_installed
 from ctrpipe.common.files import atomic_path, write_json
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 from ctrpipe.pipeline.terminal import console
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
@@ -88,14 +91,15 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pat
         write_json(path, comparison)
         if not is_installed("matplotlib"):
             return [path]
-        _plot(comparison, picture)
+        with atomic_path(picture) as unfinished:
+            comparison_figure(comparison).savefig(unfinished, dpi=110, format="png")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
     return [path, picture]
 
 
-def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
-    """Draws a dot for each model's difference in AUC and RIG on each slice, with its 95% interval."""
+def comparison_figure(comparison: dict[str, Any]) -> "Figure":
+    """Returns a picture: a dot for each model's difference in AUC and RIG on each slice, with its 95% interval."""
     # matplotlib takes 0.4 s to import, a comparison without a picture as much in all.
     from matplotlib.figure import Figure
 
@@ -122,5 +126,4 @@ def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
     axes[0].set_yticks(range(len(slices)), [part["slice"] for part in slices])
     axes[0].set_ylim(len(slices) - 0.5, -0.5)  # the first slice on top
     axes[0].legend(fontsize="small")
-    with atomic_path(path) as unfinished:
-        figure.savefig(unfinished, dpi=110, format="png")
+    return figure

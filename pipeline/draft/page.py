@@ -16,12 +16,13 @@ from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.readers import find_files
 
 
-def draft(patterns: Sequence[str], label: str | None = None) -> tuple[str, list[str]]:
+def draft(patterns: Sequence[str], label: str | None = None, name: str | None = None) -> tuple[str, list[str]]:
     """Returns a configuration's YAML for a log, and what its writer was unsure of, in sentences.
 
     Args:
         patterns: The log's files and globs.
         label: The column of the label; None: the likeliest.
+        name: The configuration's name, of a log that was in memory, whose files it does not name; None: the file's.
 
     Raises:
         InputError: a file cannot be read, or no column looks like a label.
@@ -42,7 +43,7 @@ def draft(patterns: Sequence[str], label: str | None = None) -> tuple[str, list[
     unsure = list(sample.unsure)
     unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
-    text = _page(patterns, path, sample, target, guesses)
+    text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses)
     check_config(read_yaml(text), (), path)
     return text, unsure
 
@@ -69,14 +70,19 @@ def _label(path: str, sample: Sample, label: str | None) -> LabelGuess:
     return found
 
 
-def _page(patterns: Sequence[str], path: str, sample: Sample, label: LabelGuess, guesses: dict[str, Guess]) -> str:
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+def _name_of(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+
+
+def _page(
+    patterns: Sequence[str] | None, name: str, sample: Sample, label: LabelGuess, guesses: dict[str, Guess]
+) -> str:
     lines = [
         f"# Written by `ctrpipe init` from the first {sample.rows:,} rows of the log. Look at what is marked with ?.",
         "# docs/configuration.md has every key; `ctrpipe check` says whether it still fits the log after a change.",
         f"name: {_flow(name)}",
         "data:",
-        f"  paths: {_flow(list(patterns))}",
+        *([f"  paths: {_flow(list(patterns))}"] if patterns else []),
     ]
     lines += [f"  {key}: {_flow(value)}" for key, value in sample.data.items()]
     lines += [

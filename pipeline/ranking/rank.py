@@ -42,7 +42,7 @@ def rank(
         data: A log with labels; none for the run's test rows.
         group: The column whose values are the lists; None for `user`.
         item: The column of the candidates; None for `LogSpec.item_column`.
-        depths: Values of k, rising.
+        depths: Values of k; none for 10.
 
     Returns:
         The contents of ranking.json: counts, by side ("model", "popularity") the metrics at each k, of the strata by
@@ -51,6 +51,7 @@ def rank(
     Raises:
         InputError: as `columns_of` and `read_rows`; or no list has a positive candidate and another one.
     """
+    depths = sorted(set(depths)) or [10]
     spec = read_log_spec(source.version)
     columns = columns_of(spec, group, item)
     lists, scores, items = _scored(source, data, spec, columns)

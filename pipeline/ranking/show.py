@@ -6,7 +6,7 @@ from typing import Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.pipeline.report.report import template
-from ctrpipe.pipeline.report.svg import Line, line_chart
+from ctrpipe.pipeline.report.svg import Chart, Line
 from ctrpipe.pipeline.terminal import add_row, console, titled
 
 
@@ -44,8 +44,8 @@ def _columns(found: dict[str, Any]) -> list[tuple[int, str, str]]:
     return [(found["depths"][-1], metric, side) for metric in _KEYS for side in found["sides"]]
 
 
-def plots(found: dict[str, Any]) -> dict[str, str]:
-    """Returns the two plots by title, as SVG."""
+def charts(found: dict[str, Any]) -> dict[str, Chart]:
+    """Returns the two charts of a ranking by title."""
     curves = found["curves"]
     sizes = [
         Line("by popularity: of what the k most popular items take", curves["items"], curves["ecs_by_popularity"]),
@@ -56,8 +56,8 @@ def plots(found: dict[str, Any]) -> dict[str, str]:
         Line("by the model", curves["places"], curves["take_rate_by_rank"]),
     ]
     return {
-        "Effective catalogue size": line_chart("Effective catalogue size by k", sizes, ("k", "items")),
-        "Take-rate": line_chart("Take-rate of the first k places", rates, ("k", "taken / shown")),
+        "Effective catalogue size": Chart("Effective catalogue size by k", sizes, ("k", "items")),
+        "Take-rate": Chart("Take-rate of the first k places", rates, ("k", "taken / shown")),
     }
 
 
@@ -71,7 +71,8 @@ def write_ranking(found: dict[str, Any], folder: pathlib.Path) -> list[pathlib.P
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(data, found)
-        write_text(page, template("ranking_page.html.jinja").render(ranking=found, plots=plots(found)))
+        plots = {title: chart.svg for title, chart in charts(found).items()}
+        write_text(page, template("ranking_page.html.jinja").render(ranking=found, plots=plots))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
     return [data, page]

@@ -82,6 +82,19 @@ class Plan:
         return fingerprint(self.config, files, self.window, list(self.warm_settings))
 
 
+def policies_of(names: Sequence[str]) -> tuple[Policy, ...]:
+    """Returns policies by their names, in the order of the names.
+
+    Raises:
+        InputError: a name is no policy's, or comes twice.
+    """
+    policies = tuple(known for name in names for known in POLICIES if known == name)
+    if len(policies) < len(names) or len(set(names)) < len(names):
+        text = ",".join(names)
+        raise InputError(f"--policy {text}: expected some of {', '.join(POLICIES)}, each once, separated by commas")
+    return policies
+
+
 def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
     """Returns a result for each seed, policy and day, those of before included: metrics on the day, and what they cost.
 

@@ -19,10 +19,17 @@ LEVEL = 0.95
 _TITLES = {"auc": "AUC", "log_loss": "log loss", "calibration": "calibration", "cpu_seconds": "CPU s"}
 
 
-def write_replay(results: Results, output: pathlib.Path) -> None:
-    """Writes replay.json and replay.png to a folder."""
+def write_replay(results: Results, output: pathlib.Path) -> dict[str, Any]:
+    """Writes replay.json and replay.png to a folder, and returns the contents of replay.json."""
     summary = {"results": list(results), "policies": summaries(results), "differences": differences(results)}
     write_json(output / "replay.json", summary)
+    with atomic_path(output / "replay.png") as unfinished:
+        replay_figure(results).savefig(unfinished, dpi=110, format="png")
+    return summary
+
+
+def replay_figure(results: Results) -> Figure:
+    """Returns the picture of a replay: each day's metrics and CPU seconds, a line for each policy."""
     figure = Figure(figsize=(11, 7), layout="constrained")
     days = _days(results)
     for axis, (key, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
@@ -32,8 +39,7 @@ def write_replay(results: Results, output: pathlib.Path) -> None:
         axis.set_title(title)
         axis.tick_params(axis="x", labelrotation=60, labelsize="small")
     figure.axes[0].legend(fontsize="small")
-    with atomic_path(output / "replay.png") as unfinished:
-        figure.savefig(unfinished, dpi=110, format="png")
+    return figure
 
 
 def summaries(results: Results) -> dict[str, dict[str, float | None]]:

@@ -9,6 +9,7 @@ MOST_BARS = 60  # columns, the most important ones
 MOST_MAPPED = 40  # columns of a heat map of pairs
 MOST_TOKENS = 60  # of an attention map
 CURVE = "Picked, by complementarity"  # Attention-Net, Figure 2
+ADDED = "added to the logit"
 MOST_WORDS = 10  # of a query in a layer, the most attended ones
 ROW_BARS = 12  # columns of a row that are shown, the largest ones
 
@@ -24,20 +25,25 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
         each stored row its title, how it was attributed, and its chart.
     """
     return {
-        "importance": _importance(explanation["columns"]),
+        "importance": {part[0]: bar_chart(*part) for part in importance_bars(explanation["columns"])},
         "pairs": _pairs(explanation),
         "attention": [_attention(layer) for layer in explanation["attention"]],
         "rows": [_row(row) for row in explanation.get("stored_rows", ())],
     }
 
 
-def _importance(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
-    charts = {}
+def importance_bars(columns: Sequence[dict[str, Any]]) -> list[tuple[str, list[Bar], str]]:
+    """Returns what is lost without each column, as titles, bars and the names of their axes.
+
+    Args:
+        columns: Those of explanation.json.
+    """
+    found = []
     for title, key in (("Log loss without the column", "log_loss"), ("AUC without the column", "auc")):
         bars = [Bar(one["name"], one[key]["value"], tuple(one[key]["interval"])) for one in columns[:MOST_BARS]]
         word = "rises" if key == "log_loss" else "falls"
-        charts[title] = bar_chart(title, bars, f"by how much it {word}, with 95% intervals")
-    return charts
+        found.append((title, bars, f"by how much it {word}, with 95% intervals"))
+    return found
 
 
 def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
@@ -84,17 +90,25 @@ def _attention(layer: dict[str, Any]) -> dict[str, str]:
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    columns = row["columns"]
+    clicked = "clicked" if row["label"] > 0.5 else "not clicked"
+    title = f"{row['why']}: probability {row['probability']:.4f}, {clicked}"
+    method = "integrated gradients" if row["method"] == "gradients" else "Shapley values"
+    sums = f"{method}: logit {row['logit']:+.4f}, of the baseline {row['baseline']:+.4f}"
+    return {"title": title, "sums": sums, "chart": bar_chart(title, row_bars(row["columns"]), ADDED)}
+
+
+def row_bars(columns: Sequence[dict[str, Any]]) -> list[Bar]:
+    """Returns what columns add to a row's logit: the largest ROW_BARS of them, and all others as one bar.
+
+    Args:
+        columns: Those of a row's explanation, the largest first.
+    """
     shown = columns if len(columns) <= ROW_BARS + 1 else columns[:ROW_BARS]
     rest = columns[len(shown) :]
     bars = [Bar(one["name"], one["logit"], _spread(one), " | ".join(map(_value, one["value"]))) for one in shown]
     if rest:
         bars.append(Bar(f"{len(rest)} others", sum(one["logit"] for one in rest)))
-    clicked = "clicked" if row["label"] > 0.5 else "not clicked"
-    title = f"{row['why']}: probability {row['probability']:.4f}, {clicked}"
-    method = "integrated gradients" if row["method"] == "gradients" else "Shapley values"
-    sums = f"{method}: logit {row['logit']:+.4f}, of the baseline {row['baseline']:+.4f}"
-    return {"title": title, "sums": sums, "chart": bar_chart(title, bars, "added to the logit")}
+    return bars
 
 
 def _spread(column: dict[str, Any]) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ctrpipe.models import metrics
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
-from ctrpipe.pipeline.report.svg import Line, histogram, line_chart
+from ctrpipe.pipeline.report.svg import Chart, Line
 
 SCORE_BINS = 40
 CURVE_POINTS = 300  # of a curve that is drawn; more of them cannot be seen
@@ -24,7 +24,12 @@ Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndar
 
 
 def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
-    """Returns the charts by title, as SVG; those that the data do not allow are left out.
+    """Returns the charts by title, as SVG, of what `charts` takes."""
+    return {title: chart.svg for title, chart in charts(predictions, history).items()}
+
+
+def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Chart]:
+    """Returns the charts by title; those that the data do not allow are left out.
 
     Args:
         predictions: The contents of predictions.parquet: label, probability and, with a calibration, a baseline or
@@ -34,7 +39,7 @@ def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
     Raises:
         ValueError: the predictions are no such Parquet file.
     """
-    plots: dict[str, str] = {}
+    plots: dict[str, Chart] = {}
     if history["evaluations"]:
         plots |= _training(history)
     try:
@@ -51,7 +56,7 @@ def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
     return plots
 
 
-def _training(history: dict[str, Any]) -> dict[str, str]:
+def _training(history: dict[str, Any]) -> dict[str, Chart]:
     evaluations = history["evaluations"]
     examples = [row["examples"] for row in evaluations]
     best = None if history["best"] is None else examples[history["best"]]
@@ -63,8 +68,8 @@ def _training(history: dict[str, Any]) -> dict[str, str]:
     losses = [line("training", "train_loss"), line("validation", "validation_log_loss")]
     ranked = [line("validation", "validation_auc")]
     return {
-        "Training: log loss": line_chart("Log loss by examples", losses, ("examples", "log loss"), mark=best),
-        "Training: AUC": line_chart("AUC by examples", ranked, ("examples", "AUC"), mark=best),
+        "Training: log loss": Chart("Log loss by examples", losses, ("examples", "log loss"), mark=best),
+        "Training: AUC": Chart("AUC by examples", ranked, ("examples", "AUC"), mark=best),
     }
 
 
@@ -125,19 +130,19 @@ def _lines(columns: Columns, curve: Curve) -> list[Line]:
     return [_thinned(name, *curve(labels, values, weights)) for name, values in _models(columns)]
 
 
-def _roc(columns: Columns) -> str:
+def _roc(columns: Columns) -> Chart:
     labels = ("false positive rate", "true positive rate")
     chance = ((0.0, 0.0), (1.0, 1.0))
-    return line_chart("ROC curve", _lines(columns, roc_curve), labels, UNIT, UNIT, reference=chance)
+    return Chart("ROC curve", _lines(columns, roc_curve), labels, UNIT, UNIT, reference=chance)
 
 
-def _precision_recall(columns: Columns) -> str:
+def _precision_recall(columns: Columns) -> Chart:
     rate = float(np.average(columns["label"], weights=columns["weight"]))
     lines, labels, chance = _lines(columns, precision_recall_curve), ("recall", "precision"), ((0.0, rate), (1.0, rate))
-    return line_chart("Precision by recall", lines, labels, UNIT, UNIT, reference=chance)
+    return Chart("Precision by recall", lines, labels, UNIT, UNIT, reference=chance)
 
 
-def _calibration(columns: Columns) -> str:
+def _calibration(columns: Columns) -> Chart:
     lines = []
     highest = 0.0
     for name, probability in _models(columns):
@@ -148,10 +153,10 @@ def _calibration(columns: Columns) -> str:
         highest = max(highest, *predicted, *observed)
     span, labels = (0.0, highest * 1.02 or 1.0), ("predicted", "observed (bins of equal mass), 95%")
     diagonal = ((0.0, 0.0), (highest, highest))
-    return line_chart("Observed by predicted rate", lines, labels, span, span, reference=diagonal)
+    return Chart("Observed by predicted rate", lines, labels, span, span, reference=diagonal)
 
 
-def _scores(columns: Columns) -> str:
+def _scores(columns: Columns) -> Chart:
     edges = np.linspace(0, max(float(columns["probability"].max()), 1e-6), SCORE_BINS + 1)
     lines = []
     for value, name in ((0, "no click"), (1, "click")):
@@ -160,4 +165,5 @@ def _scores(columns: Columns) -> str:
         if own.any():
             density = np.histogram(columns["probability"][own], edges, density=True, weights=columns["weight"][own])[0]
         lines.append(Line(name, edges.tolist(), density.tolist()))
-    return histogram("Densities of probabilities by class", lines, ("predicted probability", "density"))
+    labels = ("predicted probability", "density")
+    return Chart("Densities of probabilities by class", lines, labels, is_histogram=True)

@@ -42,6 +42,37 @@ class Bar:
     note: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """A chart of lines, or of histograms, apart from how it is drawn.
+
+    Attributes:
+        title: For readers that do not see it, and above a picture.
+        lines: The lines; of histograms, `xs` are the edges, of which there is one more than `ys`.
+        labels: The axes' names, x first.
+        x, y: The axes' ranges; None: the lines'.
+        reference: Two points of a dotted line.
+        mark: Where on the x axis a dotted line stands.
+        is_histogram: Whether the lines are histograms.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    labels: tuple[str, str]
+    x: Range | None = None
+    y: Range | None = None
+    reference: tuple[Range, Range] | None = None
+    mark: float | None = None
+    is_histogram: bool = False
+
+    @property
+    def svg(self) -> str:
+        """The chart as SVG."""
+        if self.is_histogram:
+            return histogram(self.title, self.lines, self.labels)
+        return line_chart(self.title, self.lines, self.labels, self.x, self.y, self.reference, self.mark)
+
+
 def text(x: float, y: float, shown: str, kind: str = "", anchor: str = "start", more: str = "") -> str:
     """Returns a text of a chart, escaped."""
     named = f' class="{kind}"' if kind else ""

@@ -16,7 +16,7 @@ from ctrpipe.models.feature_map import FeatureMap
 from ctrpipe.pipeline.explain.sample import Sample
 from ctrpipe.pipeline.explain.source import good_rows, split_files
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.trained_model import TrainedModel, find_model
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
 from ctrpipe.serving.check import check_servable
 from ctrpipe.serving.export import ITEM_VECTORS, USER_VECTORS, VECTORS
@@ -101,6 +101,58 @@ class Indexed:
             sizes = {"cells": len(self.cells.centers), "probes": self.cells.probes}
             described["approximate"] = {**sizes, "recall": self.recall.share, "users": self.recall.users}
         return described
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieved:
+    """What a call of `retrieve` has done.
+
+    Attributes:
+        version: The version with the index.
+        indexed: What was written into it; None where it had its index.
+        answered: How the queries were answered; None where there were none.
+    """
+
+    version: pathlib.Path
+    indexed: Indexed | None
+    answered: Answered | None
+
+
+def retrieve(
+    model: pathlib.Path,
+    items: Sequence[str],
+    output: pathlib.Path | None,
+    queries: Sequence[str],
+    answers: pathlib.Path | None,
+    item: str | None = None,
+    top: int = 100,
+    index: str = "exact",
+    asked: Approximate = Approximate(),  # noqa: B008 it is frozen
+) -> Retrieved:
+    """Writes a model as a version with an index of items, answers users by it, or does both.
+
+    Args:
+        model: The folder of a finished run, of a model's versions, or of a version.
+        items, item, top: As in `index_items`.
+        output: The folder of versions for one with the index; None where the model has its index.
+        queries: A log of the users; none to answer nobody.
+        answers: The Parquet file for each user's items.
+        index: A key of SIGNATURES, by which the queries are answered; `approximate` is written beside the exact one.
+        asked: What an approximate index is asked for.
+
+    Raises:
+        InputError: as `index_items` and `answer`; or there is nothing to do.
+    """
+    if bool(queries) != (answers is not None):
+        raise InputError("--queries and --answers go together: the users, and the file for their items")
+    if output is None and (items or not queries):
+        raise InputError("--output is missing: the folder for a version with the index of the items")
+    source = find_model(model)
+    indexed = None
+    if output is not None:
+        indexed = index_items(source, items, item, top, output, asked if index == "approximate" else None)
+    version = indexed.version if indexed else source.version
+    return Retrieved(version, indexed, answer(version, queries, answers, index) if answers is not None else None)
 
 
 def index_items(

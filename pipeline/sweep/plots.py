@@ -14,14 +14,19 @@ Points = list[dict[str, Any]]
 
 
 def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Writes a PNG of AUC, log loss and, where it was measured, latency: a row each, with a column for each group.
+    """Writes the picture of a sweep as a PNG."""
+    with atomic_path(path) as unfinished:
+        sweep_figure(summary).savefig(unfinished, dpi=110, format="png")
+
+
+def sweep_figure(summary: dict[str, Any]) -> Figure:
+    """Returns a picture of AUC, log loss and, where it was measured, latency: a row each, a column for each group.
 
     A group that varies one key or two is drawn as lines, any other as a dot for each point. Error bars are the standard
     deviation over the seeds. AUC and log loss are those of the test and of the validation rows.
 
     Args:
         summary: The contents of sweep.json.
-        path: The file to write.
     """
     groups = _groups(summary["points"])
     rows: list[tuple[str, tuple[str, ...]]] = [
@@ -44,8 +49,7 @@ def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
             if row == 0 and len(groups) > 1:
                 axis.set_title(name)
     figure.suptitle(summary["name"])
-    with atomic_path(path) as unfinished:
-        figure.savefig(unfinished, dpi=110, format="png")
+    return figure
 
 
 def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:

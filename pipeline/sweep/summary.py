@@ -171,18 +171,36 @@ def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
     plot_loss(summary, output / "loss.png")
 
 
-def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
+def training_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each training, values by column of sweep.csv; a key of a grid that a point has not is None.
+
+    Args:
+        summary: The contents of sweep.json.
+    """
     keys = list(dict.fromkeys(key for point in summary["points"] for key in point["grid"]))
-    header = ["point", "group", *keys, "seed", *METRICS, "parameters", "parameters_without_embeddings", "seconds"]
+    sizes = ("parameters", "parameters_without_embeddings", "seconds")
+    return [
+        {
+            "point": point["name"],
+            "group": point["group"],
+            **{key: point["grid"].get(key) for key in keys},
+            "seed": run["seed"],
+            **{name: _value(run, metric) for name, metric in METRICS.items()},
+            **{name: run[name] for name in sizes},
+        }
+        for point in summary["points"]
+        for run in point["runs"]
+    ]
+
+
+def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
+    grids = [point["grid"] for point in summary["points"] for _ in point["runs"]]
+    rows = training_rows(summary)
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(header)
-        for point in summary["points"]:
-            grid = [json.dumps(point["grid"][key]) if key in point["grid"] else "" for key in keys]
-            for run in point["runs"]:
-                values = [_value(run, metric) for metric in METRICS.values()]
-                size = [run["parameters"], run["parameters_without_embeddings"], run["seconds"]]
-                writer.writerow([point["name"], point["group"], *grid, run["seed"], *values, *size])
+        writer.writerow(rows[0])
+        for row, grid in zip(rows, grids, strict=True):
+            writer.writerow([json.dumps(value) if key in grid else value for key, value in row.items()])
 
 
 def print_sweep(summary: dict[str, Any]) -> None:

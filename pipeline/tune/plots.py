@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter
 
 from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
+BUDGET = "The budget's curve"
 TICKS = 5  # of a range's axis in the parallel coordinates
 
 
@@ -21,7 +22,16 @@ def draw_plots(report: dict[str, Any]) -> dict[str, bytes]:
     Args:
         report: The contents of tune.json.
     """
-    plots = {"The budget's curve": _budget(report)}
+    return {title: _png(figure) for title, figure in study_figures(report).items()}
+
+
+def study_figures(report: dict[str, Any]) -> dict[str, Figure]:
+    """Returns the plots by title; importance where enough trials are complete.
+
+    Args:
+        report: The contents of tune.json.
+    """
+    plots = {BUDGET: _budget(report)}
     if report["importance"]:
         plots["Importance"] = _importance(report["importance"])
     plots["Parallel coordinates of the completed trials"] = _coordinates(report)
@@ -53,7 +63,7 @@ def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None],
     return spent, values, best
 
 
-def _budget(report: dict[str, Any]) -> bytes:
+def _budget(report: dict[str, Any]) -> Figure:
     spent, values, best = budget_curve(report)
     figure = Figure(figsize=(9.2, 3.4), layout="constrained")
     axis = figure.subplots()
@@ -68,19 +78,19 @@ def _budget(report: dict[str, Any]) -> bytes:
     axis.set(xlabel="training steps spent", ylabel=report["objective"].replace("_", " "))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.legend()
-    return _png(figure)
+    return figure
 
 
-def _importance(importance: dict[str, float]) -> bytes:
+def _importance(importance: dict[str, float]) -> Figure:
     figure = Figure(figsize=(9.2, 0.6 + 0.35 * len(importance)), layout="constrained")
     axis = figure.subplots()
     names = list(importance)[::-1]
     axis.barh(names, [importance[name] for name in names])
     axis.set(xlabel="share of the variance of the completed trials (fANOVA)")
-    return _png(figure)
+    return figure
 
 
-def _coordinates(report: dict[str, Any]) -> bytes:
+def _coordinates(report: dict[str, Any]) -> Figure:
     trials = best_first(report)[::-1]  # the best is drawn last, above the others
     keys = [*report["space"]]
     figure = Figure(figsize=(max(6.0, 1.7 * (len(keys) + 1)), 4.2), layout="constrained")
@@ -104,7 +114,7 @@ def _coordinates(report: dict[str, Any]) -> bytes:
     )
     for side in ("top", "left", "right", "bottom"):
         axis.spines[side].set_visible(False)
-    return _png(figure)
+    return figure
 
 
 def _draw_axis(axis: Axes, column: int, ticks: Sequence[tuple[float, str]]) -> None:

@@ -136,10 +136,10 @@ def _terminating() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def running_server(options: ServerOptions) -> Iterator[Addresses]:
-    """Runs a server in threads of this process, on free ports, whatever ports the options name.
+def running_server(options: ServerOptions, rest_port: int = 0, grpc_port: int = 0) -> Iterator[Addresses]:
+    """Runs a server in threads of this process, whatever ports the options name; port 0 = a free one.
 
     The flags of XLA are not read: they hold for a whole process, in which other code may need XLA.
     """
-    with _serving(options, 0, 0) as addresses:
+    with _serving(options, rest_port, grpc_port) as addresses:
         yield addresses

@@ -162,7 +162,7 @@ def test_no_stage_depends_on_a_command_or_a_report():
     for name, module in COMPONENTS.items():
         rooms = {".".join(found.split(".")[:3]) for found in imported(module)}
         left_out = ("commands", "cli", "report", "graph")
-        assert not rooms & {"ctrpipe.work", "ctrpipe.model", *(f"ctrpipe.pipeline.{room}" for room in left_out)}, name
+        assert not rooms & {"ctrpipe.runs", "ctrpipe.model", *(f"ctrpipe.pipeline.{room}" for room in left_out)}, name
 
 
 def test_models_decide_about_training_and_not_about_what_comes_before():

@@ -307,7 +307,7 @@ class LogReader:
 
     def check_columns(self, path: str) -> None:
         """Raises InputError if a file is empty or unreadable, or lacks a column, without reading its rows."""
-        if self.spec.data.format == "parquet":
+        if self.is_parquet(path):
             self._row_groups(path)
         else:
             self._whole_text(path)
@@ -338,6 +338,8 @@ class LogReader:
             raise _empty(path)
         if data.format == "jsonl":
             return [], _MARK if chunk.startswith(_MARK) else b""
+        labels = set(self.spec.target_columns)
+        unlabelled = [name for name in data.columns if name not in labels]
         if data.header:
             first, newline, _ = chunk.partition(b"\n")
             try:
@@ -345,19 +347,17 @@ class LogReader:
             except pa.ArrowInvalid as error:
                 raise InputError(f"{path}: the header cannot be read ({one_line(error, 200)})") from error
             names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
-            self._check_columns(path, names)
+            self._check_columns(path, names, unlabelled)
             return names, first + newline
-        labels = set(self.spec.target_columns)
-        unlabelled = [name for name in data.columns if name not in labels]
         lines = chunk.split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
         widths = [count_values(line, self._delimiter, self._quoted) for line in lines]
         if widths.count(len(unlabelled)) > widths.count(len(data.columns)):
             return unlabelled, b""
         return data.columns, b""
 
-    def _check_columns(self, path: str, names: list[str]) -> None:
-        labels = set(self.spec.target_columns)
-        wanted = dict.fromkeys(self._file_columns + [name for name in self.spec.data.columns if name not in labels])
+    def _check_columns(self, path: str, names: list[str], further: Sequence[str] = ()) -> None:
+        """Raises InputError where a file lacks a column that is read or a further one, or has one of them twice."""
+        wanted = dict.fromkeys([*self._file_columns, *further])
         occurrences = collections.Counter(names)
         repeated = [name for name in wanted if occurrences[name] > 1]
         if repeated:

@@ -1,0 +1,106 @@
+"""How far a log is from another."""
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Any, Literal
+
+from ctrpipe.data import FOLDER, Data, PathLike, files_of
+from ctrpipe.mistakes import in_one_line
+from ctrpipe.result import Result
+from ctrpipe.runs import Run, folder_of
+from ctrpipe.settings import Config, overrides, source_of
+from ctrpipe.table import Table, first_rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Drift(Result):
+    """A comparison of two logs. Its table, and `to_pandas`, have a row for each column, those that moved most first.
+
+    Attributes:
+        report: The contents of drift.json.
+        output: The folder of drift.json and drift.html; None where none was named.
+    """
+
+    report: dict[str, Any]
+    output: pathlib.Path | None
+
+    @property
+    def breached(self) -> bool:
+        """Whether a column is above its limit."""
+        return bool(self.report["breached"])
+
+    @property
+    def _columns(self) -> list[dict[str, Any]]:
+        columns: list[dict[str, Any]] = self.report["comparisons"][0]["columns"]
+        return columns
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [{key: value for key, value in column.items() if key != "moved"} for column in self._columns]
+
+    def _table(self) -> Table:
+        rows = [[one["column"], one["distance"], one["threshold"], one["text"] or "ok"] for one in self._columns]
+        return first_rows(["column", "distance", "limit", "verdict"], rows, "columns")
+
+    @in_one_line
+    def plot(self) -> "Figure":
+        """Returns each column's distance as a share of its limit: above 1 it is breached."""
+        from ctrpipe.figures import bar_figure  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.report.svg import Bar
+
+        bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
+        figure = bar_figure([("Distance between the logs", bars, "distance / limit")])
+        figure.axes[0].axvline(1, linestyle=":", color="black")
+        return figure
+
+
+@in_one_line
+def drift(
+    config: Config,
+    data: Data,
+    against: Data,
+    *,
+    kind: Literal["drift", "skew"] = "drift",
+    model: PathLike | Run | None = None,
+    output: PathLike | None = None,
+    **settings: Any,
+) -> Drift:
+    """Compares two logs column by column, as `ctrpipe drift` does.
+
+    Args:
+        config: The configuration, as `run` takes it; the limits are its `monitoring`.
+        data: The log in question: files or globs, a DataFrame or a pyarrow Table.
+        against: The log to compare it with, of the same kinds.
+        kind: "drift": today's log with yesterday's, both with labels. "skew": the log that was trained on with what
+            was served; neither needs labels.
+        model: A run or version of which each column's share of the explanations is compared too.
+        output: The folder for drift.json and drift.html; None for none.
+        settings: Keys of the configuration to override, as `run` takes them.
+
+    Raises:
+        InputError: the configuration, a log or the model cannot be used.
+
+    Example:
+        >>> found = ctrpipe.drift("mine.yaml", today, yesterday, monitoring__max_distance__numeric=0.2)
+        >>> found.breached, list(found.to_pandas().query("breached")["column"])
+        (True, ['price'])
+    """
+    from ctrpipe.common.libraries import load_tensorflow
+
+    load_tensorflow()
+    # TensorFlow, TFX and TFDV: 6 s that `import ctrpipe` does without.
+    from ctrpipe.pipeline.config import load_config
+    from ctrpipe.pipeline.log_drift import drift_of_logs
+    from ctrpipe.pipeline.report.drift import write_drift
+    from ctrpipe.pipeline.trained_model import find_model
+
+    loaded = load_config(source_of(config), overrides(settings))
+    folder = None if output is None else pathlib.Path(output)
+    place = None if folder is None else folder / FOLDER
+    source = None if model is None else find_model(folder_of(model))
+    report = drift_of_logs(loaded, files_of(data, place), files_of(against, place), kind, source)
+    if folder is not None:
+        write_drift(report, folder)
+    return Drift(report, folder)

@@ -1,0 +1,207 @@
+"""What a model uses, what its log holds, and why a row has its probability."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
+from ctrpipe.data import scratch as scratch_folder
+from ctrpipe.mistakes import in_one_line
+from ctrpipe.result import Result, data_frame
+from ctrpipe.runs import Run, folder_of
+from ctrpipe.table import Table, first_rows, interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+# FILE:LINE, a row's values by column, or a table of one row.
+Row: TypeAlias = str | Mapping[str, Any] | Frame
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Explanation(Result):
+    """What a model uses, and what its log holds. Its table, and `to_pandas`, have a row for each column, the most
+    important first: what the model loses where the column is permuted.
+
+    Attributes:
+        report: The contents of explanation.json.
+        pruned: The file of the smaller configuration that `prune` asked for; None where it did not.
+    """
+
+    report: dict[str, Any]
+    pruned: pathlib.Path | None
+
+    @property
+    def pairs(self) -> "pd.DataFrame":
+        """The pairs of columns by what they do together, as a pandas DataFrame."""
+        return data_frame([_flat(pair) for pair in self.report["pairs"]])
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "column": one["name"],
+                **{
+                    name: value
+                    for metric in ("log_loss", "auc")
+                    for name, value in _spread(metric, one[metric]).items()
+                },
+                "p_value": one["p_value"],
+            }
+            for one in self.report["columns"]
+        ]
+
+    def _table(self) -> Table:
+        rows = [
+            [one["name"], one["log_loss"]["value"], interval(one["log_loss"]["interval"]), one["auc"]["value"]]
+            for one in self.report["columns"]
+        ]
+        return first_rows(["lost without", "log_loss", "95%", "auc"], rows, "columns")
+
+    @in_one_line
+    def plot(self) -> "Figure":
+        """Returns what is lost without each column, in log loss and AUC, with 95% intervals."""
+        from ctrpipe.figures import bar_figure  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.report.explanation import importance_bars
+
+        return bar_figure(importance_bars(self.report["columns"]))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RowExplanation(Result):
+    """Why a row has its probability. Its table, and `to_pandas`, have a row for each column, the largest first: what it
+    adds to the logit.
+
+    Attributes:
+        probability: What the served model answers to the row.
+        by_method: By method ("gradients", "shapley") its `logit`, that of the `baseline` that the row was compared
+            with, and the `columns`.
+    """
+
+    probability: float
+    by_method: dict[str, dict[str, Any]]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {"method": method, "column": one["name"], "value": _text(one), "logit": one["logit"], "error": one["error"]}
+            for method, found in self.by_method.items()
+            for one in found["columns"]
+        ]
+
+    def _table(self) -> Table:
+        rows = [[record[key] for key in ("method", "column", "value", "logit")] for record in self._records()]
+        shown = first_rows(["method", "column", "value", "adds to the logit"], rows, "columns")
+        below = f"probability {self.probability:.4f}"
+        return dataclasses.replace(shown, below=f"{shown.below}; {below}" if shown.below else below)
+
+    @in_one_line
+    def plot(self) -> "Figure":
+        """Returns what each column adds to the logit, by method."""
+        from ctrpipe.figures import bar_figure  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.report.explanation import ADDED, row_bars
+
+        title = f"probability {self.probability:.4f}"
+        parts = [(f"{name}: {title}", row_bars(found["columns"]), ADDED) for name, found in self.by_method.items()]
+        return bar_figure(parts)
+
+
+@overload
+def explain(model: PathLike | Run, data: Data | None = None, *, row: None = None, **options: Any) -> Explanation: ...
+
+
+@overload
+def explain(model: PathLike | Run, data: Data | None = None, *, row: Row, **options: Any) -> RowExplanation: ...
+
+
+@in_one_line
+def explain(
+    model: PathLike | Run,
+    data: Data | None = None,
+    *,
+    row: Row | None = None,
+    baseline: Row | Literal["average", "missing"] = "average",
+    method: Literal["gradients", "shapley", "both"] | None = None,
+    orders: int = 200,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    slice: tuple[str, str] | None = None,
+    rows: int = 20_000,
+    repeats: int = 2,
+    pairs: int = 10,
+    prune: float | None = None,
+    seed: int = 0,
+    output: PathLike | None = None,
+) -> Explanation | RowExplanation:
+    """Explains a model, or with `row` why one row has its probability, as `ctrpipe explain` does.
+
+    By a run's own test rows, the explanation goes into its report too.
+
+    Args:
+        model: A finished run, pushed or not, the folder of a model's versions, or one version.
+        data: A log with labels: files or globs, a DataFrame or a pyarrow Table; None for the run's test rows.
+        row: The row to explain: its values by column, a DataFrame of one row, or "FILE:LINE".
+        baseline: What the row is compared with: "average", rows of the log; "missing", a row of missing values; or
+            another row.
+        method: Of a row: integrated gradients, Shapley values or both; None for gradients where the model has them.
+        orders: Of a row: orders of the columns drawn for Shapley values.
+        groups: Columns that are permuted together, by a name for them.
+        slice: A column and the value to which the rows are limited.
+        rows: Rows of the sample that is scored.
+        repeats: Scorings of the sample for a column, 1 or 2.
+        pairs: Pairs of columns that are permuted.
+        prune: Write the run's configuration without the columns that together cost less AUC than this to `output`.
+        seed: Of all draws.
+        output: The folder for the explanation as JSON; None for none.
+
+    Raises:
+        InputError: the model, the log, a column or the row cannot be used.
+
+    Example:
+        >>> ctrpipe.explain("runs/mine").to_pandas().head(3)
+        >>> ctrpipe.explain("runs/mine", row={"I1": 3.0, "C1": "68fd1e64"}).plot()
+    """
+    from ctrpipe.common.libraries import load_tensorflow
+
+    load_tensorflow()
+    # TensorFlow, numpy and pyarrow: 4 s that `import ctrpipe` does without.
+    from ctrpipe.pipeline.explain.explain import Settings
+    from ctrpipe.pipeline.explain.question import explain_model, explain_row
+
+    folder = None if output is None else pathlib.Path(output)
+    files = files_of(data, None if folder is None else folder / FOLDER)
+    settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
+    if row is None:
+        of_model = explain_model(folder_of(model), files, settings, folder)
+        return Explanation(of_model.explanation, of_model.pruned)
+    compared = baseline if baseline in ("average", "missing") else _line_of(baseline)
+    of_row = explain_row(folder_of(model), _line_of(row), files, settings, str(compared), orders, method, folder)
+    by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
+    return RowExplanation(of_row.by_method[0].probability, by_method)
+
+
+def _line_of(row: Row) -> str:
+    """Returns a row as FILE:LINE; of a table its first row."""
+    if isinstance(row, str):
+        return row
+    if not is_frame(row) and isinstance(row, Mapping):
+        import pyarrow as pa  # 0.2 s
+
+        row = pa.table({name: [value] for name, value in row.items()})
+    return f"{write_frame(row, scratch_folder())}:1"
+
+
+def _spread(metric: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = found["interval"]
+    return {metric: found["value"], f"{metric}_low": low, f"{metric}_high": high}
+
+
+def _flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Returns values of values by one name, as `interplay_bits`."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _flat(value, f"{place}{name}_") if isinstance(value, Mapping) else {f"{place}{name}": value}
+    return found
+
+
+def _text(column: Mapping[str, Any]) -> str:
+    return " | ".join("-" if value is None else str(value) for value in column["value"])

@@ -1,0 +1,50 @@
+"""`ctrpipe score`: a raw log scored, and compared with the rows that the model was trained on."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.extras import missing
+from ctrpipe.common.progress import log_announced
+from ctrpipe.serving.scoring.folder import DEAD_LETTER
+from ctrpipe.serving.scoring.score import ScoreResult, score
+
+if TYPE_CHECKING:
+    from ctrpipe.serving.scoring.score import Compare
+
+
+def score_log(
+    model: pathlib.Path,
+    inputs: Sequence[str],
+    output: pathlib.Path,
+    workers: int | None = None,
+    beam_args: Sequence[str] = (),
+) -> ScoreResult:
+    """Scores a raw log, labelled or not, and says column by column how far it is from that of training.
+
+    Args:
+        model: The folder of a model's versions (the newest is used), or one version.
+        inputs: The log's files and globs.
+        output: The folder, see `ctrpipe.serving.scoring.score.score`; after an interruption the same call goes on.
+        workers: Parts scored at a time; None: one for each core.
+        beam_args: Arguments for Beam; where there are any, it scores the parts.
+
+    Raises:
+        InputError: as `ctrpipe.serving.scoring.score.score`; or no line could be scored.
+    """
+    with log_announced("ctrpipe.serving.scoring.score"):
+        result = score(model, list(inputs), output, beam_args, workers, *_drift())
+    if not result.scored:
+        why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
+        raise InputError(f"none of {result.rows:,} lines could be scored: {why}")
+    return result
+
+
+def _drift() -> "tuple[int, Compare] | tuple[()]":
+    """Returns how many rows are sampled to be compared with the training rows, and by what; nothing without TFDV."""
+    if missing("pipeline"):
+        return ()
+    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # TFDV: 2 s
+
+    return SAMPLE_ROWS, compare_with_training

@@ -1,0 +1,31 @@
+"""`ctrpipe sweep`: a plan's trainings, and what they come to."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from ctrpipe.pipeline.prepared import joined
+from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.sweep.run import run_sweep
+from ctrpipe.pipeline.sweep.summary import summarise_sweep, write_sweep
+
+
+def sweep(plan: Plan, data: Sequence[str], output: pathlib.Path, keep_models: bool = False) -> dict[str, Any]:
+    """Trains every point of a plan on the same data; the same call goes on where it was cut.
+
+    Args:
+        plan: The points and seeds.
+        data: The log's files and globs; none for those of the configuration.
+        output: The folder for sweep.json, sweep.csv, sweep.png and what each model answered to the test rows.
+        keep_models: Whether to keep every trained model.
+
+    Returns:
+        The contents of sweep.json.
+
+    Raises:
+        InputError: the data, a point or the folder cannot be used.
+    """
+    files = joined(data or plan.base.data.paths, plan.base, output)
+    summary = summarise_sweep(plan, run_sweep(plan, files, output, keep_models))
+    write_sweep(summary, output)
+    return summary
