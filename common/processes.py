@@ -36,6 +36,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
@@ -53,6 +54,7 @@ _CLUSTER_GONE = re.compile(
     r"Connection refused|UnresolvedAddress|UnknownHost|Number of retries has been exhausted|Failed to submit job|"
     r"Could not connect to|All masters are unresponsive|SparkContext (was shut down|has been shutdown)"
 )
+PARENT_SECONDS = 1.0  # between two looks at whether the parent lives, where the kernel does not tell its end
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SIGNATURE_BYTES = 32
 _preloaded = False
@@ -302,12 +304,24 @@ def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
 def end_with_parent(parent: int | None = None) -> None:
     """Has the kernel end this process by SIGKILL when the thread that started it ends.
 
+    Where the kernel does not do that, as that of macOS, a thread of this process ends it soon after the other process.
+
     Args:
         parent: The id of the process that started this one, which ends at once if that one has ended already.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux's
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
+    if prctl is None:
+        threading.Thread(target=_exit_without, args=(os.getppid(),), daemon=True).start()
+
+
+def _exit_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os._exit(1)
 
 
 @contextlib.contextmanager
@@ -321,8 +335,9 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Returns the number of cores that this process may use; where the system does not say which, as macOS, of all."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux's
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def on_intel() -> bool:

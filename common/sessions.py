@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ctrpipe.common.extras import require
+
 
 def load_session(
     folder: pathlib.Path, config: Any = None, tags: Sequence[str] = ("serve",)
@@ -22,6 +24,7 @@ def load_session(
         tags: The tags of the graph to load.
 
     Raises:
+        InputError: the graph has operations of TensorFlow Text, which is not installed.
         tf.errors.OpError: the folder's graph or variables cannot be read, with the codes and texts of the C++ loader
             (tensorflow/cc/saved_model/reader.cc and loader.cc).
     """
@@ -46,7 +49,12 @@ def load_session(
         raise tf.errors.NotFoundError(None, None, message) from error
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     with session.graph.as_default():
-        saver, _ = loader.load_graph(session.graph, tags)
+        try:
+            saver, _ = loader.load_graph(session.graph, tags)
+        except tf.errors.NotFoundError as error:
+            if "Op type not registered" in error.message:
+                require("text", f"{folder}: its graph")
+            raise
         if (folder / "variables" / "variables.index").exists():
             variables = folder / "variables" / "variables"
             names = saver.saver_def  # Saver.restore and Session.run have errors of their own

@@ -7,6 +7,7 @@ tensorflow_model_server answers such a graph with INTERNAL, "XLA compilation dis
 import contextlib
 import ctypes
 import pathlib
+import sys
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from ctrpipe.serving.layout import SAVED_MODEL
 
+LIBRARIES = {"linux": "libtensorflow_cc.so.2", "darwin": "libtensorflow_cc.2.dylib"}  # by sys.platform
 _MUST_COMPILE = "_XlaMustCompile"  # tf.function(jit_compile=True), on a function and on each call of it
 
 
@@ -46,9 +48,13 @@ def xla_compilation(enabled: bool) -> Iterator[None]:
     """Enables or disables XLA for the whole process inside the block; disabled, graphs that need it fail with INTERNAL.
 
     It calls the C++ functions that tensorflow_model_server calls, which TensorFlow's Python API lacks. After the block
-    XLA is enabled, as it is when TensorFlow starts.
+    XLA is enabled, as it is when TensorFlow starts. Where TensorFlow's library lies elsewhere it stays so inside too.
     """
-    library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"))
+    path = pathlib.Path(tf.sysconfig.get_lib()) / LIBRARIES.get(sys.platform, LIBRARIES["linux"])
+    if not path.exists():
+        yield
+        return
+    library = ctypes.CDLL(str(path))
     enable = library["_ZN10tensorflow20EnableXlaCompilationEv"]  # tensorflow::EnableXlaCompilation()
     disable = library["_ZN10tensorflow21DisableXlaCompilationEv"]
     (enable if enabled else disable)()
