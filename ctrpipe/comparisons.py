@@ -71,9 +71,10 @@ class Comparison(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Returns each model's differences in AUC and RIG on each slice, with their 95% intervals."""
-        from ctrpipe.pipeline.compare.show import comparison_figure  # matplotlib: 0.4 s
+        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.compare.show import comparison_figure
 
-        return comparison_figure(self.report)
+        return shown(comparison_figure(self.report))
 
 
 @in_one_line

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
 from ctrpipe.data import scratch as scratch_folder
@@ -104,14 +104,6 @@ class RowExplanation(Result):
         title = f"probability {self.probability:.4f}"
         parts = [(f"{name}: {title}", row_bars(found["columns"]), ADDED) for name, found in self.by_method.items()]
         return bar_figure(parts)
-
-
-@overload
-def explain(model: PathLike | Run, data: Data | None = None, *, row: None = None, **options: Any) -> Explanation: ...
-
-
-@overload
-def explain(model: PathLike | Run, data: Data | None = None, *, row: Row, **options: Any) -> RowExplanation: ...
 
 
 @in_one_line

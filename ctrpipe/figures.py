@@ -1,5 +1,7 @@
 """The pictures of results, drawn by matplotlib: charts of lines, histograms and bars."""
 
+import functools
+import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,6 +16,18 @@ COLUMNS = 3  # of several charts
 BAR_HEIGHT = 0.28  # in inches
 
 
+def shown(figure: Figure) -> Figure:
+    """Returns a figure that a notebook shows, also where it has not imported pyplot."""
+    vars(figure)["_repr_png_"] = functools.partial(_png, figure)
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=90)
+    return buffer.getvalue()
+
+
 def chart_figure(charts: "Sequence[Chart]") -> Figure:
     """Returns charts as one figure, the title above each."""
     columns = min(COLUMNS, len(charts))
@@ -24,7 +38,7 @@ def chart_figure(charts: "Sequence[Chart]") -> Figure:
         _draw(axis, chart)
     for axis in axes[len(charts) :]:
         axis.remove()
-    return figure
+    return shown(figure)
 
 
 def bar_figure(parts: "Sequence[tuple[str, Sequence[Bar], str]]") -> Figure:
@@ -46,7 +60,7 @@ def bar_figure(parts: "Sequence[tuple[str, Sequence[Bar], str]]") -> Figure:
         axis.axvline(0, color="gray", linewidth=0.8)
         axis.set(title=title, xlabel=label)
         axis.locator_params(axis="x", nbins=5)
-    return figure
+    return shown(figure)
 
 
 def _draw(axis: Axes, chart: "Chart") -> None:

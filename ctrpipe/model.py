@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
@@ -18,9 +19,11 @@ from ctrpipe.models.saved import is_saved, load_model
 from ctrpipe.pipeline.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, folder_of
+from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Inputs, to_arrays
 from ctrpipe.table import SHOWN_ROWS, Table
+from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +31,10 @@ if TYPE_CHECKING:
     from ctrpipe.models.ctr_model import CTRModel
     from ctrpipe.models.feature_map import FeatureMap
     from ctrpipe.serving.loader import Servable
+    from ctrpipe.transforms.log.spec import LogSpec
 
 SIGNATURE = "serving_raw"
+TABLE = "the DataFrame"  # what messages call it
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -120,7 +125,8 @@ class Model:
 
         Args:
             rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN or an
-                absent key of a dict is a missing value. A model from a folder ignores columns that it does not read.
+                absent key of a dict is a missing value. A model from a folder ignores columns that it does not read,
+                and takes a DataFrame's values as a log's: times, lists, and numbers where it reads texts.
 
         Raises:
             InputError: a column is absent or of the wrong type, or the server gives no answer.
@@ -133,7 +139,34 @@ class Model:
         columns = _columns(rows)
         if self._client is not None:
             return Predictions(self._client.predict(columns))
+        if not isinstance(columns, Mapping):
+            columns = self._as_in_a_log(columns)
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
+
+    def _as_in_a_log(self, table: pa.Table) -> dict[str, pa.Array]:
+        """Returns the columns of a table that the model reads, as the reader of a Parquet log has them."""
+        import tensorflow as tf  # loaded with the servable
+
+        columns = {}
+        faults: dict[int, str] = {}
+        for name, kind in self._servable.input_types[SIGNATURE].items():
+            if name not in table.column_names:
+                continue
+            values = table[name].combine_chunks()
+            if is_list(values.type) and name in self._log_spec.separators:
+                is_sequence = name in self._log_spec.columns_of("sequence")
+                values = join_lists(values, self._log_spec.separators[name], name, TABLE, faults, is_sequence)
+            elif kind == tf.string:
+                values = as_binary(values, name, TABLE)
+            columns[name] = values
+        if faults:
+            row = min(faults)
+            raise InputError(f"{TABLE}, row {row}: {faults[row]}")
+        return columns
+
+    @functools.cached_property
+    def _log_spec(self) -> "LogSpec":
+        return read_log_spec(pathlib.Path(str(self.source)))
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
@@ -206,10 +239,18 @@ def _is_missing(values: np.ndarray) -> bool:
 def _columns(rows: Any) -> Inputs:
     """Returns the columns of rows of any kind that `predict` takes."""
     if is_frame(rows):
-        return table_of(rows)
+        return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):
         return rows
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
     raise InputError("rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table")
+
+
+def _with_texts_of_times(table: pa.Table) -> pa.Table:
+    """Returns a table with times as a log in Parquet has them, which a server takes as texts."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):
+            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+    return table

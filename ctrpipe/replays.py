@@ -52,9 +52,10 @@ class Replay(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Returns each day's metrics and CPU seconds, a line for each policy."""
-        from ctrpipe.pipeline.replay.show import replay_figure  # matplotlib: 0.4 s
+        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.replay.show import replay_figure
 
-        return replay_figure(self.report["results"])
+        return shown(replay_figure(self.report["results"]))
 
 
 @in_one_line

@@ -59,8 +59,9 @@ class Run(Result):
         rows = [{**whole, **_numbers(self.metrics)}]
         if baseline := self.metrics.get("baseline"):
             rows.append({**whole, "model": "baseline", **_numbers(baseline)})
-        for one in self.metrics.get("slices", ()):
-            rows.append({"rows": f"{one['column']} = {one['value']}", "model": "model", **_numbers(one)})
+        for column, by_value in self.metrics.get("slices", {}).items():
+            for value, of_slice in by_value.items():
+                rows.append({"rows": f"{column} = {value}", "model": "model", **_numbers(of_slice)})
         return rows
 
     def _table(self) -> Table:

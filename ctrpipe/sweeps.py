@@ -59,9 +59,10 @@ class Sweep(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Returns AUC, log loss and, where it was measured, latency by point, with deviations over the seeds."""
-        from ctrpipe.pipeline.sweep.plots import sweep_figure  # matplotlib: 0.4 s
+        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.sweep.plots import sweep_figure
 
-        return sweep_figure(self.report)
+        return shown(sweep_figure(self.report))
 
 
 @in_one_line

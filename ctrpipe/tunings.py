@@ -66,9 +66,10 @@ class Tuning(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Returns the value of each trial and the best up to it, by the training steps that were spent."""
-        from ctrpipe.pipeline.tune.plots import BUDGET, study_figures  # matplotlib: 0.4 s
+        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.tune.plots import BUDGET, study_figures
 
-        return study_figures(self.report)[BUDGET]
+        return shown(study_figures(self.report)[BUDGET])
 
 
 @in_one_line

@@ -1,4 +1,4 @@
-"""A first model: a generated log is trained on, and the model predicts rows of a user's own.
+"""A first model: a log in a DataFrame is looked at, trained on, explained, and served.
 
 .venv/bin/python examples/first_model.py [FOLDER]
 """
@@ -6,21 +6,26 @@
 import pathlib
 import sys
 
+import pandas as pd
+
 import ctrpipe
-from ctrpipe.pipeline.packaged_configs import configs_folder
 from ctrpipe.transforms.generate import generate
+
+COLUMNS = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
 
 
 def main(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "log.tsv"
-    generate("criteo", rows=12_000, seed=1, output=log)
-    run = ctrpipe.run(configs_folder() / "demo.yaml", log, folder / "run", gates={}, training__epochs=4)
+    generate("criteo", rows=12_000, seed=1, output=folder / "log.tsv")
+    log = pd.read_csv(folder / "log.tsv", sep="\t", names=COLUMNS)
+    draft = ctrpipe.init(log, label="label")
+    print(draft)
+    run = ctrpipe.run(draft, output=folder / "run", training__epochs=2)
     print(run)
-    names = [f"I{i}" for i in range(1, 14)] + [f"C{i}" for i in range(1, 27)]
-    rows = [dict.fromkeys(names[:13], number) | dict.fromkeys(names[13:], "68fd1e64") for number in (0.0, 1.0, 5.0)]
-    with ctrpipe.load(run.model) as model:
-        print(model.predict(rows))
+    run.plot().savefig(folder / "run.png")
+    print(ctrpipe.explain(run, rows=2000))
+    with ctrpipe.serve(run) as server:
+        print(server.predict(log.drop(columns="label").head()))
 
 
 if __name__ == "__main__":

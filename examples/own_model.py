@@ -11,7 +11,6 @@ import keras
 import ctrpipe
 from ctrpipe.models.ctr_model import CTRModel
 from ctrpipe.models.layers.inner_product import InnerProduct
-from ctrpipe.pipeline.packaged_configs import configs_folder
 from ctrpipe.transforms.generate import generate
 
 
@@ -33,7 +32,7 @@ def main(folder: pathlib.Path) -> None:
     generate("criteo", rows=12_000, seed=1, output=log)
     model = {"name": "own_model:FwFM", "embedding_dim": 8}  # this file, by the name that Python imports it by
     settings = {"model": model, "gates": {}, "training__epochs": 4, "training__learning_rate": 0.002}
-    run = ctrpipe.run(configs_folder() / "demo.yaml", log, folder / "run", **settings)
+    run = ctrpipe.run("demo.yaml", log, folder / "run", **settings)
     print(run)
     with ctrpipe.load(run.model) as served:
         numbers, values = [f"I{i}" for i in range(1, 14)], [f"C{i}" for i in range(1, 27)]

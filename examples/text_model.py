@@ -8,7 +8,6 @@ import pathlib
 import sys
 
 import ctrpipe
-from ctrpipe.pipeline.packaged_configs import configs_folder
 from ctrpipe.transforms.generate import generate
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
@@ -16,12 +15,12 @@ COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
 
 def main(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    log, config = folder / "log.tsv", configs_folder() / "demo_text.yaml"
+    log, config = folder / "log.tsv", "demo_text.yaml"
     generate("text", rows=4000, seed=1, output=log)
     short = {"gates": {}, "training__epochs": 2, "evaluation__baseline": None}
     features = ctrpipe.run(config, log, folder / "features", model={"name": "features_only"}, **short)
     text = ctrpipe.run(config, log, folder / "text", **short)
-    print(ctrpipe.compare(features.output, text.output))
+    print(ctrpipe.compare(features, text))
     with log.open() as lines, ctrpipe.load(text.model) as model:
         rows = [dict(zip(COLUMNS, line.rstrip("\n").split("\t"), strict=True)) for line in itertools.islice(lines, 3)]
         print(model.predict([{**row, "age": float(row["age"] or "nan")} for row in rows]))

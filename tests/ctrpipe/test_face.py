@@ -1,9 +1,8 @@
-"""The Python face, on one tiny run: what it returns, how that shows itself, and what it refuses."""
+"""The Python face, on two tiny runs: what it returns, how that shows itself, and what it refuses."""
 
 import io
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -11,60 +10,150 @@ import sys
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 import ctrpipe
-from ctrpipe.serving.server import ServerOptions, running_server
-from ctrpipe.transforms.generate import generate
-from tests.e2e.small_run import ROOT, SHORT_CONFIG
+from ctrpipe.pipeline.config import read_yaml
+from ctrpipe.result import Result
+from tests.ctrpipe.small_log import CONFIG, frame
+from tests.e2e.small_run import ROOT, call, one_line
 
-pytestmark = pytest.mark.slow
-COLUMNS = {"I2": [3.0, None, 1.0], "C9": ["a73ee510", "", "7cc72ec2"]}
+slow = pytest.mark.slow
+SMALL = {"training__epochs": 1, "evaluation__baseline": None, "evaluation__slices": []}
+COLUMNS = {
+    "user": ["u1", None, "u3"],
+    "film": ["f1", "f2", ""],
+    "year": [1963.0, None, 1969.0],
+    "age": [30.0, 31.0, None],
+    "seen": ["f1|f2", "", "f3"],
+    "when": ["2026-11-01 00:00:00", "2026-11-02 10:00:00", ""],
+}
+FACE = ("run", "init", "check", "explain", "drift", "tune", "sweep", "compare", "replay", "ranking", "retrieve")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp("face")
-    generate("criteo", 2000, 1, folder / "log.tsv")
-    (folder / "config.yaml").write_text(yaml.safe_dump({**SHORT_CONFIG, "evaluation": {"baseline": {"name": "lr"}}}))
-    return folder
+def shows_itself(result: Result, *texts: str) -> None:
+    """Its table has the texts, on the terminal and in a notebook."""
+    for text in texts:
+        assert text in repr(result) and text in result._repr_html_(), (text, repr(result))
 
 
-@pytest.fixture(scope="module")
-def run(folder) -> ctrpipe.Run:
-    return ctrpipe.run(folder / "config.yaml", folder / "log.tsv", folder / "run", training__epochs=1)
+def png(figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=30)
+    assert figure._repr_png_()[:4] == buffer.getvalue()[:4] == b"\x89PNG"
+    return buffer.getvalue()
 
 
 def test_importing_it_loads_no_library():
     code = "import json, sys, ctrpipe; print(json.dumps(sorted(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {"numpy", "pyarrow", "pydantic", "tensorflow", "pipeline"}.isdisjoint(json.loads(result.stdout))
+    loaded = set(json.loads(result.stdout))
+    libraries = {"numpy", "pandas", "polars", "pyarrow", "pydantic", "matplotlib", "IPython", "tensorflow", "tfx"}
+    assert libraries.isdisjoint(loaded) and {name for name in loaded if name.startswith("ctrpipe.pipeline")} == set()
     assert set(ctrpipe.__all__) == set(dir(ctrpipe)) and all(hasattr(ctrpipe, name) for name in ctrpipe.__all__)
-    assert not hasattr(ctrpipe, "explain")
+    assert {*FACE, "serve", "load", "score"} <= set(ctrpipe.__all__) and not hasattr(ctrpipe, "absent")
 
 
+@slow
 def test_a_run_has_what_the_command_leaves(run):
     assert run.metrics == json.loads((run.output / "metrics.json").read_text())
     assert run.blessed and run.report.exists() and run.model == run.output / "models" / "ctr"
     history = json.loads((run.output / "report_data" / "history.json").read_text())
-    assert len(history["evaluations"]) == 1  # the override
-    assert f"{run.metrics['auc']:.4f}" in repr(run) and f"<td>{run.metrics['auc']:.4f}</td>" in run._repr_html_()
+    assert len(run.history) == len(history["evaluations"]) == 2  # the override
+    expected = [row["validation_auc"] for row in history["evaluations"]]
+    assert run.history["validation_auc"].tolist() == expected
+    assert run.history["best"].tolist().index(True) == history["best"]
+    rows = run.to_pandas().set_index(["rows", "model"])
+    assert rows.loc[("all", "model"), "auc"] == run.metrics["auc"]
+    assert rows.loc[("all", "baseline"), "auc"] == run.metrics["baseline"]["auc"]
+    assert rows.loc[("user = u1", "model"), "log_loss"] == run.metrics["slices"]["user"]["u1"]["log_loss"]
+    shows_itself(run, f"{run.metrics['auc']:.4f}")
+    assert len(run.plot().axes) == 6 and png(run.plot())
 
 
-def test_rows_of_every_kind_and_a_server_have_the_same_answer(run):
-    table = pa.table({"I2": pa.array(COLUMNS["I2"], pa.float32()), "C9": COLUMNS["C9"], "label": [0, 1, 0]})
+@slow
+def test_the_same_frame_again_is_taken_from_the_cache(tmp_path, capfd):
+    first = ctrpipe.run(CONFIG, frame(300), tmp_path / "run", **SMALL)
+    assert "Trainer: from cache" not in capfd.readouterr().err
+    again = ctrpipe.run(CONFIG, frame(300), tmp_path / "run", **SMALL)
+    assert "Trainer: from cache" in capfd.readouterr().err
+    assert again.metrics["model_version"] == first.metrics["model_version"]
+    assert len(list((tmp_path / "run" / "data").iterdir())) == 1
+
+
+def test_a_draft_is_what_the_command_writes_and_a_configuration(tmp_path):
+    draft = ctrpipe.init(frame(), label="click")
+    pq.write_table(pa.Table.from_pandas(frame()), tmp_path / "log.parquet")
+    assert call("init", tmp_path / "log.parquet", "--output", tmp_path / "log.yaml")[0] == 0
+    written = read_yaml((tmp_path / "log.yaml").read_text())
+    assert written["data"].pop("paths") == [str(tmp_path / "log.parquet")]
+    assert draft.config == written and draft.path is None and draft.data is not None
+    kinds = draft.to_pandas().set_index("column")["kind"]
+    assert kinds["user"] == "categorical" and kinds["when"] == "time"
+    shows_itself(draft, "user", "categorical")
+    kept = ctrpipe.init(tmp_path / "log.parquet", tmp_path / "kept.yaml")
+    assert kept.path == tmp_path / "kept.yaml" and kept.path.read_text() == kept.text
+    with pytest.raises(ctrpipe.InputError, match="the file exists"):
+        ctrpipe.init(frame(), tmp_path / "kept.yaml")
+
+
+def test_a_check_finds_what_the_command_finds(tmp_path):
+    wrong = frame().assign(click=True, age=None)
+    pq.write_table(pa.Table.from_pandas(wrong), tmp_path / "log.parquet")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    _, output = call("check", tmp_path / "config.yaml", "--data", tmp_path / "log.parquet")
+    found = ctrpipe.check(CONFIG, wrong)
+    assert [f"Error: {text}" for text in found.errors] == [
+        line for line in output.splitlines() if line.startswith("Error")
+    ]
+    assert not found.passed and found.rows == 1200 and ctrpipe.check(CONFIG, frame()).passed
+    assert found.to_pandas()["kind"].tolist() == ["error"] * len(found.errors) + ["note"] * len(found.notes)
+    shows_itself(found, "1,200 rows read, 0 malformed")
+
+
+@slow
+def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp_path):
+    types = {"year": pa.float32(), "age": pa.float32()}
+    table = pa.table({name: pa.array(values, types.get(name)) for name, values in COLUMNS.items()})
     listed = [dict(zip(COLUMNS, values, strict=True)) for values in zip(*COLUMNS.values(), strict=True)]
-    del listed[1]["I2"]
-    with ctrpipe.load(run.model) as model:
+    del listed[1]["year"]
+    with ctrpipe.load(run) as model:
         kinds = (COLUMNS, listed, table, table.to_pandas(), table.to_batches()[0])
         answers = [model.predict(rows)["ctr"] for rows in kinds]
-    with running_server(ServerOptions(run.model, "ctr")) as addresses:
-        with ctrpipe.load(f"{addresses.rest}/v1/models/ctr") as model:
-            answers.append(model.predict(COLUMNS)["ctr"])
+        whole = model.predict(frame())["ctr"]
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
+    with ctrpipe.serve(run, enable_batching=True) as server:
+        answers.append(server.predict(COLUMNS)["ctr"])
+        with ctrpipe.load(server.url) as model:
+            answers.append(model.predict(table)["ctr"])
+        shows_itself(server, server.url, server.grpc)
     for answer in answers[1:]:
         np.testing.assert_allclose(answer, answers[0], rtol=1e-6)
+    scoring = ctrpipe.score(run, frame(), tmp_path / "scores")
+    np.testing.assert_allclose(scoring.to_pandas()["ctr"], whole, rtol=1e-6)
+    assert (scoring.rows, scoring.scored, scoring.rejected) == (1200, 1200, 0)
+    assert scoring.model_version == run.metrics["model_version"] and scoring.drift["columns"]
+    shows_itself(scoring, "1,200", f"{whole.mean():.4f}")
+    assert png(scoring.plot()) and len(pq.read_table(tmp_path / "scores")) == 1200
+    assert len(ctrpipe.score(run.model, frame(10)).to_pandas()) == 10
+
+
+@slow
+def test_a_server_ends_with_its_block_and_refuses_wrong_flags(run):
+    with ctrpipe.serve(run.model, name="clicks") as server:
+        assert server.url == f"{server.rest}/v1/models/clicks"
+        assert len(server.predict(COLUMNS).to_pandas()["ctr"]) == 3
+    server.close()
+    with pytest.raises(ctrpipe.InputError, match="no answer|refused|reach"):
+        server.predict(COLUMNS)
+    with pytest.raises(ctrpipe.InputError, match="no such flag of the server; did you mean enable_batching"):
+        ctrpipe.serve(run, enable_batchin=True)
+    with pytest.raises(ctrpipe.InputError, match="a version; give the folder of versions"):
+        ctrpipe.serve(next(run.model.iterdir()))
+    with pytest.raises(ctrpipe.InputError, match="no model version here"):
+        ctrpipe.serve(run.output / "tfx")
 
 
 ON_JAX = """
@@ -78,15 +167,16 @@ np.save(folder / "logits.npy", logits)
 """
 
 
+@slow
 def test_the_keras_model_of_a_run_and_of_its_pushed_version_answers_what_is_served(run, tmp_path):
     with ctrpipe.load(run.model) as model:
         served = model.predict(COLUMNS)["ctr"]
-        packed = dict(model._servable.run("transform_raw", {k: v for k, v in _arrays().items()}))
+        packed = dict(model._servable.run("transform_raw", _arrays()))
     logits = np.log(served / (1 - served))
     for source in (run, run.output, run.model, next(run.model.iterdir())):
         network = ctrpipe.load(source).keras
         np.testing.assert_allclose(np.asarray(network(packed))[:, 0], logits, atol=1e-5)
-    assert [field.name for field in ctrpipe.load(run).feature_map.fields] == ["I2", "C9"]
+    assert {"user", "film", "year"} <= {field.name for field in ctrpipe.load(run).feature_map.fields} | {"year"}
     np.savez(tmp_path / "packed.npz", **packed)
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ON_JAX, str(tmp_path), str(run.output)]
@@ -96,10 +186,16 @@ def test_the_keras_model_of_a_run_and_of_its_pushed_version_answers_what_is_serv
 
 
 def _arrays() -> dict[str, np.ndarray]:
-    numbers = np.array([np.nan if value is None else value for value in COLUMNS["I2"]], np.float32)
-    return {"I2": numbers, "C9": np.array([value.encode() for value in COLUMNS["C9"]], object)}
+    arrays = {}
+    for name, values in COLUMNS.items():
+        if name in ("year", "age"):
+            arrays[name] = np.array([np.nan if value is None else value for value in values], np.float32)
+        else:
+            arrays[name] = np.array([(value or "").encode() for value in values], object)
+    return arrays
 
 
+@slow
 def test_a_version_without_its_run_has_no_weights(run, tmp_path):
     shutil.copytree(next(run.model.iterdir()), tmp_path / "models" / "ctr" / "1")
     with ctrpipe.load(tmp_path / "models" / "ctr") as model:
@@ -108,56 +204,192 @@ def test_a_version_without_its_run_has_no_weights(run, tmp_path):
             model.keras  # noqa: B018
 
 
+@slow
 def test_columns_without_a_value_are_missing_in_every_row(run):
     with ctrpipe.load(run.model) as model:
-        expected = model.predict({"I2": [float("nan")] * 2, "C9": ["", ""]})["ctr"]
-        arrow = pa.table({"I2": pa.nulls(2), "C9": pa.nulls(2), "unread": pa.nulls(2)})
-        read_by_pandas = pd.read_csv(io.StringIO("I2,C9\n,\n,\n"))
-        rows = [{"I2": None, "C9": None}, {}]
-        for none in ({"I2": [None] * 2, "C9": [None] * 2}, rows, arrow, arrow.to_pandas(), read_by_pandas):
+        texts = {name: ["", ""] for name in COLUMNS}
+        expected = model.predict({**texts, "year": [float("nan")] * 2, "age": [float("nan")] * 2})["ctr"]
+        arrow = pa.table({name: pa.nulls(2) for name in (*COLUMNS, "unread")})
+        read_by_pandas = pd.read_csv(io.StringIO(f"{','.join(COLUMNS)}\n,,,,,\n,,,,,\n"))
+        rows = [dict.fromkeys(COLUMNS), {}]
+        for none in ({name: [None] * 2 for name in COLUMNS}, rows, arrow, arrow.to_pandas(), read_by_pandas):
             np.testing.assert_array_equal(model.predict(none)["ctr"], expected)
-        with pytest.raises(ctrpipe.InputError, match="column 'C9': expected text"):
-            model.predict({"I2": [1.0, 2.0], "C9": [float("nan"), 1.0]})
+        with pytest.raises(ctrpipe.InputError, match="column 'user': expected text"):
+            model.predict({**COLUMNS, "user": [float("nan"), 1.0, 2.0]})
 
 
 def test_predictions_show_their_first_rows():
     predictions = ctrpipe.Predictions({"ctr": np.full(11, 0.25, np.float32), "a<b": np.zeros(11, np.float32)})
     assert len(predictions) == 11 and repr(predictions).splitlines()[1] == "0    0.2500  0.0000"
-    assert repr(predictions).endswith("\n... 11 rows")
+    assert repr(predictions).endswith("\n... 11 rows") and predictions.to_pandas()["ctr"].tolist() == [0.25] * 11
     page = predictions._repr_html_()
     assert page.count("<tr>") == 11 and "<th>a&lt;b</th>" in page and "11 rows" in page
 
 
+@slow
 def test_a_model_refuses_what_it_cannot_read(run, tmp_path):
     with ctrpipe.load(run.model) as model:
-        with pytest.raises(ctrpipe.InputError, match="also reads C9; give each column"):
-            model.predict({"I2": [1.0]})
-        with pytest.raises(ctrpipe.InputError, match="column 'C9': expected text"):
-            model.predict({"I2": [1.0], "C9": [1.0]})
+        with pytest.raises(ctrpipe.InputError, match="also reads age, film, seen, when, year; give each column"):
+            model.predict({"user": ["u1"]})
+        with pytest.raises(ctrpipe.InputError, match="column 'film': expected text"):
+            model.predict({name: [1.0] for name in COLUMNS})
         with pytest.raises(ctrpipe.InputError, match="expected a dict of columns"):
             model.predict("rows")
         with pytest.raises(ctrpipe.InputError):
             model.predict(pd.DataFrame())
+        with pytest.raises(
+            ctrpipe.InputError, match="the DataFrame, row 1: seen: an element of the list has the separator"
+        ):
+            model.predict(frame(3).assign(seen=[["f1"], ["f|2"], []]))
     with pytest.raises(ctrpipe.InputError, match="absent"):
         ctrpipe.load(tmp_path / "absent")
 
 
-def test_a_log_is_scored(run, folder):
-    scoring = ctrpipe.score(run.model, folder / "log.tsv", folder / "scores")
-    assert (scoring.rows, scoring.scored, scoring.rejected) == (2000, 2000, 0)
-    assert scoring.model_version == run.metrics["model_version"]
-    assert "2,000" in repr(scoring) and "<td>2,000</td>" in scoring._repr_html_()
-    scores = pa.parquet.read_table(folder / "scores")["ctr"].to_numpy()
-    assert len(scores) == 2000
+@slow
+def test_drift_is_what_the_command_finds(tmp_path):
+    today, yesterday = frame(600).assign(age=20), frame(600, seed=2)
+    for name, log in {"today": today, "yesterday": yesterday}.items():
+        pq.write_table(pa.Table.from_pandas(log), tmp_path / f"{name}.parquet")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    logs = ("--data", tmp_path / "today.parquet", "--against", tmp_path / "yesterday.parquet")
+    assert call("drift", tmp_path / "config.yaml", *logs, "--output", tmp_path / "command")[0] == 1
+    found = ctrpipe.drift(CONFIG, today, yesterday, output=tmp_path / "face")
+    expected = json.loads((tmp_path / "command" / "drift.json").read_text())
+    assert found.report == expected == json.loads((tmp_path / "face" / "drift.json").read_text())
+    assert found.breached and "age" in found.to_pandas().query("breached")["column"].tolist()
+    assert not ctrpipe.drift(CONFIG, today, tmp_path / "today.parquet").breached
+    shows_itself(found, "age")
+    assert png(found.plot())
 
 
-def test_runs_are_compared(run, folder):
-    other = folder / "other" / "report_data"
-    other.mkdir(parents=True)
-    (other / "predictions.parquet").write_bytes((run.output / "report_data" / "predictions.parquet").read_bytes())
-    comparison = ctrpipe.compare(run.output, folder / "other")
+@slow
+def test_runs_are_compared(run, runs, tmp_path):
+    comparison = ctrpipe.compare(run, runs / "other", output=tmp_path / "compared.json")
     assert comparison.models == ("run", "other") and comparison.task == "ctr"
-    [whole] = comparison.slices
-    assert whole["metrics"]["run"]["auc"] == pytest.approx(run.metrics["auc"], abs=1e-6)
-    assert whole["differences"]["other"]["auc"]["difference"] == 0
-    assert "0.0000" in repr(comparison).splitlines()[2] and "<td>other</td>" in comparison._repr_html_()
+    assert json.loads(json.dumps(comparison.report)) == json.loads((tmp_path / "compared.json").read_text())
+    whole, *slices = comparison.slices
+    assert whole["metrics"]["run"]["auc"] == pytest.approx(run.metrics["auc"], abs=1e-6) and len(slices) == 10
+    rows = comparison.to_pandas()
+    assert len(rows) == 22 and pd.isna(rows.loc[0, "auc_difference"])
+    assert rows.loc[1, "auc_difference"] == pytest.approx(rows.loc[1, "auc"] - rows.loc[0, "auc"], abs=1e-9)
+    shows_itself(comparison, "other", f"{rows.loc[1, 'auc_difference']:.4f}")
+    assert png(comparison.plot())
+    with pytest.raises(ctrpipe.InputError, match="two models or more"):
+        ctrpipe.compare(run)
+
+
+@slow
+def test_an_explanation_is_what_the_command_finds(run, tmp_path):
+    options = ("--rows", 200, "--repeats", 1, "--pairs", 1, "--output", tmp_path / "command")
+    test_rows = frame().tail(240)
+    pq.write_table(pa.Table.from_pandas(test_rows, preserve_index=False), tmp_path / "test.parquet")
+    assert call("explain", run.output, "--data", tmp_path / "test.parquet", *options)[0] == 0
+    found = ctrpipe.explain(run, test_rows, rows=200, repeats=1, pairs=1)
+    expected = json.loads((tmp_path / "command" / "explanation.json").read_text())
+    assert json.loads(json.dumps(found.report)) == expected
+    rows = found.to_pandas()
+    assert rows["column"].tolist() == [one["name"] for one in expected["columns"]]
+    assert rows.loc[0, "auc_low"] == expected["columns"][0]["auc"]["interval"][0]
+    assert set(found.pairs["first"]) <= set(COLUMNS) and "interplay_bits" in found.pairs
+    shows_itself(found, rows.loc[0, "column"])
+    assert len(found.plot().axes) == 2 and png(found.plot())
+
+
+@slow
+def test_a_row_is_explained_by_its_values(run):
+    row = {name: values[0] for name, values in COLUMNS.items()}
+    other = pa.table({name: [values[2]] for name, values in COLUMNS.items()})
+    found = ctrpipe.explain(run, row=row, baseline=other, method="both", orders=20)
+    with ctrpipe.load(run) as model:
+        assert found.probability == pytest.approx(model.predict([row])["ctr"][0], abs=1e-6)
+    for method in ("gradients", "shapley"):
+        of = found.by_method[method]
+        assert sum(one["logit"] for one in of["columns"]) == pytest.approx(of["logit"] - of["baseline"], abs=1e-3)
+    rows = found.to_pandas()
+    assert len(rows) == 2 * len(COLUMNS) and rows.query("column == 'film'")["value"].tolist() == ["f1", "f1"]
+    shows_itself(found, f"probability {found.probability:.4f}", "shapley")
+    assert len(found.plot().axes) == 2 and png(found.plot())
+    with pytest.raises(ctrpipe.InputError, match="the header lacks age, film"):
+        ctrpipe.explain(run, row={"user": "u1", "seen": "", "when": "", "year": 1.0})
+
+
+@slow
+def test_lists_are_ranked(run, tmp_path):
+    code, output = call("ranking", run.output, "--k", 5, "--k", 2, "--output", tmp_path)
+    assert code == 0, output
+    found = ctrpipe.ranking(run, k=[5, 2])
+    expected = json.loads((tmp_path / "ranking.json").read_text())
+    assert json.loads(json.dumps(found.report)) == expected
+    assert found.to_pandas()[["order", "k"]].values.tolist() == [
+        [order, k] for order in ("model", "popularity") for k in (2, 5)
+    ]
+    of_frame = ctrpipe.ranking(run, frame().tail(240), k=2)
+    assert of_frame.report["sides"]["model"]["at"]["2"] == expected["sides"]["model"]["at"]["2"]
+    shows_itself(found, "popularity", f"{expected['lists']:,} lists")
+    assert png(found.plot())
+
+
+@slow
+def test_items_are_retrieved(run, tmp_path):
+    films, users = frame().drop_duplicates("film"), frame(20)
+    found = ctrpipe.retrieve(run, films, queries=users, output=tmp_path / "indexed" / "ctr", top=3)
+    assert (found.items, found.rows, found.malformed, found.recall) == (12, 20, 0, None)
+    answers = pq.read_table(found.answers).to_pylist()
+    rows = found.to_pandas()
+    assert len(rows) == 60 and rows["item"].tolist()[:3] == [item.decode() for item in answers[0]["items"]]
+    assert rows["place"].tolist() == [1, 2, 3] * 20 and (rows.groupby("line")["score"].diff().dropna() <= 0).all()
+    shows_itself(found, str(found.version))
+    assert png(found.plot())
+    by_index = ctrpipe.retrieve(tmp_path / "indexed" / "ctr", queries=users, answers=tmp_path / "best.parquet")
+    assert by_index.items is None and pq.read_table(tmp_path / "best.parquet")["items"].to_pylist() == [
+        answer["items"] for answer in answers
+    ]
+    with pytest.raises(ctrpipe.InputError, match="--output is missing"):
+        ctrpipe.retrieve(run, films)
+
+
+@slow
+def test_a_study_and_a_sweep_of_a_frame_are_what_their_files_say(tmp_path):
+    search = {"model.embedding_dim": [2, 4], "training.learning_rate": {"log": [0.001, 0.1]}}
+    tuning = ctrpipe.tune({**CONFIG, "search": search}, frame(), tmp_path / "tune", trials=2, **SMALL)
+    report = json.loads((tmp_path / "tune" / "tune.json").read_text())
+    assert tuning.report == report and tuning.best.exists() and tuning.page.exists()
+    rows = tuning.to_pandas()
+    assert rows["value"].tolist() == [trial["value"] for trial in report["trials"]]
+    assert rows["model.embedding_dim"].tolist() == [t["settings"]["model.embedding_dim"] for t in report["trials"]]
+    assert len(tuning.history) == sum(len(trial["curve"]) for trial in report["trials"])
+    shows_itself(tuning, "training.learning_rate", f"{report['best']['value']:.4f}")
+    assert png(tuning.plot())
+
+    grid = {"model__embedding_dim": [2, 4]}
+    sweep = ctrpipe.sweep(CONFIG, frame(), tmp_path / "sweep", grid=grid, seeds=2, **SMALL)
+    written = pd.read_csv(tmp_path / "sweep" / "sweep.csv")
+    pd.testing.assert_frame_equal(sweep.to_pandas().dropna(axis=1), written.dropna(axis=1), check_dtype=False)
+    assert sweep.history.groupby(["point", "seed"]).size().tolist() == [1, 1, 1, 1]
+    shows_itself(sweep, "embedding_dim=4", f"{sweep.report['points'][1]['metrics']['auc']['mean']:.4f}")
+    assert sweep.best in repr(sweep) and png(sweep.plot())
+    assert ctrpipe.compare(sweep).models == ("embedding_dim=2", "embedding_dim=4")
+
+
+@slow
+def test_a_frame_is_replayed_day_by_day(tmp_path):
+    log = frame().assign(date=lambda rows: rows["when"].dt.date)  # three days, of 480 rows at most
+    settings = {**SMALL, "data__split__test": 0.05}
+    replay = ctrpipe.replay(
+        CONFIG, log, tmp_path / "replay", day="date", window=1, policies=["frozen"], warm_settings={}, **settings
+    )
+    report = json.loads((tmp_path / "replay" / "replay.json").read_text())
+    assert replay.report == report
+    assert replay.to_pandas()["day"].tolist() == ["2026-11-02", "2026-11-03"]
+    assert replay.to_pandas()["auc"].tolist() == [result["auc"] for result in report["results"]]
+    assert len(replay.history) == 1 and replay.history["training"].tolist() == ["first/2026-11-01"]
+    shows_itself(replay, "frozen", f"{report['policies']['frozen']['auc']:.4f}")
+    assert png(replay.plot())
+    with pytest.raises(ctrpipe.InputError, match="expected some of retrain, warm, frozen"):
+        ctrpipe.replay(CONFIG, log, tmp_path / "other", day="date", policies=["thaw"])
+
+
+def test_a_mistake_is_the_line_that_the_command_prints(tmp_path):
+    with pytest.raises(ctrpipe.InputError) as raised:
+        ctrpipe.init(tmp_path / "absent.tsv")
+    one_line(*call("init", tmp_path / "absent.tsv"), f"ctrpipe: {raised.value}")

@@ -1,0 +1,159 @@
+"""Tables in memory as data: which file they become, and which values arrive in the log's reader."""
+
+import datetime
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.data import days_of, files_of, table_of, write_frame
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
+
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"format": "parquet", "labels": {"ctr": "click"}},
+        "features": [
+            {"kind": "numeric", "columns": ["price", "age"]},
+            {"kind": "categorical", "columns": ["shop", "code"]},
+            {"kind": "multivalent", "columns": ["tags"], "separator": "|", "max_length": 3},
+            {"kind": "time", "columns": ["when"]},
+        ],
+    }
+)
+COLUMNS = ("price", "age", "shop", "code", "tags", "when", "click")
+EXPECTED = [
+    (1.5, 30.0, b"a", b"7", b"x|y", b"2026-11-01 10:00:00.000000000", 1.0),
+    (None, None, None, None, None, None, 0.0),
+    (2.0, 5.0, b"b", b"8", b"z", b"2026-11-02 00:30:00.000000000", 1.0),
+]
+
+
+def shop_log() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "click": [True, False, True],
+            "price": [1.5, np.nan, 2.0],
+            "age": pd.array([30, None, 5], "Int64"),
+            "shop": pd.Categorical(["a", None, "b"]),
+            "code": pd.array([7, None, 8], "Int32"),
+            "tags": [["x", "y"], [], ["z"]],
+            "when": pd.to_datetime(["2026-11-01 10:00:00", None, "2026-11-02 00:30:00"]),
+        }
+    )
+
+
+def read(frame, folder) -> list[tuple]:
+    [batch] = LogReader(SPEC).read(files_of(frame, folder)[0])
+    assert batch.rejects == []
+    return list(zip(*(batch.rows[name].to_pylist() for name in COLUMNS), strict=True))
+
+
+def test_values_of_every_kind_of_column_arrive(tmp_path):
+    frame = shop_log()
+    assert read(frame, tmp_path) == EXPECTED
+    others = {"shop": frame["shop"].astype(object), "click": pd.array([True, False, True], "boolean")}
+    others |= {"code": pd.Categorical([7, None, 8]), "price": pd.array([1.5, None, 2.0], "Float32")}
+    assert read(frame.assign(**others), tmp_path) == EXPECTED
+    others = {"shop": ["a", np.nan, "b"], "click": [1, 0, 1], "age": [30.0, np.nan, 5.0], "code": ["7", None, "8"]}
+    assert read(frame.assign(**others), tmp_path) == EXPECTED
+    table = pa.Table.from_pandas(frame)
+    assert read(table, tmp_path) == EXPECTED
+    assert read(table.combine_chunks().to_batches()[0], tmp_path) == EXPECTED
+
+
+def test_a_polars_frame_arrives_as_a_pandas_one(tmp_path):
+    polars = pytest.importorskip("polars")
+    frame = shop_log()
+    own = polars.from_pandas(frame).with_columns(polars.col("shop").cast(polars.Categorical))
+    assert read(own, tmp_path) == EXPECTED
+    microseconds = own.with_columns(polars.col("when").cast(polars.Datetime("us")))
+    assert [row[5] for row in read(microseconds, tmp_path)] == [time and time[:-3] for *_, time, _ in EXPECTED]
+    with pytest.raises(InputError, match="LazyFrame.*collect"):
+        files_of(own.lazy(), tmp_path)
+
+
+def test_another_library_gives_itself_by_arrows_interface(tmp_path):
+    class Own:
+        def __arrow_c_stream__(self, requested_schema=None):
+            return pa.table({"a": [1]}).__arrow_c_stream__(requested_schema)
+
+    assert table_of(Own()).to_pydict() == {"a": [1]}
+    assert pq.read_table(files_of(Own(), tmp_path)[0]).to_pydict() == {"a": [1]}
+
+
+def test_the_same_table_is_the_same_file_and_another_one_is_another(tmp_path):
+    frame = shop_log()
+    first = write_frame(frame, tmp_path)
+    written = first.stat().st_mtime_ns
+    table = pa.Table.from_pandas(frame)
+    in_pieces = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    assert {write_frame(same, tmp_path) for same in (frame.copy(), table, in_pieces)} == {first}
+    assert first.stat().st_mtime_ns == written
+    assert write_frame(frame.assign(price=[1.5, np.nan, 2.1]), tmp_path) != first
+    assert write_frame(frame.iloc[::-1], tmp_path) != first
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_named_index_is_a_column_and_an_unnamed_one_is_not():
+    frame = pd.DataFrame({"a": [1, 2]}, index=[5, 6])
+    assert table_of(frame).column_names == ["a"]
+    assert table_of(frame.rename_axis("user")).to_pydict() == {"user": [5, 6], "a": [1, 2]}
+    two = frame.set_index(pd.MultiIndex.from_tuples([("x", 1), ("y", 2)], names=["user", None]))
+    assert table_of(two).to_pydict() == {"user": ["x", "y"], "a": [1, 2]}
+
+
+def test_what_is_no_table_is_refused_in_one_line(tmp_path):
+    for data in (3, {"a": [1]}, pd.Series([1], name="a")):
+        with pytest.raises(InputError):
+            files_of(data, tmp_path)
+    with pytest.raises(InputError, match="no table of plain columns.*column a.*one type"):
+        files_of(pd.DataFrame({"a": [1, "x"]}), tmp_path)
+    with pytest.raises(InputError, match="no table of plain columns"):
+        files_of(pd.DataFrame([[1, 2]], columns=["a", "a"]), tmp_path)
+    with pytest.raises(InputError, match="already exists"):
+        files_of(pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), tmp_path)
+    with pytest.raises(InputError, match="has no rows"):
+        files_of(shop_log().head(0), tmp_path)
+
+
+def test_files_and_tables_may_come_together(tmp_path):
+    [written] = files_of(shop_log(), tmp_path)
+    assert files_of("logs/*.tsv", tmp_path) == ["logs/*.tsv"]
+    assert files_of([tmp_path / "a.tsv", shop_log(), "b.tsv"], None)[::2] == [str(tmp_path / "a.tsv"), "b.tsv"]
+    assert files_of([shop_log(), "b.tsv"], tmp_path) == [written, "b.tsv"]
+    assert files_of(None, tmp_path) == []
+
+
+def test_a_table_is_parted_into_days(tmp_path):
+    frame = shop_log().dropna(subset="when")
+    days = days_of(frame, "when", tmp_path)
+    assert [day.rpartition("/")[2] for day in days] == ["2026-11-01", "2026-11-02"]
+    [first] = (tmp_path / days[0]).iterdir()
+    assert pq.read_table(first)["when"].to_pylist() == [datetime.datetime(2026, 11, 1, 10)]
+    assert days_of(frame, "when", tmp_path) == days
+    by_name = days_of({"2026-11-01": frame.head(1), "2026-11-02": frame.tail(1)}, None, tmp_path)
+    assert [day.rpartition("/")[2] for day in by_name] == ["2026-11-01", "2026-11-02"]
+    assert days_of("logs/day=*", None, tmp_path) == ["logs/day=*"]
+    with pytest.raises(InputError, match="day=None: name the column.*when"):
+        days_of(frame, None, tmp_path)
+
+
+TEMPORARY = """
+import pandas as pd
+from ctrpipe.data import files_of
+print(files_of(pd.DataFrame({"a": [1]}), None)[0])
+"""
+
+
+def test_what_no_folder_was_named_for_goes_with_the_process():
+    done = subprocess.run([sys.executable, "-c", TEMPORARY], capture_output=True, text=True, check=True)
+    import pathlib
+
+    path = pathlib.Path(done.stdout.strip())
+    assert path.name.startswith("frame-") and not path.parent.exists()
