@@ -53,6 +53,7 @@ class Predictions(Result):
     def __getitem__(self, task: str) -> np.ndarray:
         return self.tasks[task]
 
+    @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the probabilities as a pandas DataFrame, a column for each task."""
         import pandas as pd  # 0.4 s that predictions which are only shown do without

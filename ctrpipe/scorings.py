@@ -41,6 +41,7 @@ class Scoring(Result):
     scores: dict[str, dict[str, Any]]
     drift: dict[str, Any] | None
 
+    @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the scores as a pandas DataFrame, a row for each line of the log."""
         import pyarrow as pa

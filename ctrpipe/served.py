@@ -1,5 +1,6 @@
 """A model behind REST and gRPC, in this process."""
 
+import atexit
 import contextlib
 import dataclasses
 import difflib
@@ -19,7 +20,7 @@ OWN = ("model_base_path", "model_name", "rest_api_port", "port")  # flags that a
 
 
 class Server:
-    """A running server, as `serve` returns it. Close it with `close` or a `with` block.
+    """A running server, as `serve` returns it. Close it with `close` or a `with` block; else it ends with the process.
 
     Attributes:
         url: The model's URL, for `ctrpipe.load` and `ctrpipe predict --url`.
@@ -32,6 +33,7 @@ class Server:
         self.rest = rest
         self.grpc = grpc
         self._running = running
+        atexit.register(self._end)  # while the modules that it needs are there
 
     def predict(self, rows: Any) -> "Predictions":
         """Returns what the server answers over REST to rows, as `ctrpipe.load(...).predict` takes them.
@@ -46,7 +48,12 @@ class Server:
 
     def close(self) -> None:
         """Ends the server after the requests that it has; the second call does nothing."""
+        atexit.unregister(self._end)
         self._running.close()
+
+    def _end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # thread pools take no more work at the end of a process
+            self._running.close()
 
     def __enter__(self) -> "Server":
         return self

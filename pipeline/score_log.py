@@ -2,16 +2,12 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import missing
 from ctrpipe.common.progress import log_announced
 from ctrpipe.serving.scoring.folder import DEAD_LETTER
-from ctrpipe.serving.scoring.score import ScoreResult, score
-
-if TYPE_CHECKING:
-    from ctrpipe.serving.scoring.score import Compare
+from ctrpipe.serving.scoring.score import Compare, ScoreResult, score
 
 
 def score_log(
@@ -21,7 +17,7 @@ def score_log(
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> ScoreResult:
-    """Scores a raw log, labelled or not, and says column by column how far it is from that of training.
+    """Scores a raw log, labelled or not, and says column by column how far it is from that of training, where TFDV is.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
@@ -41,7 +37,7 @@ def score_log(
     return result
 
 
-def _drift() -> "tuple[int, Compare] | tuple[()]":
+def _drift() -> tuple[int, Compare] | tuple[()]:
     """Returns how many rows are sampled to be compared with the training rows, and by what; nothing without TFDV."""
     if missing("pipeline"):
         return ()
