@@ -1,9 +1,9 @@
 """Prints the lock of an image: the part of requirements.lock that it needs, with the same versions and hashes.
 
-`python kubeflow/image_locks.py pipeline` has what the base and the extras of PIPELINE ask for, `serving` what is
-imported by `ctrpipe serve`, `score`, `bench latency`, `predict` and `label`. What needs what is read from the comments
-that uv writes below each package. `make lock` writes both files, and ends the second one with tensorflow-cpu: the same
-release as tensorflow, whose block is left out, without the code for GPUs.
+`python kubeflow/image_locks.py pipeline` has what the base and the extras of PIPELINE ask for, `serving` what the base
+and those of SERVING ask for. What needs what is read from the comments that uv writes below each package. `make lock`
+writes both files, and ends the second one with tensorflow-cpu: the same release as tensorflow, whose block is left out,
+without the code for GPUs.
 """
 
 import pathlib
@@ -14,61 +14,11 @@ import tomllib
 ROOT = pathlib.Path(__file__).parent.parent
 
 PIPELINE = ("kubeflow", "jax", "text", "tune")  # extras; what they name of ctrpipe's own extras is in them
-# What the modules of the serving commands import, by the names of packages.
-SERVING = (
-    "absl-py",
-    "apache-beam",
-    "click",
-    "grpcio",
-    "grpcio-health-checking",
-    "httptools",
-    "jinja2",
-    "keras",
-    "keras-rs",
-    "matplotlib",
-    "ml-pipelines-sdk",  # the package tfx without its components
-    "numpy",
-    "orjson",
-    "protobuf",
-    "pyarrow",
-    "pydantic",
-    "pyyaml",
-    "rich",
-    "safetensors",
-    "setuptools",  # builds ctrpipe in the image
-    "tensorflow",
-    "tensorflow-data-validation",
-    "tensorflow-metadata",
-    "tensorflow-serving-api",
-    "tensorflow-text",
-    "tensorflow-transform",
-    "tfx-bsl",
-    "urllib3",
-    "uvicorn",
-    "uvloop",
-    "wheel",
-)
-# What these packages ask for, but only import for what the serving commands do not do.
-LEFT_OUT = (
-    "cloud-sql-python-connector",  # Beam: databases
-    "docker",  # TFX: infrastructure validation
-    "google-api-python-client",  # TFX, tfx-bsl: predictions of Google's cloud
-    "google-apitools",
-    "google-cloud-.*",
-    "keyrings-google-artifactregistry-auth",
-    "kubernetes",
-    "libclang",  # TensorFlow: none of its Python imports it
-    "lxml",
-    "ml-metadata",  # TFX: lineage of a pipeline's run
-    "pg8000",
-    "portpicker",
-    "pymongo",
-    "pymysql",
-    "python-tds",
-    "scipy",
-    "sqlalchemy.*",
-    "tensorflow-hub",
-)
+SERVING = ("text",)  # the base, and what serves a text
+# What these packages ask for and never import.
+LEFT_OUT = ("libclang",)  # TensorFlow
+# Of both images: what builds ctrpipe in them.
+BUILD = ("setuptools", "wheel")
 
 
 def blocks(lock: str) -> dict[str, str]:
@@ -118,9 +68,10 @@ def image_lock(image: str, lock: str) -> str:
     """Returns the lock of the image `pipeline`, or that of `serving` without tensorflow-cpu."""
     known = blocks(lock)
     if image == "pipeline":
-        names = closure(known, (*asked_for(*PIPELINE), "setuptools", "wheel"))
+        names = closure(known, (*asked_for(*PIPELINE), *BUILD))
     else:
-        names = [name for name in closure(known, SERVING, LEFT_OUT) if name != "tensorflow"]
+        names = closure(known, (*asked_for(*SERVING), *BUILD), LEFT_OUT)
+        names.remove("tensorflow")
     return "".join(known[name] for name in names)
 
 

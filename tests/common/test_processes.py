@@ -302,3 +302,38 @@ def test_a_result_that_somebody_else_wrote_is_refused(tmp_path):
         with pytest.raises(InputError, match="0.pickle: another program wrote to this file; keep others out"):
             work.read(0)
     assert not pathlib.Path("here").exists()
+
+
+def test_cores_are_all_of_the_machines_where_the_system_does_not_say_which_may_be_used(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2, 5})
+    assert cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1
+
+
+@pytest.mark.parametrize("kernel", ["Linux", "another"])
+def test_a_process_ends_after_its_parent_whether_the_kernel_sees_to_it_or_not(kernel):
+    without = (
+        "import ctypes, types; ctypes.CDLL = lambda name: types.SimpleNamespace()\n" if kernel == "another" else ""
+    )
+    child = (
+        f"import os, time\nfrom ctrpipe.common import processes\n{without}processes.PARENT_SECONDS = 0.05\n"
+        "processes.end_with_parent()\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+    )
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); input()"
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", parent], env=environment, **pipes) as process:
+        orphan = int(process.stdout.readline())
+        os.kill(orphan, 0)
+        process.kill()
+    for _ in range(200):
+        if not pathlib.Path(f"/proc/{orphan}").exists():
+            return
+        if pathlib.Path(f"/proc/{orphan}/stat").read_text().split()[2] == "Z":
+            return  # ended, and nobody has asked how
+        time.sleep(0.05)
+    pytest.fail("it outlives its parent")

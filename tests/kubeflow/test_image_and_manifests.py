@@ -15,6 +15,7 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
+from ctrpipe.common.extras import BASE, extra_of
 from ctrpipe.common.packages import PACKAGE, PARTS
 from tests.kubeflow.manifests import FOLDER, by_kind, documents, invalid
 from tests.serving.deploy_files import by_kind as serving_by_kind
@@ -143,13 +144,18 @@ def test_the_serving_image_has_every_package_that_its_commands_import():
         modules
     )
     held = {*image_locks.blocks((FOLDER / "serving.lock").read_text()), "tensorflow"}
+    asked = (*image_locks.asked_for("text"), "setuptools", "wheel")
+    needed = image_locks.closure(image_locks.blocks((ROOT / "requirements.lock").read_text()), asked)
+    assert held == {*needed, "tensorflow-cpu"} - {"libclang"} and not {"tfx", "apache-beam", "matplotlib"} & held
     owners = metadata.packages_distributions()  # several packages may have files in one folder, as in google/
     owned = {
         name: {re.sub("[-_.]+", "-", owner).lower() for owner in owners[name]}
         for name in imports(modules) & set(owners)
     }
-    assert {"tensorflow", "uvicorn", "pyarrow", "matplotlib"} <= set(owned)
-    assert not {name for name, packages in owned.items() if not packages & held}
+    assert {"tensorflow", "uvicorn", "pyarrow", "scipy", "tensorflow_text"} <= set(owned)
+    # What asks for an extra before it imports it, as tests/e2e/test_base.py tests.
+    absent = {name for name, packages in owned.items() if not packages & held}
+    assert all(extra_of(name) not in (BASE, "text") for name in absent), absent
 
 
 def imports(modules: list[str]) -> set[str]:
@@ -175,17 +181,27 @@ def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_miss
     for part in PARTS:
         (package / part).mkdir()
         (package / part / "__init__.py").touch()
-    for file in ("common/packages.py", "pipeline/code_version.py"):
+    for file in ("common/errors.py", "common/extras.py", "common/packages.py", "pipeline/code_version.py"):
         shutil.copy(ROOT / file, package / file)
     (package / "serving" / "whole.py").touch()
 
-    def check():
-        command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py"]
+    def check(*commands):
+        command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py", *commands]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    assert check().stdout == "9 modules\n"
+    assert check().stdout == "11 modules\n"
     (package / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
     assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
+    # What only needs an extra is passed over where a command is named, and nowhere else.
+    (package / "pipeline" / "broken.py").write_text("import kfp_server_api\n")
+    (package / "pipeline" / "cli.py").write_text("from ctrpipe.pipeline import broken, code_version\n")
+    (package / "pipeline" / "commands").mkdir()
+    (package / "pipeline" / "commands" / "__init__.py").touch()
+    (package / "pipeline" / "commands" / "serve.py").write_text("def serve():\n    from ctrpipe.serving import whole\n")
+    assert check().returncode == 1 and "kfp_server_api" in check().stderr
+    assert check("serve").stdout == "9 modules, 2 of an extra passed over\n"
+    (package / "serving" / "whole.py").write_text("import a_package_that_is_not_there\n")
+    assert check("serve").returncode == 1
 
 
 # The manifests -------------------------------------------------------------------------------------------------------

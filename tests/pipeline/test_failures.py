@@ -32,8 +32,12 @@ MAIN = "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"
 def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_defect():
     with pytest.raises(ModuleNotFoundError) as caught:
         import a_package_that_is_not_there.part  # noqa: F401
-    said = "the package a_package_that_is_not_there is not installed here; install all that requirements.lock names"
+    said = (
+        "the package a_package_that_is_not_there is not installed here; install ctrpipe again, with all that it needs"
+    )
     assert explain(caught.value) == (said, MISTAKE)
+    said = "the package kfp is not installed here; pip install 'ctrpipe[kubeflow]'"
+    assert explain(ModuleNotFoundError("No module named 'kfp.dsl'", name="kfp.dsl")) == (said, MISTAKE)
     with pytest.raises(ModuleNotFoundError) as caught:
         import ctrpipe.common.a_module_that_is_not_there  # noqa: F401
     assert explain(caught.value)[1] == FAILED

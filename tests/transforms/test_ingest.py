@@ -135,8 +135,16 @@ def test_missing_values_are_absent_features_of_an_example(tmp_path):
     run(tmp_path, ["1\t\t\t14102100", *lines()])
     rows = next(read_payload(payload_files(tmp_path / "train")))
     feature = tf.train.Example.FromString(to_examples(rows)[0]).features.feature
-    assert not feature["n"].float_list.value and not feature["c"].bytes_list.value
-    assert list(feature["hour"].bytes_list.value) == [b"14102100"]
+    assert set(feature) == {"hour", "label"} and list(feature["hour"].bytes_list.value) == [b"14102100"]
+
+
+def test_an_example_has_each_column_in_the_list_of_its_type():
+    words = pa.array(["a", "b", "a"]).dictionary_encode()
+    rows = pa.RecordBatch.from_pydict({"n": pa.array([0.5, None, 2.0]), "i": pa.array([1, 2, 3]), "w": words})
+    found = [tf.train.Example.FromString(example).features.feature for example in to_examples(rows)]
+    assert [list(each["n"].float_list.value) for each in found if "n" in each] == [[0.5], [2.0]]
+    assert [list(each["i"].int64_list.value) for each in found] == [[1], [2], [3]]
+    assert [list(each["w"].bytes_list.value) for each in found] == [[b"a"], [b"b"], [b"a"]]
 
 
 def many_files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -258,7 +258,7 @@ def test_a_checkpoint_of_the_hub_is_fetched_or_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"hf://owner/name cannot be fetched \(no route\)"):
         find_checkpoint("hf://owner/name")
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
-    with pytest.raises(InputError, match="needs huggingface_hub: pip install huggingface_hub, or give"):
+    with pytest.raises(InputError, match=r"needs the extra hub .*pip install 'ctrpipe\[hub\]', or give a local folder"):
         find_checkpoint("hf://owner/name")
 
 

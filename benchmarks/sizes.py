@@ -1,0 +1,123 @@
+"""The base's disk beside that of TensorFlow alone, and its `ctrpipe --help` in time: `python -m benchmarks.sizes`.
+
+Two environments are made of what the package index has: one with TensorFlow alone, one with ctrpipe's base.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, output_option
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.progress import announce
+
+ROOT = pathlib.Path(__file__).parents[1]
+LIMIT = 1.6  # of the base's disk in that of TensorFlow alone
+HELP_SECONDS = 0.4
+SHOWN = 8  # the largest packages
+MB = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class HelpTime:
+    """How long `ctrpipe --help` takes: the least of several calls, by the clock and of a core."""
+
+    wall: float
+    cpu: float
+
+
+@command("benchmarks.sizes")
+@click.option("--calls", type=click.IntRange(1), default=5, show_default=True, help="Of `ctrpipe --help`.")
+@output_option("sizes")
+def main(calls: int, output: pathlib.Path) -> None:
+    """Install TensorFlow alone and ctrpipe's base, and print their sizes on disk and the time of `ctrpipe --help`."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = environment(pathlib.Path(folder) / "tensorflow", tensorflow())
+        base = environment(pathlib.Path(folder) / "base", str(ROOT))
+        sizes = {"tensorflow": bytes_of(alone), "base": bytes_of(base)}
+        added = largest(base, alone)
+        announce("calling `ctrpipe --help`")
+        helped = help_time(base / "bin" / "ctrpipe", calls)
+    report = {
+        "python": sys.version.split()[0],
+        "bytes": sizes,
+        "ratio": sizes["base"] / sizes["tensorflow"],
+        "added": added,
+        "help": dataclasses.asdict(helped),
+    }
+    finish(report, output, _table(report))
+
+
+def _table(report: dict[str, Any]) -> Table:
+    table = Table(title=f"ctrpipe's base, Python {report['python']}")
+    for name in ("what", "measured", "at most"):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    sizes = report["bytes"]
+    table.add_row("TensorFlow alone, MB", f"{sizes['tensorflow'] / MB:,.0f}", "")
+    table.add_row("the base, MB", f"{sizes['base'] / MB:,.0f}", f"{LIMIT * sizes['tensorflow'] / MB:,.0f}")
+    table.add_row("the base in TensorFlow alone", f"{report['ratio']:.2f}", f"{LIMIT:.2f}")
+    for name, size in report["added"].items():
+        table.add_row(f"  of it {name}, MB", f"{size / MB:,.0f}", "")
+    table.add_row("`ctrpipe --help`, s", f"{report['help']['wall']:.2f}", f"{HELP_SECONDS:.2f}")
+    table.add_row("  of a core, s", f"{report['help']['cpu']:.2f}", "")
+    return table
+
+
+def tensorflow() -> str:
+    """Returns what the base asks for of TensorFlow."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return next(each for each in project["dependencies"] if re.match(r"tensorflow\b(?!-)", each))
+
+
+def environment(folder: pathlib.Path, package: str) -> pathlib.Path:
+    """Makes an environment with a package and what it needs; returns its folder.
+
+    Raises:
+        InputError: the package cannot be installed.
+    """
+    announce(f"installing {package}")
+    uv = str(pathlib.Path(sys.executable).with_name("uv"))
+    for arguments in (["venv", "-q", "-p", sys.executable, folder], ["pip", "install", "-q", "-p", folder, package]):
+        done = subprocess.run([uv, *map(str, arguments)], capture_output=True, text=True)
+        if done.returncode:
+            raise InputError(f"{package} cannot be installed ({done.stderr.strip()[-300:]}); is an index reached?")
+    return folder
+
+
+def bytes_of(folder: pathlib.Path) -> int:
+    """Returns the bytes of all files in a folder, links not followed."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
+
+
+def largest(environment: pathlib.Path, without: pathlib.Path) -> dict[str, int]:
+    """Returns the largest entries of an environment's packages that another one lacks, with their bytes."""
+    [packages], [others] = (list(each.glob("lib/*/site-packages")) for each in (environment, without))
+    sizes = {each.name: bytes_of(each) if each.is_dir() else each.stat().st_size for each in packages.iterdir()}
+    added = {name: size for name, size in sizes.items() if not (others / name).exists()}
+    return dict(sorted(added.items(), key=lambda each: -each[1])[:SHOWN])
+
+
+def help_time(program: pathlib.Path, calls: int) -> HelpTime:
+    """Returns the least time of `program --help` after one call that nobody counts, which compiles what it imports."""
+    found = []
+    for _ in range(calls + 1):
+        before, started = os.times(), time.perf_counter()
+        subprocess.run([program, "--help"], stdout=subprocess.DEVNULL, check=True)
+        after = os.times()
+        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        found.append((time.perf_counter() - started, cpu))
+    return HelpTime(min(wall for wall, _ in found[1:]), min(cpu for _, cpu in found[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The base without a package of any extra: its commands from start to end, and the line of all others."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ctrpipe.common.extras import BASE, COMMANDS, MODULES
+from ctrpipe.models.saved import save_model
+from ctrpipe.pipeline.sample_export import LOG, make_export
+from tests.contract.servers import free_port
+from tests.e2e.small_run import ROOT
+from tests.models.small_models import randomised
+
+# Refuses to import what the base does not have, in this process and in those that it starts.
+REFUSES = """
+import sys
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuses())
+"""
+SHORT_BENCHMARK = """
+{kinds: [rest_row], rows: [1], concurrency: [1], rounds: 1, seconds: 0.04, warm_up: 0, generators: 1, papers: false,
+ open_loop: {rows: [1], loads: [0.3], seconds: 0.2}}
+"""
+COMMAND = "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"
+
+
+@pytest.fixture(scope="module")
+def exports(shared_folder) -> pathlib.Path:
+    def make(folder: pathlib.Path) -> None:
+        make_export("dcn_v2", folder, rows=2000, embedding_dim=4)
+        save_model(folder / "kept", "dcn_v2", randomised("dcn_v2"))
+
+    return shared_folder("base_exports", make)
+
+
+@pytest.fixture(scope="module")
+def without_extras(tmp_path_factory) -> dict[str, str]:
+    """The environment variables of a process that sees the base alone."""
+    folder = tmp_path_factory.mktemp("refuses")
+    hidden = sorted(set().union(*MODULES.values()) - {"certifi"})  # which TensorFlow brings too
+    (folder / "sitecustomize.py").write_text(f"HIDDEN = {hidden}\n{REFUSES}")
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+
+@pytest.fixture
+def base(without_extras, tmp_path):
+    def run(*arguments, code: int = 0, script: str = COMMAND) -> str:
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        done = subprocess.run(command, cwd=tmp_path, env=without_extras, capture_output=True, text=True, timeout=300)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if not code else done.stderr
+
+    return run
+
+
+def test_the_hidden_packages_cannot_be_imported(base):
+    for module in ("tfx", "jax"):
+        assert f"No module named '{module}'" in base(code=1, script=f"import {module}")
+
+
+@pytest.mark.parametrize("command", [name for name, extra in COMMANDS.items() if extra != BASE])
+def test_a_command_of_an_extra_says_in_one_line_which_to_install(command, base):
+    said = base(command, "x", code=2)
+    assert re.fullmatch(rf"ctrpipe: `ctrpipe {command}` needs the extra \w+ \(tfx is not installed\); pip .*\n", said)
+
+
+@pytest.mark.slow
+def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
+    model, log = exports / "dcn_v2", exports / LOG
+    said = base("score", "--model", model, "--input", log, "--output", "scores")
+    assert "2,000 rows in, 2,000 scored" in said
+    assert "Drift: not measured, which needs tfx; pip install 'ctrpipe[pipeline]'" in said
+    assert base("score", "--model", model, "--input", log, "--output", "s", "--beam-arg=--runner=x", code=2).startswith(
+        "ctrpipe: --beam-arg needs the extra pipeline"
+    )
+    assert "C1" in base("explain", model, "--data", log, "--rows", 100, "--output", "why")
+    assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}
+    base("explain", model, "--row", f"{log}:1", "--data", log, "--rows", 50, "--orders", 2)
+    assert "dcn_v2" in base("models") and "demo.yaml" in base("configs")
+    base("generate", "--rows", 300, "--output", "own.tsv")
+    base("init", "own.tsv", "--output", "own.yaml")
+    base("configs", "--output", "configs")
+    assert "0 errors" in base("check", "configs/criteo/deepfm.yaml", "--data", "own.tsv")
+
+
+@pytest.mark.slow
+def test_the_base_serves_is_asked_and_moves_labels(base, without_extras, exports, tmp_path):
+    model, log = exports / "dcn_v2", exports / LOG
+    path = json.dumps(str(model.resolve()))
+    (tmp_path / "models.config").write_text(
+        f'model_config_list {{ config {{ name: "ctr" base_path: {path} model_platform: "tensorflow" }} }}'
+    )
+    rest, grpc = free_port(), free_port()
+    flags = ["--model_config_file=models.config", f"--rest_api_port={rest}", f"--port={grpc}"]
+    server = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "serve", *flags],
+        **{"cwd": tmp_path, "env": without_extras, "stderr": subprocess.PIPE, "text": True},
+    )
+    try:
+        assert any("Serving " in line for line in server.stderr)
+        url = f"http://127.0.0.1:{rest}/v1/models/ctr"
+        asked = ("--input", log, "--rows", 3, "--model", model)
+        over_rest, over_grpc = (
+            base("predict", "--url", url, *asked),
+            base("predict", "--grpc", f"127.0.0.1:{grpc}", *asked),
+        )
+        assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
+        files = ("--model_config_file", "models.config", "--grpc", f"127.0.0.1:{grpc}")
+        assert "stable\t1\tAVAILABLE" in base("label", "ctr", "stable=1", *files)
+        (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
+        settings = ("--config", "short.yaml", "--output", "latency", "--data", log)
+        measured = base("bench", "latency", "--model", model, *settings)
+        assert "The page has no plots, which need matplotlib" in " ".join(measured.split())
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.mark.large
+def test_the_base_measures_threads_and_batching(base, exports):
+    fast = ("--rows", 1, "--clients", 1, "--seconds", 0.05, "--rounds", 1, "--output", "tuned")
+    assert "Best: " in base("tune-serving", exports / "dcn_v2", *fast)
+
+
+@pytest.mark.slow
+def test_python_loads_a_model_and_its_keras_model_and_names_the_extras(base, exports, tmp_path):
+    script = """
+import sys
+import ctrpipe
+
+model = ctrpipe.load(sys.argv[1])
+column = {name: ["1"] if name[0] == "C" else [1.0] for name in sys.argv[2].split()}
+print(float(model.predict(column)["ctr"][0]))
+print(type(ctrpipe.load(sys.argv[3]).keras).__name__)
+for work in (lambda: ctrpipe.run("x.yaml"), lambda: ctrpipe.tune("x.yaml")):
+    try:
+        work()
+    except ctrpipe.InputError as error:
+        print(error)
+"""
+    names = " ".join([*(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))])
+    probability, keras, run, tune = base(exports / "dcn_v2", names, exports / "kept", script=script).splitlines()
+    assert 0 < float(probability) < 1 and keras == "DCNv2"
+    assert run == "ctrpipe.run needs the extra pipeline (tfx is not installed); pip install 'ctrpipe[pipeline]'"
+    assert tune == "ctrpipe.tune needs the extra tune (tfx is not installed); pip install 'ctrpipe[tune]'"
