@@ -44,7 +44,7 @@ def test_a_table_has_the_sum_of_each_tests_reports_with_the_most_first():
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_seconds_are_those_of_a_test_and_of_its_children(tmp_path, processes):
     plugins = "pytest_plugins = ['tests.slowest_files']\n"
-    run(tmp_path, {"conftest.py": plugins, "test_a.py": BUSY}, "-n", processes, "--cpu-table", str(tmp_path / "table"))
+    run(tmp_path, {"conftest.py": plugins, "test_a.py": BUSY}, "-n", processes, f"--cpu-table={tmp_path}/table")
     lines = [line.split("\t") for line in (tmp_path / "table").read_text().splitlines()]
     found = {name.rpartition("::")[2]: float(seconds) for seconds, name in lines}
     assert 0.5 <= found["test_is_busy"] < 0.9 and 1 <= found["test_has_a_busy_child"] < 1.5

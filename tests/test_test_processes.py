@@ -104,6 +104,15 @@ def test_a_worker_full_of_garbage_goes_on(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_whose_further_processes_do_not_start_has_failed(tmp_path):
+    text = f"{PLUGINS}import os, pytest, tests.worker_memory\ntests.worker_memory.REPLACED_ABOVE_MB = 0\n"
+    text += "if os.environ.get('PYTEST_XDIST_WORKER') not in (None, 'gw0'):\n    raise pytest.UsageError('no')\n"
+    files = {f"test_{name}.py": "def test_passes(): pass\n" for name in "abcd"}
+    said = run(tmp_path, {**files, "conftest.py": text}, "-n", "1", "--dist", "loadfile", code=1)
+    assert "2 passed" in said and "FAILED: 2 files were not run" in said
+
+
+@pytest.mark.slow
 def test_a_crash_of_a_worker_is_reported_as_the_failure_of_its_test(tmp_path):
     files = {"test_a.py": "import os\ndef test_crashes(): os._exit(1)\n"}
     said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--max-worker-restart", "0", code=1)

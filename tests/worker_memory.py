@@ -109,8 +109,16 @@ def pytest_testnodedown(node: WorkerController, error: object) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    elif max(session.config.stash.get(_PEAKS, [0])) > BOUND_MB:
+    elif max(session.config.stash.get(_PEAKS, [0])) > BOUND_MB or files_left(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def files_left(config: pytest.Config) -> int:
+    """The files that no process has run: pytest-xdist ends without a word where none of them can be started again."""
+    session = config.pluginmanager.getplugin("dsession")
+    if session is None or session.shouldstop or not isinstance(session.sched, ShortLivedWorkers):
+        return 0
+    return len(session.sched.workqueue)
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
@@ -118,3 +126,5 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     if peaks:
         said = f"{len(peaks)} test processes, of at most {max(peaks):,} MB"
         terminalreporter.write_line(said if max(peaks) <= BOUND_MB else f"FAILED {said}: above {BOUND_MB:,} MB")
+    if left := files_left(config):
+        terminalreporter.write_line(f"FAILED: {left} files were not run, because their processes did not start")

@@ -30,7 +30,7 @@ def test_json_round_trip_keeps_everything(tmp_path):
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"fields": [{"name": "a"}], "dense": [], "tasks": [], "text": null}'])
 def test_other_json_is_refused(text):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="^Not a feature map: "):
         FeatureMap.from_json(text)
 
 

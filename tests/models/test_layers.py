@@ -131,7 +131,9 @@ def test_every_layer_is_tested():
     with_history |= {CandidateAttention, InterestEvolution, SmoothedAttention, SoftSearch}
     with_text = {NumberTokens, SelfAttention, TextEncoder, TreeEnsemble, UniAttention, UniAttentionLayer}
     tested = {case[0] for case in CASES.values()} | {FieldEmbedding} | with_text | with_history
-    for module in pkgutil.iter_modules([folder]):
+    modules = list(pkgutil.iter_modules([folder]))
+    assert len(modules) > 25
+    for module in modules:
         found = importlib.import_module(f"ctrpipe.models.layers.{module.name}")
         layers = [item for item in vars(found).values() if isinstance(item, type) and item.__module__ == found.__name__]
         assert all(layer in tested for layer in layers if issubclass(layer, keras.layers.Layer)), module.name

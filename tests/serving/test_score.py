@@ -406,5 +406,5 @@ def test_what_cannot_be_used_is_one_line(models, tmp_path):
     one_line(*score_with(log="malformed.tsv", output="malformed"), "malformed/_dead_letter")
     assert score_with()[0] == 0
     one_line(*score_with(), "holds the result of a finished scoring")
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="^No data: give --data PATH"):
         score(models / "tsv", [], tmp_path / "other")

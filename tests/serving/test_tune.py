@@ -72,7 +72,9 @@ def test_tensorflows_default_and_one_thread_are_tried():
 
 
 def test_batches_that_are_tried_take_the_largest_request():
-    for setting in tune.batching_settings(Setting(4, 4, False), [ClientLoad(1000, 32)]):
+    settings = tune.batching_settings(Setting(4, 4, False), [ClientLoad(1000, 32)])
+    assert len(settings) > 1
+    for setting in settings:
         batching = dict(setting.batching)
         assert batching["max_batch_size"] == 1000 and batching["max_enqueued_batches"] * 128 >= 32 * 1000
 

@@ -221,6 +221,8 @@ def test_a_negative_has_the_columns_of_its_own_item(tmp_path):
     genres = {f"i{n}": f"g{n % 5}" for n in range(ITEMS)}
     events = [{**event, "genre": genres[event["item"]]} for event in events]
     rows, _ = prepared(tmp_path, events, negatives=2, item_columns=["genre"], sequences=["genre"], label="click")
+    labels = Counter(row["label"] for row in rows)
+    assert min(labels[0], labels[1]) > 20
     assert all(row["genre"] == genres[row["item"]] for row in rows)
     assert all(row["genre_history"] == [genres[item] for item in row["item_history"]] for row in rows)
 

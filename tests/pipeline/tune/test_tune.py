@@ -61,7 +61,9 @@ def test_the_best_configuration_runs_and_trains_what_the_trial_trained(done, log
 def test_steps_are_those_that_were_done(done):
     # 1,000 rows by order: 20% test, a tenth of them for validation; 128 a step, 8 evaluations an epoch at most.
     steps = 6
-    for trial in trials_of(done / "out"):
+    trials = trials_of(done / "out")
+    assert "complete" in {trial["state"] for trial in trials}
+    for trial in trials:
         assert trial["steps"] == steps if trial["state"] == "complete" else 0 < trial["steps"] <= steps
         assert trial["curve"] and trial["curve"][-1][0] <= 8
 
