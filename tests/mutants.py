@@ -5,8 +5,8 @@
 
 A line is changed as a slip would: a comparison turned round, + for -, a number by one, `and` for `or`, a condition
 denied, a statement left out. The tests are those of the files that import the line's module, nearest first, up to the
-first that fails; each line has a limit of time. With --before, another checkout of the same product, its tests are asked
-first: a line that they do not guard is passed over, and one that they guard should be guarded here too.
+first that fails; each line has a limit of time. With --before, another checkout of the same product, its tests are
+asked first: a line that they do not guard is passed over, and one that they guard should be guarded here too.
 
 Lines of the command's output begin with `caught`, `MISSED` or `unguarded`. It works in copies of the checkouts.
 """
