@@ -172,12 +172,13 @@ def test_commands_that_are_shown_exist_with_these_options(page):
 def _parse(arguments: list[str]) -> None:
     """Fails where a command or one of its options does not exist."""
     group: click.Command = main
+    settings = main.context_settings  # a command keeps the names of its option of help from where it is asked first
     while isinstance(group, click.Group):
         name, *arguments = arguments
-        command = group.get_command(click.Context(group), name)
+        command = group.get_command(click.Context(group, **settings), name)
         assert command, f"ctrpipe {name}: no such command"
         group = command
-    context = click.Context(group, ignore_unknown_options=False, resilient_parsing=True)
+    context = click.Context(group, **settings, ignore_unknown_options=False, resilient_parsing=True)
     if group.name != "serve":  # takes TF Serving's flags, which its own tests parse
         group.make_parser(context).parse_args([word for word in arguments if not word.startswith("$")])
 
