@@ -177,8 +177,11 @@ def _serve_forks(module: str, listener: socket.socket, alive: int) -> NoReturn:
     """Runs Python's fork server in this process, a fork, until the write end of the pipe `alive` is closed."""
     code = 1
     try:
-        tracker = multiprocessing.resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]
-        _forget_files({listener.fileno(), alive, tracker})
+        _forget_files({listener.fileno(), alive})
+        # As in a server of Python's own. The first process, when it ends, waits for its tracker (since Python 3.12),
+        # and the tracker for all that have its pipe open; this server waits for the first process.
+        tracker: Any = multiprocessing.resource_tracker._resource_tracker
+        tracker._fd = tracker._pid = None
         multiprocessing.forkserver.main(listener.detach(), alive, [module])
     except SystemExit:
         code = 0

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 
 from ctrpipe.common.errors import InputError
@@ -189,8 +190,13 @@ def damage(path, place: float) -> None:
 def test_a_changed_byte_is_found_and_the_file_named(tmp_path, seed):
     """Without a checksum such an id would be trained on."""
     random = np.random.default_rng(0)
-    write(tmp_path / "part.parquet", {**rows(0, 400), "ids": random.integers(0, 1 << 30, (400, 3), np.int32)})
-    damage(tmp_path / "part.parquet", 0.3)
+    file = tmp_path / "part.parquet"
+    write(file, {**rows(0, 400), "ids": random.integers(0, 1 << 30, (400, 3), np.int32)})
+    ids = pq.read_metadata(file).row_group(12).column(0)
+    assert ids.path_in_schema.startswith("ids")
+    damage(
+        file, (ids.data_page_offset + 0.6 * ids.total_compressed_size) / file.stat().st_size
+    )  # not in a page's header
     threads = threading.active_count()
     with pytest.raises(InputError, match=r"part\.parquet: cannot be read \(.*\); delete the run's output") as error:
         list(PackedReader(packed_files(tmp_path), 8, seed))
