@@ -1,36 +1,24 @@
-# Everything runs in .venv, which `make install` makes from requirements.lock. No active environment is needed or used.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Everything runs in .venv, which `make install` makes from the lock of its Python in locks/. No active environment is needed
+# or used. PYTHON=/path/to/python: another than the newest that fits.
+PYTHONS := 3.11 3.12 3.13
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-UV_OUTPUT := $(shell test -t 2 || echo --quiet)  # progress bars for a person, no list of 270 packages in a file
 WORKERS ?= auto
 export TF_USE_LEGACY_KERAS := 0
 export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files again, in 3 s
-check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
+# In a recipe: $$python is then the interpreter that was asked for, or the newest that fits, looked for there and then.
+find_python = python="$(or $(PYTHON),$$(sh tools/find_python.sh))" && test -n "$$python"
 
-.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test contract fuzz attack soak image image-test lint docs lock peers clean
+.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test contract fuzz attack soak image image-test lint docs lock dist peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
 install: .venv/.installed  ## .venv with exactly the locked versions, and the command .venv/bin/ctrpipe
 
-# pip installs uv, which then installs everything in a third of pip's time or less, from pip's index where pip has one of its own.
-# Both check every hash. Where uv fails, pip does all of it. Bytecode is compiled here, not at everyone's first import.
-.venv/.installed: requirements.lock setup.py pyproject.toml
-	$(check_python)
-	@echo "Installing the locked packages into .venv (about 4 GB on disk) ..."
-	@$(PYTHON) -m venv .venv
-	@awk '/^[^ #]/ {in_uv = /^uv==/} in_uv' requirements.lock > .venv/uv.lock
-	@$(PIP) install --no-deps --require-hashes -r .venv/uv.lock
-	@index="$$($(PIP) config list | sed -n "s/^[^=]*[.]index.url='\(.*\)'$$/\1/p" | tail -1)"; \
-	env $${index:+UV_DEFAULT_INDEX="$$index"} $(BIN)/uv pip install --python $(BIN)/python $(UV_OUTPUT) \
-	    --no-deps --require-hashes --compile-bytecode -r requirements.lock \
-	|| { echo "uv failed; pip installs them, which takes a few minutes ..."; $(PIP) install --no-deps --require-hashes -r requirements.lock; }
-	@$(PIP) install --no-deps --no-build-isolation -e .
+.venv/.installed: $(PYTHONS:%=locks/%.lock) setup.py pyproject.toml tools/install.py
+	@$(find_python) && "$$python" tools/install.py .venv
 	@touch $@
-	@echo "Installed: $(BIN)/ctrpipe"
 
 demo: install   ## the main job: a generated log, trained, gated, served, asked
 	$(BIN)/ctrpipe demo
@@ -54,26 +42,24 @@ test-all: install  ## every case of the large matrices (models x precisions x ba
 	$(MAKE) attack
 	$(MAKE) soak MINUTES=5
 
-# Flink as PyPI has it, and Beam's runner for it as Maven Central has it: 0.6 GB in .flink, by python3.11 and mvn.
+# Flink as PyPI has it, and Beam's runner for it as Maven Central has it: 0.6 GB in .flink, by pip and mvn.
 flink: .flink/.installed  ## what `make flink-test` runs: downloads Flink and Beam's job server into .flink
 
 .flink/.installed: tests/clusters/flink.xml
-	$(check_python)
 	@rm -rf .flink && mkdir -p .flink/download
-	$(PYTHON) -m pip download --quiet --no-deps --dest .flink/download apache-flink-libraries==1.19.3
+	$(find_python) && "$$python" -m pip download --quiet --no-deps --dest .flink/download apache-flink-libraries==1.19.3
 	tar -xzf .flink/download/*.tar.gz -C .flink/download
 	mv .flink/download/apache-flink-libraries-*/deps/lib .flink/lib
 	rm -rf .flink/download
 	mvn -B -q -f tests/clusters/flink.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.flink/job-server
 	@touch $@
 
-# Spark as PyPI has it, and Beam's runner for it as Maven Central has it: 0.4 GB in .spark, by python3.11 and mvn.
+# Spark as PyPI has it, and Beam's runner for it as Maven Central has it: 0.4 GB in .spark, by pip and mvn.
 spark: .spark/.installed  ## what `make spark-test` runs: downloads Spark and Beam's job server into .spark
 
 .spark/.installed: tests/clusters/spark.xml
-	$(check_python)
 	@rm -rf .spark && mkdir -p .spark/download
-	$(PYTHON) -m pip download --quiet --no-deps --dest .spark/download pyspark==3.5.6
+	$(find_python) && "$$python" -m pip download --quiet --no-deps --dest .spark/download pyspark==3.5.6
 	tar -xzf .spark/download/*.tar.gz -C .spark/download
 	mv .spark/download/pyspark-*/deps/jars .spark/jars
 	rm -rf .spark/download
@@ -110,7 +96,8 @@ soak: install   ## steady load on the server for MINUTES=30; fails where its mem
 # else its build is given. An authority of your own, in SSL_CERT_FILE, is trusted while packages are fetched.
 ENGINE ?= $(notdir $(firstword $(shell command -v podman docker)))
 TAG ?= 1
-build_image = $(ENGINE) build $(if $(filter podman,$(ENGINE)),--ignorefile kubeflow/Dockerfile.dockerignore) $(if $(BASE),--build-arg BASE=$(BASE)) \
+VERSION ?= $(shell $(BIN)/python setup.py --version 2> /dev/null)
+build_image = $(ENGINE) build $(if $(filter podman,$(ENGINE)),--ignorefile kubeflow/Dockerfile.dockerignore) $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(VERSION),--build-arg VERSION=$(VERSION)) \
     $(if $(SSL_CERT_FILE),--secret id=certificates$(comma)src=$(SSL_CERT_FILE)) $(IMAGE_FLAGS) -f kubeflow/Dockerfile
 comma := ,
 image:          ## the images localhost/ctrpipe:1 and localhost/ctrpipe-serving:1, by podman or docker: BASE=... TAG=...
@@ -130,24 +117,34 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: install   ## the documents as a site that needs no network: build/site/index.html
 	$(BIN)/mkdocs build --strict
 
-# Not in the lock: the extras `gpu`, whose wheels take 3 GB, and `hub`, without which all tests run.
+# Not in the locks: the extras `gpu`, whose wheels take 3 GB, and `hub`, without which all tests run.
 locked := $(foreach extra,kubeflow jax text tune tfrs,--extra $(extra)) --group dev
-lock: install  ## requirements.lock and the peers' files from their *.in; what is locked stays where it still fits
-	$(BIN)/uv pip compile pyproject.toml $(locked) --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
+compile := $(BIN)/uv pip compile --generate-hashes --custom-compile-command "make lock" --quiet
+old_glibc := --python-version 3.11 --python-platform x86_64-manylinux_2_28
+new_glibc = --python-version $(1) --python-platform x86_64-manylinux_2_39
+lock: install  ## locks/ and the peers' files from pyproject.toml and their *.in; what is locked stays where it still fits
+	$(compile) pyproject.toml $(locked) --override overrides.txt $(old_glibc) -o locks/3.11.lock
+	$(compile) pyproject.toml $(locked) --override overrides.txt $(call new_glibc,3.12) -o locks/3.12.lock
+	$(compile) pyproject.toml $(locked) --override overrides.txt $(call new_glibc,3.13) -o locks/3.13.lock
 	for image in pipeline serving; do $(BIN)/python kubeflow/image_locks.py $$image > kubeflow/$$image.lock || exit 1; done
-	sed -n 's/^tensorflow==\([^ ]*\).*/tensorflow-cpu==\1/p' requirements.lock | $(BIN)/uv pip compile - --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --quiet >> kubeflow/serving.lock
+	sed -n 's/^tensorflow==\([^ ]*\).*/tensorflow-cpu==\1/p' locks/3.11.lock | $(compile) - --no-deps $(old_glibc) --no-header --no-annotate >> kubeflow/serving.lock
 	for peer in fuxictr deepctr_torch recbole huggingface faiss scann; do \
-	    $(BIN)/uv pip compile benchmarks/peers/$$peer.in --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --custom-compile-command "make lock" --quiet -o benchmarks/peers/$$peer.txt || exit 1; \
+	    $(compile) benchmarks/peers/$$peer.in $(old_glibc) -o benchmarks/peers/$$peer.txt || exit 1; \
 	done
+
+dist: install   ## dist/: the source distribution and the wheel of the last commit, the same bytes each time, checked by twine
+	$(BIN)/python tools/dist.py dist
+	$(BIN)/twine check --strict dist/*
 
 peers: $(foreach name,fuxictr deepctr_torch recbole huggingface faiss scann,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
 
+# Their locks are for Python 3.11, which some of them need.
 .peers/%/.installed: benchmarks/peers/%.txt
-	$(check_python)
-	$(PYTHON) -m venv .peers/$*
+	@python3.11 -c 'import ensurepip' || { echo "make peers: the peers need python3.11 with its module ensurepip"; exit 2; }
+	python3.11 -m venv .peers/$*
 	@echo "Installing $* and what it needs (up to 2 GB on disk) ..."
 	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 clean:          ## remove what make and the demo made
-	rm -rf .venv demo build *.egg-info
+	rm -rf .venv demo build dist *.egg-info

@@ -5,9 +5,14 @@ packages and those of the extras, with the reason beside each.
 """
 
 import importlib.util
+import pathlib
 import sys
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.wheels import needs_overrides, unfit
+
+# What an installer takes in place of what TFX's packages ask for, see docs/install.md.
+OVERRIDES = pathlib.Path(__file__).parents[1] / "overrides.txt"
 
 BASE = ""
 # What a command cannot do without. Features inside a command call `require`.
@@ -73,8 +78,14 @@ def require(extra: str, what: str, otherwise: str = "") -> None:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs an extra."""
-    return f"pip install 'ctrpipe[{extra}]'"
+    """Returns the command that installs an extra; where this Python has no wheels for it, which Python has."""
+    wanted = f"'ctrpipe[{extra}]'"
+    if _PIPELINE[0] in MODULES[extra]:
+        if unfit():
+            return unfit()
+        if needs_overrides():
+            return f"pip install uv && python -m uv pip install --override {OVERRIDES} {wanted}"
+    return f"pip install {wanted}"
 
 
 def extra_of(module: str) -> str:

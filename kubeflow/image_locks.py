@@ -1,4 +1,4 @@
-"""Prints the lock of an image: the part of requirements.lock that it needs, with the same versions and hashes.
+"""Prints the lock of an image: the part of locks/3.11.lock that it needs, with the same versions and hashes.
 
 `python kubeflow/image_locks.py pipeline` has what the base and the extras of PIPELINE ask for, `serving` what the base
 and those of SERVING ask for. What needs what is read from the comments that uv writes below each package. `make lock`
@@ -18,7 +18,7 @@ SERVING = ("text",)  # the base, and what serves a text
 # What these packages ask for and never import.
 LEFT_OUT = ("libclang",)  # TensorFlow
 # Of both images: what builds ctrpipe in them.
-BUILD = ("setuptools", "wheel")
+BUILD = ("setuptools", "setuptools-scm", "wheel")
 
 
 def blocks(lock: str) -> dict[str, str]:
@@ -76,4 +76,4 @@ def image_lock(image: str, lock: str) -> str:
 
 
 if __name__ == "__main__":
-    print(image_lock(sys.argv[1], (ROOT / "requirements.lock").read_text()), end="")
+    print(image_lock(sys.argv[1], (ROOT / "locks" / "3.11.lock").read_text()), end="")

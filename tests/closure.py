@@ -19,7 +19,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("ctrpipe", "tests", "benchmarks", "kubeflow", "examples", "setup")
 COMMAND = "ctrpipe.pipeline.cli"  # what the word `ctrpipe` starts
 # Files that decide how every test runs.
-OF_EVERY_TEST = ("pyproject.toml", "requirements.lock", "tests/conftest.py")
+OF_EVERY_TEST = (
+    "pyproject.toml",
+    *(f"locks/{python}.lock" for python in ("3.11", "3.12", "3.13")),
+    "tests/conftest.py",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -76,7 +76,7 @@ def copied() -> set[str]:
 
 @pytest.mark.slow
 def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of_the_project(tmp_path):
-    for source in copied() - {"requirements.lock"}:
+    for source in copied() - {"locks/3.11.lock"}:
         (tmp_path / source).parent.mkdir(exist_ok=True)
         if (ROOT / source).is_dir():
             shutil.copytree(ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
@@ -98,19 +98,17 @@ def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of
 
 
 def test_the_images_install_their_locks_as_an_installation_here_does():
-    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-    by_uv, by_pip = re.findall(r"install ([^|;]+ -r requirements\.lock)", makefile)
     dockerfile = DOCKERFILE.read_text().replace("\\\n", " ")
     images = re.findall(r"uv pip install (.+? -r /tmp/(?:pipeline|serving)\.lock)", dockerfile)
     flags = {"--no-deps", "--require-hashes"}
-    assert len(images) == 2 and all(flags <= set(command.split()) for command in (by_uv, by_pip, *images))
+    assert len(images) == 2 and all(flags <= set(command.split()) for command in images)
     # What pip does without, in the images as here: an isolated build, and the packages that a venv comes with.
-    for lock in (ROOT / "requirements.lock", FOLDER / "pipeline.lock", FOLDER / "serving.lock"):
-        assert {"setuptools", "wheel"} <= set(image_locks.blocks(lock.read_text()))
+    for lock in (ROOT / "locks" / "3.11.lock", FOLDER / "pipeline.lock", FOLDER / "serving.lock"):
+        assert {"setuptools", "setuptools-scm", "wheel"} <= set(image_locks.blocks(lock.read_text()))
 
 
 def test_an_images_lock_is_the_part_of_the_lock_that_it_needs():
-    lock = (ROOT / "requirements.lock").read_text()
+    lock = (ROOT / "locks" / "3.11.lock").read_text()
     assert (FOLDER / "pipeline.lock").read_text() == image_locks.image_lock("pipeline", lock)
     part, replaced, cpu = (FOLDER / "serving.lock").read_text().rpartition("tensorflow-cpu==")
     assert part == image_locks.image_lock("serving", lock) and replaced

@@ -1,0 +1,41 @@
+"""Which Python the whole pipeline runs with on this system: TFX's packages come as wheels for some alone.
+
+Imports nothing but Python's own modules, for tools/install.py reads it before anything is installed.
+"""
+
+import os
+import platform
+import sys
+
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+# The oldest glibc of TFDV's and ml-metadata's wheels. For Python 3.11 there are older releases, for older glibc.
+NEW_GLIBC = (2, 39)
+
+
+def unfit() -> str:
+    """Returns why this Python cannot run the whole pipeline on this system, and which can; "" where it can."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    libc = _libc()
+    if sys.version_info[:2] not in PYTHONS:
+        return f"the pipeline needs Python 3.11, 3.12 or 3.13, and this is {python}"
+    if platform.machine() != "x86_64" or not libc.startswith("glibc "):
+        return f"TFX has wheels for Linux on x86-64 with glibc alone, and this is {platform.machine()} with {libc}"
+    if sys.version_info[:2] > PYTHONS[0] and not _is_new(libc):
+        return f"with Python {python} TFX needs glibc 2.39, and this system has {libc}; use Python 3.11"
+    return ""
+
+
+def needs_overrides() -> bool:
+    """Returns whether pip finds no wheels of what tfx asks for, and an installer must be told of older ones."""
+    return not unfit() and not _is_new(_libc())
+
+
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "another libc"
+    except (ValueError, OSError):
+        return "another libc"
+
+
+def _is_new(libc: str) -> bool:
+    return tuple(map(int, libc.partition(" ")[2].split(".")[:2])) >= NEW_GLIBC
