@@ -44,3 +44,13 @@ def test_hosted_ci_runs_what_is_run_here():
     assert {job["timeout-minutes"] for job in jobs} == {90}
     (python,) = {step["with"]["python-version"] for job in jobs for step in job["steps"] if "with" in step}
     assert python == "3.11" and f"python{python}" in (ROOT / "Makefile").read_text()
+
+
+def test_every_night_hosted_ci_runs_what_a_change_s_run_leaves_out():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["make flink spark", "make test-all"]
+    (schedule,) = workflow[True]["schedule"]  # YAML reads the key `on` as a truth value
+    assert re.fullmatch(r"\d+ \d+ \* \* \*", schedule["cron"])
+    recipe = (ROOT / "Makefile").read_text().partition("\ntest-all:")[2].partition("\n\n")[0]
+    assert recipe.splitlines()[1] == "\t$(pytest)"  # of all lanes
