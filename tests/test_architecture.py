@@ -69,6 +69,7 @@ def test_imports_go_down_and_take_nothing_private(folder):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other_in_a_circle():
     sorter = graphlib.TopologicalSorter({name: {other for other, _ in imports(name)} - {name} for name in modules()})
     sorter.prepare()

@@ -206,6 +206,7 @@ def test_every_table_with_a_text_has_the_rows_without_it():
         assert len({point.config.seed for point in plan.points}) == 1
 
 
+@pytest.mark.slow
 def test_the_papers_tables_vary_the_papers_values():
     def varied(table: str, group: str) -> list[Any]:
         plan = make_plan(FOLDER / "sweeps" / f"{table}.yaml")

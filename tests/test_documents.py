@@ -202,6 +202,7 @@ def test_configurations_that_are_shown_are_valid(page, tmp_path):
             check_config(values if is_whole else joined(SMALL_CONFIG, values), (), page)
 
 
+@pytest.mark.slow
 def test_the_site_needs_no_network(tmp_path):
     command = [pathlib.Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", tmp_path]
     built = subprocess.run(

@@ -41,6 +41,7 @@ def test_a_table_has_the_sum_of_each_tests_reports_with_the_most_first():
     assert table([report("a::x", 1), report("a::y", 2.5), report("a::x", 2)]) == "3.00\ta::x\n2.50\ta::y\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_seconds_are_those_of_a_test_and_of_its_children(tmp_path, processes):
     plugins = "pytest_plugins = ['tests.slowest_files']\n"

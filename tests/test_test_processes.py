@@ -65,6 +65,7 @@ def test_this_run_has_a_temporary_folder_of_its_own():
     assert pathlib.Path(tempfile.gettempdir()).name.startswith("ctrpipe-tests-")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_what_a_run_leaves_in_its_temporary_folder_goes_with_it(tmp_path, processes):
     run(tmp_path, {"test_a.py": LEAVES.format(note=str(tmp_path / "note"))}, "-n", processes)
@@ -74,6 +75,7 @@ def test_what_a_run_leaves_in_its_temporary_folder_goes_with_it(tmp_path, proces
     assert not own.is_relative_to(left[0].parent)  # pytest keeps those of tests that failed
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_goes_with_the_next(tmp_path):
     ended = subprocess.Popen(["true"])
     ended.wait()

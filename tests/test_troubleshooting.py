@@ -23,11 +23,13 @@ def found_messages() -> list[Message]:
     return messages()
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_generator_prints():
     written = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert written == page(), "run: .venv/bin/python -m tests.troubleshooting > docs/troubleshooting.md"
 
 
+@pytest.mark.slow
 def test_every_message_has_a_topic_a_cause_and_a_cure(found):
     assert [message for message in found if not topic_of(message)] == []
     assert [message for message in found if not all(cause_and_cure(message))] == []

@@ -71,6 +71,7 @@ def test_without_interplay_no_gain_is_claimed_over_the_best_by_validation(tmp_pa
     assert "verdict" not in compared["models"]["MLP"] and compared["models"]["MLP"]["behind"]["difference"] < 0
 
 
+@pytest.mark.slow
 def test_a_log_is_several_with_the_same_words_and_is_made_once(tmp_path):
     glob, about = make_log(1.0, 2 * WORLD, tmp_path)
     training = tmp_path / "raw" / "training.txt"

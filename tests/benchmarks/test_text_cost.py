@@ -17,6 +17,7 @@ def test_rows_are_full_of_words_and_numbert_reads_four_tokens_a_feature():
         assert ((column >= field.offset + 2) & (column < field.offset + field.size)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_a_model_of_a_text_trains_beside_the_others(precision):
     sizes = {"encoder_layers": 1, "encoder_width": 64, "encoder_heads": 2, "encoder_ffn": 64}

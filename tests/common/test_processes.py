@@ -43,11 +43,13 @@ def process_id(_number: int) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_results_come_in_the_order_of_the_items(place):
     assert PLACES[place].map(square, range(5), seconds=0) == [0, 1, 4, 9, 16]
 
 
+@pytest.mark.slow
 def test_work_elsewhere_has_a_process_of_its_own_that_hands_back_result_or_mistake():
     assert run_in_new_process(process_id, 0) not in (os.getpid(), run_in_new_process(process_id, 0))
     with pytest.raises(InputError, match="^part 1: broken; write it again$"):
@@ -110,12 +112,14 @@ def test_a_job_server_without_its_cluster_is_told_from_work_that_fails(monkeypat
         PLACES["beam"].map(square, range(2), seconds=0)
 
 
+@pytest.mark.slow
 def test_little_work_stays_in_this_process_and_much_does_not():
     assert set(Workers().map(process_id, range(4), seconds=0.1)) == {os.getpid()}
     if cores() > 1:
         assert os.getpid() not in Workers().map(process_id, range(4), seconds=1000)
 
 
+@pytest.mark.slow
 def test_progress_counts_the_items_that_are_done():
     seen: list[int] = []
     Workers(processes=2).map(square, range(4), seconds=0, progress=seen.append)
@@ -178,6 +182,7 @@ def start(tmp_path):
 WARM = pytest.mark.parametrize("preload", ["preload", "preload_in_copy"])
 
 
+@pytest.mark.slow
 @WARM
 def test_only_copies_of_a_warm_process_have_what_it_imported(start, preload):
     assert start(f"{preload}('colorsys'); print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
@@ -207,6 +212,7 @@ def test_short_work_goes_to_copies_that_wait_for_it_and_starts_none(start, prelo
     assert start(code).communicate()[0] == "False True True False\n"
 
 
+@pytest.mark.slow
 @WARM
 def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start, preload):
     work = f"{preload}('colorsys'); Workers(processes=2).map(compute, [1, 2], 0)"

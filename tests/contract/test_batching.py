@@ -140,6 +140,7 @@ def together(*calls):
 # Over REST --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_B1_requests_that_arrive_together_run_together(serve):
     ask = serve(f"max_batch_size {{ value: 4 }} batch_timeout_micros {{ value: {LONG} }}")
     answers = together(*[lambda x=x: ask("rows", x=[float(x)]) for x in range(4)])

@@ -12,6 +12,7 @@ from tests.contract.conftest import MODEL
 from tests.contract.fuzz import Answer, differences, is_same, main
 
 
+@pytest.mark.slow
 def test_the_same_server_answers_the_same(base_url):
     assert list(differences(base_url, base_url, Bodies(0), 200)) == []
 
@@ -26,6 +27,7 @@ def test_the_bodies_are_of_all_kinds(base_url):
     assert set(statuses) <= {200, 400, 501} and min(statuses[200], statuses[400]) > 60
 
 
+@pytest.mark.slow
 def test_the_command_prints_where_two_servers_differ(addresses, model_folder):
     if not servers.IS_OURS:
         pytest.skip("needs two servers of our own")

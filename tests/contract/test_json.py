@@ -80,6 +80,7 @@ def test_J5_what_follows_the_value_is_ignored(predict, rest):
     assert predict('{"inputs": [1.0]}' + rest) == (200, {"outputs": [2.5]})
 
 
+@pytest.mark.slow
 def test_J6_nesting_has_no_limit(predict, error):
     deep = "[" * MORE_THAN_A_STACK + "]" * MORE_THAN_A_STACK
     assert predict(f'{{"x": {deep}, "instances": [1.0]}}') == (200, {"predictions": [2.5]})

@@ -1,10 +1,12 @@
 """Metadata over REST (M1-M3)."""
 
 import httpx
+import pytest
 
 from tests.contract.conftest import MODEL
 
 
+@pytest.mark.slow
 def test_M1_the_signatures_in_full(call):
     for path in (MODEL, f"{MODEL}/versions/123"):
         status, answer = call("GET", f"{path}/metadata")

@@ -71,6 +71,7 @@ TWO = "dtype: DT_FLOAT float_val: 2"  # a scalar: it has no shape
 STRING = 'dtype: DT_STRING tensor_shape { dim { size: 1 } } string_val: "any_value"'
 
 
+@pytest.mark.slow
 def test_G3_missing_or_empty_model_spec(rpc):
     """servables/tensorflow/predict_util_test.cc: MissingOrEmptyModelSpec."""
     assert refusal(rpc.prediction.Predict, predict_pb2.PredictRequest())[0] == "INVALID_ARGUMENT"

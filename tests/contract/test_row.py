@@ -137,6 +137,7 @@ def test_the_model_of_the_url_is_the_one_asked(call):
     assert call("POST", f"{MODEL}x:predict", '{"instances": [1.0]}')[0] == 404
 
 
+@pytest.mark.slow
 def test_100_000_rows_in_one_request(predict):
     status, answer = predict({"instances": list(range(100_000))})
     assert status == 200 and answer["predictions"] == [row / 2 + 2 for row in range(100_000)]

@@ -3,6 +3,8 @@
 import ast
 import re
 
+import pytest
+
 from tests.contract.items import DOCUMENT
 
 TEXT = (DOCUMENT.parent / "contract-suites.md").read_text()
@@ -36,6 +38,7 @@ def test_the_counts_are_those_of_the_rows():
     assert len(counted) == 14
 
 
+@pytest.mark.slow
 def test_every_test_that_is_named_is_there():
     named = [here for rows in rows_by_suite().values() for _, here in rows if not here.startswith((UNMODIFIED, CANNOT))]
     found = [re.fullmatch(r"`(test_\w+\.py)` `(test_\w+)`", here) for here in named]

@@ -89,6 +89,7 @@ def serving(source, tmp_path):
     return start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--num_request_iterations_for_warmup=2",)])
 def test_W1_W4_every_kind_of_record_is_replayed(serving, flags):
     """MixedWarmupData, RunSuccess."""
@@ -157,6 +158,7 @@ def test_W3_warm_up_can_be_turned_off(serving):
         assert server.status()[0] == "AVAILABLE"
 
 
+@pytest.mark.slow
 def test_W3_each_record_is_replayed_as_often_as_told(serving, tmp_path):
     monitoring = tmp_path / "monitoring.config"
     monitoring.write_text("prometheus_config { enable: true }")

@@ -60,6 +60,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["log.tsv", "log.tsv.gz"])
 def test_malformed_rows_are_kept_with_file_line_and_reason(folder, name):
     good = "\n".join(GOOD).encode()

@@ -30,6 +30,7 @@ def test_fuzzed_rest_requests_are_answered_and_leave_the_server_as_it_was(server
     server.check()
 
 
+@pytest.mark.slow
 def test_fuzzed_grpc_calls_are_answered_and_leave_the_server_as_it_was(server):
     outcome = grpc_round(server.grpc, SEED, 200)
     assert not outcome.fault
@@ -43,6 +44,7 @@ def test_gzip_bombs_are_refused_and_take_no_memory(server):
     assert server.usage().megabytes < before.megabytes + 40
 
 
+@pytest.mark.slow
 def test_a_fault_is_reported_with_the_smallest_example_that_shows_it():
     def judge_script(script: Script) -> list[int]:
         if any(b"instances" in sent.data for sent in script.sent):
@@ -55,6 +57,7 @@ def test_a_fault_is_reported_with_the_smallest_example_that_shows_it():
     assert fault.endswith("share=0.0)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [

@@ -56,6 +56,7 @@ def test_the_file_is_a_pipeline_to_kfp_and_to_its_schema(compiled):
         json_format.ParseDict({**spec, "rooot": {}}, pipeline_spec_pb2.PipelineSpec())
 
 
+@pytest.mark.slow
 def test_every_step_is_a_container_with_types_that_open_source_kubeflow_knows(compiled):
     _, names, spec, _ = compiled
     executors = spec["deploymentSpec"]["executors"]

@@ -135,6 +135,7 @@ def test_an_image_asks_for_what_its_extras_do_and_for_the_extras_that_these_name
     assert "ctrpipe" not in kubeflow and len(set(kubeflow)) == len(kubeflow)
 
 
+@pytest.mark.slow
 def test_the_serving_image_has_every_package_that_its_commands_import():
     [commands] = set(re.findall(r"check_image\.py ((?:\w+ )+)&&", DOCKERFILE.read_text()))
     modules = check_image.modules_of(commands.split())

@@ -43,6 +43,7 @@ def known(document):
     return getattr(models, f"TrainerV1alpha1{document['kind']}").from_dict(document).to_dict() == document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_manifests_are_valid_in_kubeflow_trainer(kind):
     document = by_kind("training", kind)

@@ -11,11 +11,13 @@ from ctrpipe.models.history_model import HistoryModel
 from ctrpipe.models.layers.activation_unit import ActivationUnit
 from ctrpipe.models.registry import model_class
 from tests.models.small_models import (
-    SMALL,
+    FAMILIES,
+    KINDS,
     WITH_HISTORY,
     WITH_ITEMS,
     WITH_TEXT,
     batch_of,
+    cases_of,
     divided,
     map_of,
     randomised,
@@ -29,7 +31,7 @@ def repeated(context: dict[str, np.ndarray], joined: dict[str, np.ndarray], rows
     return {**{name: np.asarray(values) for name, values in joined.items()}, **texts}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", cases_of(FAMILIES, quick=KINDS))
 def test_candidates_have_the_logits_of_their_rows(name):
     data, inputs = with_items(name), batch_of(name)
     model = randomised(name, data)
@@ -62,6 +64,7 @@ def test_joined_tensors_have_the_first_context_and_every_candidate():
     np.testing.assert_array_equal(joined["dense"], dense)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WITH_TEXT if name not in ("text_only", "numbert")])
 def test_a_text_is_the_context_where_no_column_is_the_candidates(name):
     data, inputs = map_of(name), batch_of(name)
@@ -72,6 +75,7 @@ def test_a_text_is_the_context_where_no_column_is_the_candidates(name):
     np.testing.assert_allclose(np.asarray(model.candidate_logits(context, candidates)), expected, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_one_candidate_is_a_row():
     for name in ("mlp", *WITH_ITEMS):
         data, inputs = with_items(name), {key: values[:1] for key, values in batch_of(name).items()}

@@ -395,6 +395,7 @@ def two_tasks() -> FeatureMap:
     return FeatureMap(one.fields, one.dense, ("ctr", "cvr"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -66,6 +66,7 @@ def test_a_feature_map_loads_no_keras():
     assert not {"keras", "numpy", "tensorflow"} & loaded_modules("from ctrpipe.models import FeatureMap")
 
 
+@pytest.mark.slow
 def test_models_import_no_tensorflow():
     code = (
         "import ctrpipe, importlib, pathlib\n"

@@ -183,6 +183,7 @@ def attended(layer, query: np.ndarray, items: list[np.ndarray]) -> np.ndarray:
     return normed(layer.norm, query + mixed @ value(layer.out.kernel))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"positions": "learned", "causal": False}, {"attention": "pointwise"}],
@@ -275,6 +276,7 @@ def test_an_interest_is_to_tell_the_next_item_from_one_of_the_next_row():
     assert float(found) == pytest.approx((pair(0, 3, (1, 1)) + of_last_row) / 4, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_auxiliary_loss_is_added_in_training_alone():
     inputs = history_batch()
     losses = {}

@@ -58,6 +58,7 @@ def columns_of(name: str) -> list[str]:
     return [field.name for field in map_of(name).fields for _ in range(field.slots)]
 
 
+@pytest.mark.slow
 def test_a_factorisation_machine_and_an_mlp_have_the_integrals_that_numpy_finds():
     for name, logits in (("wide_deep", wide_deep), ("fm", fm)):
         model = randomised(name)

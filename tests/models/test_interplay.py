@@ -54,6 +54,7 @@ def test_p_values_of_columns_that_add_up_are_as_often_small_as_they_say(sizes, r
     assert abs(np.mean([one.z for one in found])) < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [0.0, 0.7])
 @pytest.mark.parametrize("rows", [200, 3000])
 def test_a_log_of_few_rows_a_value_raises_no_false_alarm(rows, own):

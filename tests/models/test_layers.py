@@ -98,6 +98,7 @@ QUICK = {"dense_embedding", "factorization_machine", "field_aware_interaction", 
 QUICK |= {"kernel_product", "outer_product", "tower", "tower_hidden", "vector_cross"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES])
 def test_layer(case):
     layer, arguments, shape, output_shape, weights = CASES[case]
@@ -105,6 +106,7 @@ def test_layer(case):
     check_layer(lambda **kwargs: layer(**arguments, **kwargs), inputs, output_shape, weights)
 
 
+@pytest.mark.slow
 def test_field_embedding():
     table = (sum(field.size for field in feature_map().fields) + 1) * 3
     check_layer(lambda **kwargs: FieldEmbedding(feature_map(), 3, **kwargs), batch()["ids"], (7, 6, 3), table)

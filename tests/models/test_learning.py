@@ -27,6 +27,7 @@ def test_pairs_are_learned(logs, model, tmp_path):
     assert measured(logs, "pairs", model, tmp_path) >= 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pairs", "triples"])
 def test_lr_learns_nothing_of_interactions(logs, kind, tmp_path):
     assert abs(measured(logs, kind, "lr", tmp_path)) <= 0.1

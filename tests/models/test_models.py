@@ -37,6 +37,7 @@ from tests.models.small_models import (
 SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_every_weight_gets_a_gradient(name):
     model, inputs = randomised(name), batch_of(name, 64)
@@ -74,6 +75,7 @@ def test_a_shift_is_added_to_every_logit(name):
 CORRECTED = [name for name in SMALL if name not in (*WITH_TASKS, "cascading_nn_gbdt")]  # refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(KINDS, CORRECTED))
 def test_a_model_of_fake_negatives_answers_b_over_1_minus_b(name):
     model, inputs = randomised(name), batch_of(name)
@@ -127,6 +129,7 @@ def models_to_compile() -> Iterator[ParameterSet]:
         yield pytest.param(name, jit, marks=marks or [pytest.mark.slow] * (jit or name not in KINDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "jit"), models_to_compile())
 def test_compiled_equals_eager(name, jit):
     model, inputs = randomised(name), batch_of(name)
@@ -141,6 +144,7 @@ def policies_of_models() -> Iterator[ParameterSet]:
         yield pytest.param(policy, name, marks=marks or [pytest.mark.slow] * (not is_plain or name not in KINDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "name"), policies_of_models())
 def test_one_training_step_under_every_policy_gives_float32_logits(name, policy):
     before = keras.mixed_precision.dtype_policy()

@@ -71,6 +71,7 @@ def selected(gate, state: np.ndarray, experts: list[np.ndarray]) -> np.ndarray:
     return sum(weight * f for weight, f in zip(softmax(dense(gate, state)), experts, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [1, 2, 3])
 @compares("ple")
 def test_ple(levels):

@@ -16,7 +16,19 @@ from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.interacting_layer import InteractingLayer
 from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
 from ctrpipe.models.losses import BinaryCrossEntropy
-from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TASKS, WITH_TEXT, batch, embed, feature_map, randomised
+from tests.models.small_models import (
+    FAMILIES,
+    KINDS,
+    SMALL,
+    WITH_ITEMS,
+    WITH_TASKS,
+    WITH_TEXT,
+    batch,
+    cases_of,
+    embed,
+    feature_map,
+    randomised,
+)
 
 # The others: test_text_models.py, test_history_models.py, test_two_tower.py.
 WITHOUT_TEXT = [name for name in SMALL if name not in (*WITH_TEXT, *WITH_ITEMS)]
@@ -175,6 +187,7 @@ OWN = ("output_kernel", "ffn_in_kernel", "ffn_in_bias", "ffn_out_kernel", "ffn_o
 PROJECTIONS = ("query", "key", "value")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prune", [True, False])
 def test_hetero_att_with_tied_projections_is_the_transformer(prune):
     inputs = batch()
@@ -197,6 +210,7 @@ def block_diagonal(kernel: np.ndarray, heads: int, tokens: int) -> np.ndarray:
     return composite.reshape(tokens * dim, heads * count * width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prune", [True, False])
 def test_hiformer_with_block_diagonal_projections_is_hetero_att(prune):
     inputs = batch()
@@ -225,6 +239,7 @@ def factorise(layer: EncoderLayer, name: str, kernel: np.ndarray) -> None:
     right.assign(rights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prune", [True, False])
 def test_full_rank_is_the_unfactorised_hiformer(prune):
     inputs, tokens = batch(), 10  # 6 fields, 2 of the dense features, 2 tasks
@@ -247,6 +262,7 @@ def _others(model: keras.Model) -> list[keras.Variable]:
     return [weight for weight in model.weights if not re.search("/(query|key|value)_(kernel|left|right)$", weight.path)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -401,7 +417,7 @@ def move(source: keras.Variable, axes: list[list], target: keras.Variable, targe
     target.assign(value.reshape(target.shape))
 
 
-@pytest.mark.parametrize("name", WITHOUT_TEXT)
+@pytest.mark.parametrize("name", cases_of(WITHOUT_TEXT, WITHOUT_TEXT, quick=KINDS))
 def test_permuting_fields_with_their_parameters_changes_no_output(name):
     inputs = batch()
     model = randomised(name)
@@ -421,11 +437,11 @@ def test_permuting_fields_with_their_parameters_changes_no_output(name):
 
 
 def step(model: keras.Model, inputs: dict[str, np.ndarray]) -> None:
-    model.compile(keras.optimizers.SGD(0.1), BinaryCrossEntropy(), jit_compile=False)
+    model.compile(keras.optimizers.SGD(0.1), BinaryCrossEntropy(), run_eagerly=True)  # a graph takes ten times as long
     model.fit(inputs, np.ones((len(inputs["ids"]), 1), np.float32), epochs=2, verbose=0)
 
 
-@pytest.mark.parametrize("name", WITHOUT_TEXT)
+@pytest.mark.parametrize("name", cases_of(FAMILIES, WITHOUT_TEXT, quick=KINDS[:1]))
 def test_padding_is_zero_and_never_trained(name):
     inputs, model = batch(), randomised(name)
     assert (inputs["ids"] == 0).any()
@@ -505,6 +521,7 @@ def test_cin_maps_and_pools_can_be_read_out(name):
     close(explicit, model(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [5, None])
 def test_singular_values_of_the_value_projections_can_be_read_out(rank):
     model = randomised("hiformer", v_rank=rank)

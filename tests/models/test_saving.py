@@ -52,6 +52,7 @@ def model_and_logits(name: str):
     return model, logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_config_round_trip(name):
     model, logits = model_and_logits(name)
@@ -66,6 +67,7 @@ def test_config_round_trip(name):
     equal(copy(batch_of(name)), logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(FAMILIES, quick=KINDS[:2]))
 def test_keras_file_round_trip(name, tmp_path):
     model, logits = model_and_logits(name)

@@ -16,8 +16,10 @@ from ctrpipe.models.layers.uni_attention import UniAttention
 from ctrpipe.models.registry import model_class
 from tests.models.small_models import (
     ENCODER,
+    FAMILIES,
     SMALL,
     WITH_TEXT,
+    cases_of,
     compare,
     compares,
     randomised,
@@ -206,6 +208,7 @@ def test_shallow_interaction(name):
     check(name, logit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert4ctr", "numbert_uni_attention_reduced"])
 @pytest.mark.parametrize("count", [1, 2])
 @compares("bert4ctr", "numbert_uni_attention_reduced")
@@ -252,6 +255,7 @@ def test_numbert():
     check("numbert", logit)
 
 
+@pytest.mark.slow
 @compares("numbert_uni_attention")
 def test_numbert_with_uni_attention():
     def logit(model, ids, tokens, segments, numbers):
@@ -362,6 +366,7 @@ def test_an_id_is_written_with_all_its_digits(values, ordinal, words):
     assert missing == ["[PAD]"] * (len(words.split()) - 3) + ["[UNK]", "[EXP]", "0", "[SEP]"]
 
 
+@pytest.mark.slow
 def test_no_two_ids_are_written_alike():
     data = FeatureMap.from_sizes([("a", "categorical", 500_000)], text=Text(4, 10))
     ids = np.arange(1, 1 + data.fields[0].size, dtype=np.int32)[:, None]
@@ -416,6 +421,7 @@ def test_a_threshold_between_two_floats_is_rounded_down():
 # What must hold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CROSS_ATTENTION)
 def test_the_text_never_sees_the_features(name):
     model, inputs = randomised(name), text_batch()
@@ -425,6 +431,7 @@ def test_the_text_never_sees_the_features(name):
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WITH_TEXT if name != "numbert"])
 def test_padding_does_not_change_an_answer(name):
     model, inputs = randomised(name), text_batch()
@@ -446,6 +453,7 @@ def test_masked_tokens_have_exactly_no_weight():
     np.testing.assert_allclose(attention.sum(axis=2), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_TEXT)
 def test_a_position_adds_a_term_that_starts_from_zero(name):
     model, inputs = create(name, text_map(), **SMALL[name]), text_batch()
@@ -457,6 +465,7 @@ def test_a_position_adds_a_term_that_starts_from_zero(name):
     assert np.abs(np.asarray(model(inputs)) - model(elsewhere)).max() > 0
 
 
+@pytest.mark.slow
 def test_only_the_downstream_model_of_a_cascade_is_trained():
     model = randomised("cascading_deepfm")
     assert not model.text.trainable_variables
@@ -468,6 +477,7 @@ def test_only_the_downstream_model_of_a_cascade_is_trained():
     assert all(g is not None for g in tape.gradient(loss, [v.value for v in model.trainable_variables]))
 
 
+@pytest.mark.slow
 def test_the_score_of_a_cascade_is_the_texts_logit_without_the_position():
     text, model = randomised("text_only"), randomised("cascading_wide_deep")
     model.take_weights(text)
@@ -492,6 +502,7 @@ def test_the_score_of_a_cascade_is_the_texts_logit_without_the_position():
     np.testing.assert_allclose(model(inputs, gathered=gathered), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
     model, inputs = randomised("cascading_nn_gbdt"), text_batch()
     values, logits = (np.asarray(part) for part in model.boost(inputs))
@@ -510,6 +521,7 @@ def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
     np.testing.assert_allclose(np.asarray(model(inputs))[:, 0], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -549,7 +561,8 @@ def test_joint_training_starts_from_both_warm_ups(name, changes):
 SHARING = tuple(name for name in WITH_TEXT if model_class(name).shares_text)
 
 
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", cases_of(FAMILIES, SHARING))
 @pytest.mark.parametrize("rows", [1, 7])
 def test_rows_that_share_a_text_get_what_each_would_get_alone(name, rows):
     model, inputs = randomised(name), text_batch(rows)
@@ -606,6 +619,7 @@ def test_impossible_arguments_are_named(make, message):
         make()
 
 
+@pytest.mark.slow
 def test_mixed_precision_stays_near():
     model, inputs = randomised("bert4ctr"), text_batch()
     before = keras.mixed_precision.dtype_policy()

@@ -17,6 +17,7 @@ def size(layer) -> int:
     return sum(int(np.prod(weight.shape)) * np.dtype(str(weight.dtype)).itemsize for weight in layer.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
@@ -37,6 +38,7 @@ def test_the_answers_stay_near_and_the_model_as_it_was(name, precision):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "ratio"), [("bfloat16", 0.5), ("int8", 0.25), ("int8_weights", 0.25)])
 def test_the_encoder_takes_less_room(precision, ratio):
     model = randomised("text_only", encoder_layers=1, encoder_width=64, encoder_ffn=256)
@@ -46,6 +48,7 @@ def test_the_encoder_takes_less_room(precision, ratio):
     assert size(lower) - size(encoder_of(lower)) == size(model) - size(encoder_of(model))
 
 
+@pytest.mark.slow
 def test_weights_are_rounded_to_127_steps_of_their_largest_value():
     model = randomised("text_only", encoder_layers=1)
     kernel = np.asarray(model.encoder.feed_forward[0].widen.kernel)
@@ -69,6 +72,7 @@ def test_an_unknown_precision_is_named():
         in_precision(randomised("text_only"), "int4")
 
 
+@pytest.mark.slow
 def test_uni_attention_works_on_the_states_in_float32():
     lower = in_precision(randomised("bert4ctr"), "bfloat16")
     states = lower.states(batch_of("bert4ctr"))

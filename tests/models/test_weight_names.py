@@ -11,6 +11,7 @@ from tests.models.small_models import cases_of, randomised
 KINDS_OF_PLACES = ("xdeepfm", "hiformer", "nais", "bert4ctr", "cascading_nn_gbdt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(KINDS_OF_PLACES))
 def test_every_weight_has_a_name_that_does_not_depend_on_what_the_process_made_before(name):
     first = randomised(name)

@@ -186,6 +186,7 @@ def test_auto_trains_as_the_backend_that_it_stands_for(tmp_path, monkeypatch, ca
     assert capsys.readouterr().err.count("Training on jax in float32 (as `auto` has it here)") == 1
 
 
+@pytest.mark.slow
 def test_auto_trains_in_the_precision_that_it_stands_for(tmp_path, capsys):
     files = [write(tmp_path / "train", 300, 1)], [write(tmp_path / "validation", 200, 2)]
     found = {}

@@ -173,6 +173,7 @@ def test_a_value_of_many_rows_has_the_logistic_regression_of_its_rows():
     np.testing.assert_allclose(answers(TaskCalibration(overall, slices), GRID, asked), expected, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_value_of_few_rows_is_shrunk_to_all_rows():
     # Of n rows with the click rate p, the share n p (1 - p) / (n p (1 - p) + shrinkage) of a small deviation is kept.
     count, rate, deviation = 40_000, 0.2, 0.1
@@ -212,6 +213,7 @@ def by_first_id(inputs, training):
     return tf.stack([logit, -logit], axis=1)
 
 
+@pytest.mark.slow
 def test_the_negatives_of_a_sample_count_for_all(tmp_path):
     random = np.random.default_rng(5)
     ids = np.stack([1 + random.integers(0, 6, 500), np.full(500, 7), np.full(500, 15)], axis=1)

@@ -53,6 +53,7 @@ def test_help_imports_no_library_that_only_work_needs(arguments):
     assert code == 0 and modules.isdisjoint(HEAVY)
 
 
+@pytest.mark.slow
 def test_comparing_and_reporting_load_no_library_that_they_do_without(tmp_path):
     slow = {"pandas", "pydantic", "scipy", "sklearn", "matplotlib.pyplot", "tensorflow", "keras", "tfx"}
     for name, noise in (("a", 0.4), ("b", 0.05)):

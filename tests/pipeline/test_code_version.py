@@ -158,6 +158,7 @@ def test_a_comment_a_docstring_and_the_layout_change_no_stage_and_code_does(proj
     assert stage_version("ctrpipe.pipeline.stage") != seen
 
 
+@pytest.mark.slow
 def test_no_stage_depends_on_a_command_or_a_report():
     for name, module in COMPONENTS.items():
         rooms = {".".join(found.split(".")[:3]) for found in imported(module)}

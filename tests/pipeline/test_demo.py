@@ -40,11 +40,13 @@ def one_hot_auc(features: pd.DataFrame, rows: pd.DataFrame) -> float:
     return float(roc_auc_score(rows["label"][test], linear.decision_function(encoder.transform(features[test]))))
 
 
+@pytest.mark.slow
 def test_the_best_possible_auc_is_that_of_the_true_probabilities(rows: pd.DataFrame) -> None:
     assert rows.attrs["best_auc"] == pytest.approx(roc_auc_score(rows["label"], rows["probability"]), abs=1e-12)
     assert rows["label"].mean() == pytest.approx(rows["probability"].mean(), abs=0.008)  # four standard errors
 
 
+@pytest.mark.slow
 def test_columns_alone_do_not_show_what_their_pairs_do(rows: pd.DataFrame) -> None:
     columns = rows[[name for name in NAMES[14:] if rows[name].nunique() < 1000]]
     crossed = columns.assign(**{a + b: rows[a] + "|" + rows[b] for a, b in CLICK_MODEL.pairs or ()})

@@ -150,6 +150,7 @@ LOGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOGS)
 def test_what_init_writes_runs_as_it_is(tmp_path, name):
     runs(config_of(tmp_path, LOGS[name](tmp_path)), tmp_path)
@@ -182,6 +183,7 @@ def test_one_log_is_understood_alike_in_every_format(tmp_path, name):
         assert config.feature_by_column["moment"].format == "%d/%b/%Y:%H:%M:%S %z"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_known_layouts_have_their_names(tmp_path):
     config = config_of(tmp_path, LOGS["criteo"](tmp_path))
     assert config.data.columns == ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]

@@ -62,6 +62,7 @@ def rows_where(log: dict[str, list], column: str, value: object) -> np.ndarray:
     return np.array([each == value for each in log[column]])
 
 
+@pytest.mark.slow
 def test_tfma_s_metrics_of_each_slice_are_those_of_its_rows(judged, log):
     found = tfma.load_eval_result(str(judged / "evaluation"), model_name=tfma.CANDIDATE_KEY)
     slices = {(): np.ones(600, bool)}
@@ -128,6 +129,7 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     np.testing.assert_array_equal(others["baseline_probability"], q)
 
 
+@pytest.mark.slow
 def test_rows_are_weighed_by_tfma_in_metrics_json_and_in_the_predictions(tmp_path, log, judged):
     weights = np.random.default_rng(9).integers(0, 4, 600).astype(np.float32)
     run = scored_log.config({**log, "w": []}, TASKS, ("site",), {"max_drop": {}}, weight="w")

@@ -92,6 +92,7 @@ def test_too_little_memory(monkeypatch):
     assert code == MISTAKE and output.startswith("ctrpipe: memory has run out; close other programs, or give it more")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mib", "arguments", "needs"),
     [

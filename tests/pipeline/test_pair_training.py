@@ -70,10 +70,12 @@ def check_max_norm(backend: str, optimizer: str) -> None:
     np.testing.assert_allclose(table_of(bound)[1:], expected[1:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_follows_the_loss_of_the_pairs():
     check_gradient("tensorflow")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_rows_stay_within_the_largest_length(optimizer):
     check_max_norm("tensorflow", optimizer)

@@ -97,6 +97,7 @@ def test_the_command_lines_parent_goes_with_the_configurations_settings():
     assert with_parent(plain, "runs/a").training.warm_start == WarmStart(parent="runs/a")
 
 
+@pytest.mark.slow
 def test_a_version_is_known_by_its_parent_where_that_is_named_and_without_it_where_it_is_the_latest(tmp_path):
     """The latest parent is searched for by a version's hash; the training's own says what it began with."""
 

@@ -151,12 +151,14 @@ def test_days_are_folders_or_files_in_order_and_one_that_lacks_is_said(days, tmp
         find_days([str(tmp_path / "logs" / "day=*")])
 
 
+@pytest.mark.slow
 def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^ctrpipe run in .*runs: .*absent.yaml: cannot read the configuration"):
         replay._call(["run", str(tmp_path / "absent.yaml")], tmp_path / "runs")
     assert "absent.yaml" in (tmp_path / "runs" / "output.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_command_ends_with_a_replay_that_is_killed(tmp_path):
     arguments = ["generate", "--rows", "100000000", "--output", str(tmp_path / "log.tsv")]  # hours of work
     call = f"run._call({arguments}, pathlib.Path({str(tmp_path)!r}))"

@@ -105,6 +105,7 @@ def test_rows_outside_the_batch_keep_their_values(optimizer):
     assert set(np.flatnonzero(changed)) == set(inputs["ids"][0]) - {0}
 
 
+@pytest.mark.slow
 def test_lazy_adam_is_adam_where_every_row_is_in_every_batch():
     model = Model(name="deepfm", embedding_dim=3, embedding_stddev=0.1, hidden_units=[5])
     rows = max(field.size for field in MAP.fields)
@@ -123,6 +124,7 @@ def test_lazy_adam_is_adam_where_every_row_is_in_every_batch():
     np.testing.assert_allclose(tables[0], tables[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped():
     model, training = Model(name="fm", embedding_dim=3, embedding_stddev=0.1), settings("lazy_adam", 1.0)
     whole, first, second = (make_learner(model, training, MAP, seed) for seed in (1, 1, 2))

@@ -140,6 +140,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_log_is_read_ahead_where_the_run_is_sure_to_read_it_and_that_pays(tmp_path):
     found = subprocess.run([sys.executable, "-c", AHEAD, tmp_path], capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stderr

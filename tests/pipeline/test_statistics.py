@@ -95,6 +95,7 @@ def test_they_are_those_of_tfdv_on_the_same_rows(split):
             assert np.allclose(*counts, atol=ROWS / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [ONE, BEAM])
 def test_a_sample_is_uniform_and_follows_the_seed(split, workers):
     def prices(seed: int):

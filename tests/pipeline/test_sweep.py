@@ -179,6 +179,7 @@ def result(auc: float, log_loss: float, latency: float | None = None) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_the_summary_has_means_spreads_and_the_best_by_validation(config, tmp_path, capsys):
     plan = make_plan(file(config))
     numbers = np.array([[0.70, 0.72], [0.75, 0.74], [0.60, 0.66], [0.71, 0.71]])
@@ -410,6 +411,7 @@ def test_costs_are_measured_once_and_need_no_training(done):
         assert f"Costs: {what}, 20 of 20 repeats of 2 models" in output
 
 
+@pytest.mark.slow
 def test_models_are_measured_in_turn_and_trained_where_this_process_can(config, tmp_path, monkeypatch):
     monkeypatch.setattr(papers, "BERT4CTR_REPEATS", 2)
     plan = make_plan(config, (), ("training.backend=tensorflow,jax", "training.precision=float32,mixed_bfloat16"))

@@ -58,6 +58,7 @@ def state(network) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_the_shape_and_the_weights_of_the_checkpoint(name, folder):
     text = text_of(folder)

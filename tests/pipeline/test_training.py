@@ -60,6 +60,7 @@ def run(files, work, seed=1, **changes):
     return result, result.learner.predict(packed_reader(files[1], MAP, 256))[1]
 
 
+@pytest.mark.slow
 def test_the_number_of_training_rows_scales_the_regularisation(files, tmp_path):
     result, _ = run(files, tmp_path, epochs=1, regularisation_rows=500)
     odds = 0.2 / 0.8 * 500 / 1500
@@ -74,6 +75,7 @@ def test_no_step_of_an_epoch_has_a_few_rows_only(tmp_path):
     assert [len(labels) for _, labels in task.data(files, 0, 3, 2)] == [52, 49]
 
 
+@pytest.mark.slow
 def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     result, probabilities = run(files, tmp_path, epochs=15)
     best = result.progress.evaluations[result.progress.best]
@@ -299,6 +301,7 @@ def test_the_worker_ends_with_its_parent(files, tmp_path):
         assert process.wait(timeout=30) == 1
 
 
+@pytest.mark.slow
 def test_fnn_starts_from_a_trained_fm(files, tmp_path):
     said: list[dict] = []
     model = Model(name="fnn", embedding_dim=4, embedding_stddev=0.1, hidden_units=[8])
@@ -319,6 +322,7 @@ def test_the_warm_up_schedule_rises_to_the_rate_and_falls_with_the_root():
     assert warmup_factor(7, 0) == 1.0
 
 
+@pytest.mark.slow
 def test_a_warm_up_slows_the_first_steps(files, tmp_path):
     plain, _ = run(files, tmp_path / "plain", epochs=1)
     slow, _ = run(files, tmp_path / "slow", epochs=1, warmup_steps=100_000)

@@ -159,12 +159,14 @@ def test_the_first_model_of_a_process_has_the_seeds_weights_too():
     assert run.returncode == 0, run.stderr[-2000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "xdeepfm"])
 def test_l2_shrinks_every_row_of_the_tables_and_the_networks_kernels_and_no_bias(model):
     [batch] = batches_of(model, 1)
     assert l2_error(functools.partial(learner_of, model), batch, 0.5, 0.25) < 1e-5
 
 
+@pytest.mark.slow
 def test_network_l2_goes_with_an_optimizer_of_single_rows():
     [batch] = batches_of("mlp", 1)
     learner = functools.partial(learner_of, "mlp", optimizer="lazy_adam")
@@ -177,6 +179,7 @@ def penalised(model: str) -> set[str]:
     return {name for name, strength in zip(weight_names(network), strengths, strict=True) if strength}
 
 
+@pytest.mark.slow
 def test_network_l2_is_on_matrices_and_neither_on_a_text_encoder_nor_on_biases_of_each_row():
     assert penalised("fm") == {"dense_table.vectors", "linear_dense.kernel"}
     assert penalised("cin") >= {"cin.kernel_0", "cin.kernel_1", "logit.kernel"}
@@ -190,6 +193,7 @@ def test_table_l2_is_refused_where_other_rows_are_not_updated():
         Training(optimizer="lazy_adam", table_l2=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
 def test_a_step_whose_gradients_overflow_is_left_out_and_the_scale_halved(optimizer):
     learner = learner_of("deepfm", precision="mixed_float16", optimizer=optimizer)

@@ -168,6 +168,7 @@ def test_with_other_columns_weights_of_the_same_shape_stay_random(tmp_path):
     assert any(phrase.startswith("tower.hidden.0.kernel (of other columns)") for phrase in taken.left)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nais", "numbert", "cascading_deepfm"])
 def test_every_weight_of_a_model_with_further_tables_is_taken(tmp_path, name):
     fields = map_of(name)

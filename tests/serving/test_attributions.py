@@ -31,6 +31,7 @@ def explained(name: str) -> tuple[Attributions, tuple[np.ndarray, ...]]:
     return found, tuple(np.asarray(values) for values in found(batch_of(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepfm", "bert4ctr"])
 def test_the_sum_is_the_difference_of_the_logits(name):
     model, rows = randomised(name), batch_of(name)
@@ -57,6 +58,7 @@ def apart_from_explain(name: str) -> float:
 
 
 # Random weights bend a logit far more than trained ones do.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share"),
     [("fm", 1e-5), ("dcn_v2", 0.05), ("din", 0.08), ("attention_net", 0.3), ("numbert", 0.02)],
@@ -73,6 +75,7 @@ def test_with_many_points_they_are_exactly_those_of_explain(name, monkeypatch):
     assert apart_from_explain(name) < 2e-3
 
 
+@pytest.mark.slow
 def test_blocks_of_rows_answer_what_all_rows_together_answer(monkeypatch):
     _, whole = explained("din")
     monkeypatch.setattr(module, "BLOCK_ROWS", 3)

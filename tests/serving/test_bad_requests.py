@@ -68,6 +68,7 @@ def one_line(*arguments):
     return line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["instances", "inputs"])
 def test_100_000_rows_in_one_request(rest, form):
     rows = np.arange(100_000, dtype=np.float32)

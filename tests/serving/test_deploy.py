@@ -132,6 +132,7 @@ def test_the_inference_service_is_a_valid_pod_and_what_kserve_adds():
     assert predictor["minReplicas"] <= predictor["maxReplicas"] and predictor["scaleMetric"] in ("cpu", "memory")
 
 
+@pytest.mark.slow
 def test_the_compose_file_follows_the_specification(tmp_path):
     def check(file):
         command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file]
@@ -162,6 +163,7 @@ def test_no_image_is_older_than_the_tensorflow_that_writes_the_models():
         assert [int(part) for part in image.rpartition(":")[2].split(".")[:2]] >= ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", flags())
 def test_the_server_takes_the_flags_and_their_files(way, models):
     with running_server(options(flags()[way], models)) as server:
@@ -173,6 +175,7 @@ def test_the_server_takes_the_flags_and_their_files(way, models):
             assert httpx.post(labelled, content='{"instances": [2]}', trust_env=False).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_probes_are_answered_once_a_version_is_available(models, tmp_path):
     probes = {kind: container()[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
     with running_server(options(flags()["kubernetes"], models)) as server:

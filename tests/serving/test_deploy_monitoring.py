@@ -158,6 +158,7 @@ def exported(pages):
     return found
 
 
+@pytest.mark.slow
 def test_no_panel_stays_empty(recording):
     panels = dashboard()["panels"]
     assert len(panels) > 3 and all(panel["targets"] for panel in panels)

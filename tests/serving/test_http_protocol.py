@@ -576,6 +576,7 @@ def test_answers_stop_when_the_client_is_gone():
     assert len(seen) == stopped < 900
 
 
+@pytest.mark.slow
 def test_answers_wait_where_the_client_does_not_read():
     seen = []
 

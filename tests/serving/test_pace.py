@@ -83,6 +83,7 @@ def threads(monkeypatch):
     return pooled
 
 
+@pytest.mark.slow
 def test_answers_are_the_same_on_the_loops_thread_and_in_another(base_path, threads):
     with serving(base_path) as (ask, _):
         right = [ask("half_plus_two", [1.0, 2.0]) for _ in range(FIRST_RUNS)]

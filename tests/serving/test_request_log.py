@@ -68,6 +68,7 @@ def post(addresses, method, body):
     answer.raise_for_status()
 
 
+@pytest.mark.slow
 def test_what_came_over_rest_is_logged_as_if_it_had_come_over_grpc(base, tmp_path):
     example = {"x": 0.25, "n": 3, "s": "a"}
     with server(base, tmp_path, sampling_rate=1.0) as addresses:
@@ -210,6 +211,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
         RequestLog(tmp_path / "file" / "log", 0.5, ["serve"], Metrics())
 
 
+@pytest.mark.slow
 def test_what_was_logged_warms_up_a_version(base, tmp_path):
     with server(base, tmp_path, sampling_rate=1.0) as addresses:
         post(addresses, "predict", {"inputs": {"x": X.tolist()}})

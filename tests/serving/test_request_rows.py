@@ -57,6 +57,7 @@ def prepared(logged, version, tmp_path_factory):
     return printed, output
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_that_were_asked_about(prepared, logged):
     printed, output = prepared
     assert "1 requests to serving_packed have no raw columns\n" in printed
@@ -72,6 +73,7 @@ def test_the_rows_are_those_that_were_asked_about(prepared, logged):
     assert np.isnan(served[60:]).all() and table[f"served_{TASKS[0]}"].null_count == 20  # transform_raw scores nothing
 
 
+@pytest.mark.slow
 def test_scoring_the_rows_answers_what_was_served(prepared, logged, version, tmp_path):
     scored = score(version.parent, [str(prepared[1])], tmp_path / "scored", workers=1)
     assert (scored.rows, scored.rejected) == (80, 0)

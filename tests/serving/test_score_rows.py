@@ -52,6 +52,7 @@ def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
         assert count < 100 or np.std(found[task]) > 0.05  # the rows are not all alike to the model
 
 
+@pytest.mark.slow
 def test_rows_without_any_value(version, scorer):
     batch = rows(4, seed=3)
     empty = pa.RecordBatch.from_arrays([pa.nulls(4, field.type) for field in batch.schema], schema=batch.schema)
@@ -77,6 +78,7 @@ def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
         scorer(pa.Table.from_batches([rows(100, seed=4)]), check)
 
 
+@pytest.mark.slow
 def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
     monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 5000)
     batch = rows(300, seed=5)

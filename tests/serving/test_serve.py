@@ -52,6 +52,7 @@ def test_what_cannot_be_served_is_one_line(tmp_path, taken, flags, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken):
     with start("serve", f"--model_base_path={tmp_path}", f"--port={taken}", stderr=subprocess.PIPE) as process:
         _, said = process.communicate()
@@ -123,6 +124,7 @@ def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
         assert process.wait(timeout=30) == 0
 
 
+@pytest.mark.slow
 def test_a_first_load_that_fails_ends_the_process_with_one_line(tmp_path):
     (tmp_path / "3").mkdir()
     flags = [f"--model_base_path={tmp_path}", "--model_name=m", "--port=0", f"--grpc_socket_path={tmp_path}/s"]

@@ -41,6 +41,7 @@ def config(tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 def test_what_the_stable_version_answers_is_compared_over_rest_and_grpc(config, tmp_path):
     options = ServerOptions(
         model_config_file=config,

@@ -126,6 +126,7 @@ def changed_by(kind: str, rows: list[bytes]) -> list[bytes]:
     return [*rows[:-3], rows[-3].replace(b"v", b"w"), *rows[-2:]]  # of the same size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "change", "place"),
     [

@@ -17,6 +17,7 @@ def days_of(drift: Drift, days: int = 3):
     return list(worlds(CRITEO, ClickModel(), drift, days))
 
 
+@pytest.mark.slow
 def test_the_first_day_is_the_log_of_one_day_and_a_reader_finds_the_days_alone(tmp_path):
     generate("criteo", 500, 7, tmp_path / "log.tsv")
     results = generate_days("criteo", 2, 500, 7, tmp_path / "days", Drift(preferences=0.5, ids=0.5))
@@ -26,6 +27,7 @@ def test_the_first_day_is_the_log_of_one_day_and_a_reader_finds_the_days_alone(t
     assert [result.truth_path.name for result in results] == ["_truth.parquet"] * 2
 
 
+@pytest.mark.slow
 def test_ids_are_replaced_at_their_rate_and_never_come_back():
     first, second, third = (world.ids["C3"] for world in days_of(Drift(ids=0.2)))
     size = len(first)

@@ -85,6 +85,7 @@ def test_words_that_are_ranked_by_tf_idf_keep_todays_counts(tmp_path):
     assert both.values["x"].counts.tolist() == [1, 1] and both.values["y"].counts.tolist() == [4]
 
 
+@pytest.mark.slow
 def test_a_graph_admits_by_the_window_and_leaves_its_own_counts_for_the_next(tmp_path):
     former = Former(counts=SCHEMA.empty_table(), window=3)
     vocabularies = []

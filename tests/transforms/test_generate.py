@@ -66,6 +66,7 @@ def avazu_rows(avazu: GenerateResult) -> pd.DataFrame:
     return pd.read_csv(avazu.path, dtype=str, keep_default_na=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_format", ["criteo", "avazu"])
 def test_same_seed_gives_same_bytes(tmp_path: pathlib.Path, log_format: str) -> None:
     first, again, other = (
@@ -89,6 +90,7 @@ def test_a_shorter_log_is_the_start_of_a_longer_one(
     pd.testing.assert_frame_equal(read_truth(shorter), read_truth(longer)[:rows])
 
 
+@pytest.mark.slow
 def test_criteo_layout(criteo: GenerateResult, criteo_rows: pd.DataFrame) -> None:
     lines = criteo.path.read_text().splitlines()
     assert len(lines) == ROWS
@@ -182,6 +184,7 @@ def test_a_base_rate_of_choice(tmp_path: pathlib.Path) -> None:
     assert read_truth(result)["probability"].mean() == pytest.approx(0.02, abs=0.002)
 
 
+@pytest.mark.slow
 def test_seeds_share_the_effects_and_worlds_do_not(tmp_path: pathlib.Path) -> None:
     def rate_by_value(seed: int, world: int) -> pd.Series:
         model = ClickModel("none", main_strength=2.0, world=world)
@@ -222,6 +225,7 @@ def planted(tmp_path: pathlib.Path, interactions: str, strength: float = 2.0) ->
     return frame, rows["label"].astype(int).to_numpy()
 
 
+@pytest.mark.slow
 def test_pairs_show_in_pairs_and_not_in_columns(tmp_path: pathlib.Path) -> None:
     frame, labels = planted(tmp_path, "pairs")
     nothing = pd.Series("", index=frame.index)
@@ -231,6 +235,7 @@ def test_pairs_show_in_pairs_and_not_in_columns(tmp_path: pathlib.Path) -> None:
         assert pair_statistic(frame[name], nothing, labels) < 3, name
 
 
+@pytest.mark.slow
 def test_triples_show_in_triples_and_not_in_pairs(tmp_path: pathlib.Path) -> None:
     frame, labels = planted(tmp_path, "triples")
     for first, second, third in FORMATS["criteo"].triples:
@@ -245,6 +250,7 @@ def test_logs_without_any_effect_have_a_constant_probability(tmp_path: pathlib.P
     assert result.best_auc == 0.5
 
 
+@pytest.mark.slow
 def test_linear_model_leaves_headroom(criteo: GenerateResult, criteo_rows: pd.DataFrame) -> None:
     features = criteo_rows[LOW_CARDINALITY].join(criteo_rows[CRITEO_NAMES[1:14]].apply(log_bucket))
     labels = criteo_rows["label"].astype(int).to_numpy()

@@ -39,6 +39,7 @@ def test_a_conversion_follows_a_click_at_the_rates_of_the_truth(log):
     assert after.mean() < 0.07  # what is clicked is what converts: the clicks are not like all impressions
 
 
+@pytest.mark.slow
 def test_a_logit_is_a_sum_over_the_values_and_the_pair(log):
     rows, truth = log[0][:6000], log[1][:6000]
     for name in ("probability", "after_click"):

@@ -36,6 +36,7 @@ def read(made: GenerateResult) -> pd.DataFrame:
     return lines.assign(probability=pyarrow.parquet.read_table(made.truth_path)["probability"].to_numpy())
 
 
+@pytest.mark.slow
 def test_the_layout_is_the_competitions(made, lines):
     assert sorted(path.name for path in made.path.parent.iterdir()) == FILES
     assert len(lines) == made.rows == ROWS

@@ -276,6 +276,7 @@ def test_a_hopeless_log_is_not_read_to_its_end(tmp_path, monkeypatch, workers):
     assert letters(tmp_path)[0]["line"] == 1 and not list(tmp_path.rglob("*.parquet*"))
 
 
+@pytest.mark.slow
 def test_a_log_that_begins_badly_is_read_to_its_end(tmp_path, monkeypatch):
     in_many_ranges(monkeypatch, 200)
     result = run(tmp_path, ["bad"] * 30 + lines(3000), spec(max_bad_row_rate=0.01))

@@ -262,6 +262,7 @@ def test_the_log_does_not_depend_on_who_works_on_it(folder, log, tmp_path, monke
     assert not (tmp_path / steps.SCRATCH).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["Lines counted", "Token lists weighed", "Lines joined"])
 def test_an_interrupted_run_goes_on(folder, log, tmp_path, monkeypatch, moment):
     monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)
@@ -286,6 +287,7 @@ def test_an_interrupted_run_goes_on(folder, log, tmp_path, monkeypatch, moment):
     pd.testing.assert_frame_equal(read_log(made), log)
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_while_it_moves_the_log_goes_on(folder, log, tmp_path, monkeypatch):
     move_parts = steps.move_parts
 
@@ -301,6 +303,7 @@ def test_a_run_that_ends_while_it_moves_the_log_goes_on(folder, log, tmp_path, m
     pd.testing.assert_frame_equal(read_log(prepare(folder, tmp_path, OPTIONS)), log)
 
 
+@pytest.mark.slow
 def test_the_same_again_does_nothing_and_other_options_do_it_anew(folder, tmp_path):
     first = prepare(folder, tmp_path, OPTIONS)
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "log").iterdir()}

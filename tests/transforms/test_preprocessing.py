@@ -225,6 +225,7 @@ def graph(analyzed):
     return rows, fields, by_name
 
 
+@pytest.mark.slow
 def test_the_feature_map_has_every_field_and_dense_feature(graph):
     _, fields, _ = graph
     assert fields.dense == ("uniform", "ties", "absent")

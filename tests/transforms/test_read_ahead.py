@@ -101,6 +101,7 @@ print(json.dumps([parts, whole, some, ingested("none", spec), left()]))
     assert left == []
 
 
+@pytest.mark.slow
 def test_readers_give_way_to_the_process_that_they_read_for(start):
     code = """
 with ReadAhead(log(), [path], 1, here / "x", 2) as ahead:
@@ -112,6 +113,7 @@ print(json.dumps([readers, os.getpriority(os.PRIO_PROCESS, 0)]))
     assert readers == [min(own + 10, 19)] * 2
 
 
+@pytest.mark.slow
 def test_too_many_malformed_rows_are_said_as_ever(start):
     code = """
 spec = log()
@@ -125,6 +127,7 @@ print(json.dumps([whole, ingested("none", spec), left()]))
     assert left == []
 
 
+@pytest.mark.slow
 def test_another_log_or_a_changed_one_is_not_taken(start):
     code = """
 spec, found = log(), []
@@ -146,6 +149,7 @@ print(json.dumps([found, left()]))
     assert answer(start(code)) == [[None] * 6, []]
 
 
+@pytest.mark.slow
 def test_what_is_read_ahead_is_handed_over_once(start):
     code = """
 spec, found = log(), []
@@ -158,6 +162,7 @@ print(json.dumps([found, left()]))
     assert answer(start(code)) == [[True, False], []]
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_the_users_mistake_when_it_is_asked_for(start):
     code = """
 open(path, "w").close()

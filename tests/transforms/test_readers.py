@@ -239,6 +239,7 @@ WHOLE = [
 PIECES = [b"1", b"5", b"a", b"\t", b"\t", b"\n", b"\r", b"\r\n", b'"', b'"', b"\xff", b"\xc3\xa9", b"\0", b"-", b"e"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tsv", "csv"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_log_of_malformed_lines_is_read_as_a_slow_reader_reads_it(tmp_path, monkeypatch, file_format, seed):
@@ -296,6 +297,7 @@ def test_ranges_of_a_file_cut_no_line_and_number_their_lines(tmp_path, monkeypat
     assert joined(read_ranges(path)) == read(path)
 
 
+@pytest.mark.slow
 def test_lines_may_be_counted_by_several_processes(tmp_path, monkeypatch):
     path = write(tmp_path, GOOD * 100)
     monkeypatch.setattr(readers, "RANGE_BYTES", 200)

@@ -71,6 +71,7 @@ def test_a_cased_tokenizer_keeps_case_and_accents(tmp_path):
     assert tokenizer.tokens(tf.constant(["Café"])).to_list() == [[tokenizer.vocabulary.index("Café")]]
 
 
+@pytest.mark.slow
 def test_the_graph_runs_in_the_loader_of_tf_serving(tokenizer, tmp_path):
     found = run_in_the_loader(lambda text: joined(tokenizer, text)[0], [row["texts"][0] for row in GOLDEN], tmp_path)
     np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])

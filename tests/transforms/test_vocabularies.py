@@ -76,6 +76,7 @@ def tables(folder) -> int:
     return sum(node.op == "HashTableV2" for node in graph.node)
 
 
+@pytest.mark.slow
 def test_there_is_one_table_for_all_columns_and_one_for_the_text(graphs):
     assert (tables(graphs["each"]), tables(graphs["shared"])) == (5, 2)
 
@@ -113,6 +114,7 @@ def test_sizes_and_the_feature_map_are_the_same(graphs, name):
     assert sizes["a"] == 2 + 4 and sizes["c"] == 2 + 2 + 2 and sizes["tags"] == 2 + 4 + 1
 
 
+@pytest.mark.slow
 def test_an_empty_vocabulary_among_many_names_the_column(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabularies, "MOST_TABLES", 1)
     written(SPEC, {**ROWS, "b": [""] * 8}, tmp_path)

@@ -30,6 +30,7 @@ def read(folder) -> dict:
     return pa.Table.from_batches(read_payload(payload_files(folder))).to_pydict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_all_good_rows_come_in_the_logs_order(tmp_path, log, processes):
     (tmp_path / "out").mkdir()

@@ -140,6 +140,7 @@ LOG = spec(
 )
 
 
+@pytest.mark.slow
 def test_a_request_is_understood_as_the_log_was(tmp_path):
     random = np.random.default_rng(1)
     forms = {"id": ["12", "12.0", "12.", "7", "NULL", "0", ""], "c": ["x", "0.50", "NULL", "-3.00"]}
@@ -176,6 +177,7 @@ def test_a_request_is_understood_as_the_log_was(tmp_path):
     assert by_form["NULL"] == by_form["0"] == by_form[""] == MISSING
 
 
+@pytest.mark.slow
 def test_fields_of_unknown_values_alone_are_found(tmp_path):
     splits = {
         "train": "1,a,x,p|q\n0,b,x,q\n",

@@ -50,6 +50,7 @@ def test_a_pair_is_picked_in_both_directions():
     assert rows.of("m", "f0").mean() == pytest.approx(expected) and rows.of("f0", "gone") is None
 
 
+@pytest.mark.slow
 def test_tokens_that_are_never_queries_are_not_picked_for_each_other():
     model = create("hiformer", randomised("hiformer").feature_map, embedding_dim=4, heads=2, key_dim=3, value_dim=2)
     model(batch(7))

@@ -80,6 +80,7 @@ def test_what_cannot_be_compared_is_one_line(source, logs, tmp_path):
     refused(source, [str(other), logs[1]], "the file has no rows")
 
 
+@pytest.mark.slow
 def test_trees_have_no_gradients_to_compare(tmp_path, monkeypatch):
     save_model(tmp_path, "cascading_nn_gbdt", randomised("cascading_nn_gbdt"))
     monkeypatch.setattr(TrainedModel, "kept", lambda self: tmp_path)

@@ -45,6 +45,7 @@ def built(name: str, **options):
 PAIRS = list(itertools.combinations([*(field.name for field in feature_map().fields), *feature_map().dense], 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [

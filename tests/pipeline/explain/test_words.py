@@ -26,6 +26,7 @@ def by_loops(layer, query: np.ndarray, states: np.ndarray, used: np.ndarray) -> 
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert4ctr", "numbert_uni_attention"])
 def test_attention_to_the_text_is_that_of_the_papers_algorithm(name):
     model, inputs = randomised(name), batch_of(name)

@@ -75,6 +75,7 @@ def test_the_same_seed_gives_the_same_trials_and_another_one_others(tmp_path, so
     assert points[0] == points[1] and points[0][1:] != points[2][1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_after", [0, 4])
 def test_a_study_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, soon, cut_after):
     for name in ("whole", "cut"):
@@ -101,6 +102,7 @@ def test_a_study_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, soon, c
         assert [done, rest] == [[], whole[1:]]
 
 
+@pytest.mark.slow
 def test_a_larger_budget_adds_trials_and_a_spent_one_adds_none(tmp_path):
     first = work(Study(small_plan(tmp_path, trials=5), tmp_path, IDENTITY))
     study = Study(small_plan(tmp_path, trials=5), tmp_path, IDENTITY)
@@ -109,6 +111,7 @@ def test_a_larger_budget_adds_trials_and_a_spent_one_adds_none(tmp_path):
     assert len(work(more)) == 4 and [trial.params for trial in more.finished][:5] == first
 
 
+@pytest.mark.slow
 def test_a_point_is_tried_once_and_a_small_space_ends(tmp_path):
     search = {"model.embedding_dim": [2, 4], "model.hidden_units": [[8], [16, 8]], "training.learning_rate": [0.01]}
     study = Study(small_plan(tmp_path, trials=50, search=search), tmp_path, IDENTITY)
@@ -133,6 +136,7 @@ def test_time_is_spent_over_calls_but_a_study_has_a_result(tmp_path, monkeypatch
     assert larger.ask() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_a_study_of_something_else_stays_as_it_is(tmp_path, part):
     plan = small_plan(tmp_path, trials=3)

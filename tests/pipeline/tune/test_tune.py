@@ -191,6 +191,7 @@ def test_a_mistake_is_one_line(tmp_path, options, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_combinations_that_cannot_be_are_refused_and_not_trained(log, tmp_path):
     model = {"name": "attention_net", "embedding_dim": 4, "heads": 2, "layers": 1, "top_k": 2, "hidden_units": [4]}
     path = write_config(tmp_path, model=model, search={"model.embedding_dim": [4], "model.heads": [3]})
