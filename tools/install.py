@@ -59,6 +59,7 @@ class Packages:
     def __init__(self, count: int) -> None:
         self.count = count
         self.fetched = self.to_fetch = self.placed = 0
+        self._placing = 0.0  # when it began
         self._mb: dict[str, tuple[float, float]] = {}
 
     def read(self, text: str) -> None:
@@ -68,6 +69,7 @@ class Packages:
         for name, done, unit, of, of_unit in self._BYTES.findall(text):
             self._mb[name] = (float(done) * self._UNITS[unit], float(of) * self._UNITS[of_unit])
         for done, of in self._PLACED.findall(text):
+            self._placing = self._placing or time.monotonic()
             self.placed, self.count = int(done), int(of)
 
     @property
@@ -87,7 +89,8 @@ class Packages:
     def seconds_left(self, since: float) -> float:
         """Estimates the seconds until all are in place, `since` seconds after uv has begun to fetch."""
         if self.placed:
-            return 0.01 * (self.count - self.placed)
+            of_one = (time.monotonic() - self._placing) / self.placed
+            return max(0.01, of_one) * (self.count - self.placed)
         done, of = self.megabytes
         rate = done / since if done > 20 and since > 2 else USUAL_MB_PER_S
         return (of - done) / rate + 0.01 * self.count
@@ -142,7 +145,8 @@ class Display:
         """Estimates the seconds until everything is installed."""
         now = time.monotonic()
         left = sum(self._waiting.values())
-        if self._step == "packages" and self.packages.to_fetch:
+        left += max(0.0, SMALL_STEPS_S.get(self._step, 0.0) - (now - self._step_began))
+        if self._step == "packages" and (self.packages.to_fetch or self.packages.placed):
             left += self.packages.seconds_left(now - self._step_began)
         elif self._step in ("environment", "uv"):
             left += (sum(LARGE_MB.values()) + OTHERS_MB * self.packages.count) / USUAL_MB_PER_S

@@ -5,11 +5,28 @@ from typing import Any
 
 import numpy as np
 
+from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 
 LEARNING_RATE = 0.1
 PATIENCE = 10  # trees without an improvement on the validation rows
+
+
+def load_lightgbm() -> Any:
+    """Returns the module lightgbm.
+
+    Raises:
+        InputError: the system lacks OpenMP's library, which LightGBM's wheels do not bring.
+    """
+    try:
+        import lightgbm  # 0.05 s of a core, which trainings without trees do without
+    except OSError as error:
+        raise InputError(
+            f"LightGBM, for the trees of cascading_nn_gbdt, cannot be loaded ({one_line(error)}); "
+            "install OpenMP's library, libgomp1 on Debian and Ubuntu"
+        ) from error
+    return lightgbm
 
 
 def learn_trees(
@@ -23,8 +40,7 @@ def learn_trees(
         trees: The largest number of trees; None for the number that the network can hold.
         seed: LightGBM's seed.
     """
-    import lightgbm  # 0.05 s of a core, which trainings without trees do without
-
+    lightgbm = load_lightgbm()
     ensemble = network.trees
     parameters = {
         "objective": "binary",
@@ -48,8 +64,7 @@ def learn_trees(
 
 def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any = None) -> Any:
     """Returns LightGBM's dataset of the batches, with the network's logits as the trees' start."""
-    import lightgbm  # see learn_trees
-
+    lightgbm = load_lightgbm()
     parts, weights = [], []
     for inputs, labels in batches:
         others, weight = split_weight(inputs)

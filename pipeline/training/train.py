@@ -32,7 +32,7 @@ from ctrpipe.pipeline.training import masked_language_model
 from ctrpipe.pipeline.training.auto_settings import settled, slow_precision
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.base_rate import shift_to_base_rate
-from ctrpipe.pipeline.training.boosting import learn_trees
+from ctrpipe.pipeline.training.boosting import learn_trees, load_lightgbm
 from ctrpipe.pipeline.training.cluster import Cluster, text_from_chief
 from ctrpipe.pipeline.training.data import (
     base_rates,
@@ -267,6 +267,8 @@ class Task:
 def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
     training = task.training
     learner = task.learner()
+    if learner.network.trees is not None:
+        load_lightgbm()  # not after hours of the network's training
     if not learner.is_chief:
         report = None
     average = WeightAverage(training.averaged_evaluations)

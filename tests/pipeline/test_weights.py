@@ -1,14 +1,16 @@
 """Training on weighted rows: a row of weight 2 is the row twice."""
 
+import sys
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Calibration, Model, Training
-from ctrpipe.pipeline.training.boosting import learn_trees
+from ctrpipe.pipeline.training.boosting import learn_trees, load_lightgbm
 from ctrpipe.pipeline.training.calibrate import fit_calibration
 from ctrpipe.pipeline.training.data import base_rates, packed_reader
 from ctrpipe.pipeline.training.train import train
@@ -97,6 +99,7 @@ def test_the_calibration_is_weighted(files, method):
 
 
 def test_trees_are_weighted():
+    pytest.importorskip("lightgbm", exc_type=OSError)  # where there is no libgomp.so.1
     kept = {}
     ensemble = types.SimpleNamespace(
         trees=1, nodes=3, leaves=2, depth=1, assign=lambda *arrays: kept.update(value=arrays[4], feature=arrays[0])
@@ -115,3 +118,17 @@ def test_trees_are_weighted():
     low, high = leaves(weight=weights)[1:]
     assert low < -0.05 and high > 0.05
     np.testing.assert_allclose(leaves(), 0, atol=1e-6)
+
+
+def test_a_system_without_openmp_is_told_what_lightgbm_needs(monkeypatch):
+    class Absent:
+        def find_spec(self, name, path=None, target=None):
+            if name == "lightgbm":
+                raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.delitem(sys.modules, "lightgbm", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    with pytest.raises(
+        InputError, match=r"^LightGBM, .* \(libgomp\.so\.1: .*\); install OpenMP's library, libgomp1 on"
+    ):
+        load_lightgbm()
