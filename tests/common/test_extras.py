@@ -10,15 +10,24 @@ import pytest
 
 from ctrpipe.common import extras
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.extras import BASE, COMMANDS, MODULES, extra_of, missing, require
+from ctrpipe.common.extras import BASE, COMMANDS, MODULES, OVERRIDES, extra_of, install, missing, require
 from ctrpipe.pipeline.cli import main
 from tests.e2e.small_run import ROOT, call, one_line
 
+OLD_GLIBC = "with Python 3.13 TFX needs glibc 2.39, and this system has glibc 2.36; use Python 3.11"
+OLD_GLIBC = "with Python 3.13 TFX needs glibc 2.39, and this system has glibc 2.36; use Python 3.11"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Modules of packages that an extra's own packages bring: kfp's client and Optuna's database.
 BROUGHT = {"kfp_server_api", "sqlalchemy"}
 # What an extra asks for that ctrpipe's code imports by no name of its own.
 NO_EXTRA_OF_A_COMMAND = {"all", "gpu", "tfrs"}
+
+
+@pytest.fixture(autouse=True)
+def _wheels_of_everything(monkeypatch):
+    """A system for which pip finds all wheels, wherever the tests run."""
+    monkeypatch.setattr(extras, "unfit", lambda: "")
+    monkeypatch.setattr(extras, "needs_overrides", lambda: False)
 
 
 def packages(extra: str) -> set[str]:
@@ -98,3 +107,12 @@ def test_a_module_belongs_to_the_smallest_extra_that_has_it():
         **{"tfx": "pipeline", "kfp": "kubeflow", "optuna": "tune", "jax": "jax"},
         **{"safetensors": "text", "numpy": BASE},
     }
+
+
+def test_where_pip_finds_no_wheels_the_line_says_what_does_or_which_python_has_them(monkeypatch):
+    monkeypatch.setattr(extras, "needs_overrides", lambda: True)
+    assert re.fullmatch(r"pip install uv && python -m uv pip install --override \S+ 'ctrpipe\[tune\]'", install("tune"))
+    assert install("jax") == "pip install 'ctrpipe[jax]'"
+    assert OVERRIDES.read_text() == (ROOT / "overrides.txt").read_text()
+    monkeypatch.setattr(extras, "unfit", lambda: OLD_GLIBC)
+    assert install("pipeline") == OLD_GLIBC
