@@ -3,11 +3,11 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from importlib import metadata
 
 import pyarrow.parquet as pq
 import pytest
@@ -80,7 +80,7 @@ def ctrpipe(python, tmp_path):
 def test_the_wheel_takes_one_name(python):
     [packages] = python.parents[1].glob("lib/*/site-packages")
     names = {path.name for path in packages.iterdir()} - {"libraries.pth"}
-    assert names == {"ctrpipe", f"ctrpipe-{metadata.version('ctrpipe')}.dist-info"}
+    assert {re.sub(r"-.*(?=\.dist-info)", "", name) for name in names} == {"ctrpipe", "ctrpipe.dist-info"}
     inside = {path.name for path in (packages / "ctrpipe").iterdir()}
     assert {*PARTS, "configs", "py.typed"} <= inside and not (packages / "ctrpipe" / "tests").exists()
 
