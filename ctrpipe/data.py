@@ -1,6 +1,7 @@
 """Data for all functions: files and globs, or tables in memory, which are written so that a run finds them again."""
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import os
@@ -140,11 +141,18 @@ def _with_named_index(frame: Any) -> Any:
 
 
 def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Returns a column's values without a dictionary, and half floats, which Arrow computes little with, as floats."""
+    """Returns a column's values as a log has them.
+
+    A dictionary's values stand for themselves, and half floats, which Arrow computes little with, are floats. Times are in
+    nanoseconds where they fit, because pandas 3 has them in microseconds: a run reads the same text for the same time.
+    """
     import pyarrow as pa  # as in table_of
 
     if pa.types.is_dictionary(column.type):
         return _plain(column.cast(column.type.value_type))
+    if pa.types.is_timestamp(column.type):
+        with contextlib.suppress(pa.ArrowInvalid):  # before 1677, after 2262
+            return column.cast(pa.timestamp("ns", column.type.tz))
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
 

@@ -126,7 +126,7 @@ def test_the_base_serves_is_asked_and_moves_labels(base, without_extras, exports
         server.wait(30)
 
 
-@pytest.mark.large
+@pytest.mark.large(like="tests/serving/test_tune.py::test_every_load_is_measured")
 def test_the_base_measures_threads_and_batching(base, exports):
     fast = ("--rows", 1, "--clients", 1, "--seconds", 0.05, "--rounds", 1, "--output", "tuned")
     assert "Best: " in base("tune-serving", exports / "dcn_v2", *fast)

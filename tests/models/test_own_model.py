@@ -47,7 +47,7 @@ def test_an_own_model_in_the_working_directory_is_made_and_computes(own):
     inputs = batch()
     logits = np.asarray(model(inputs))
     rows = np.asarray(model.table.table)[inputs["ids"]] * (inputs["ids"] > 0)[:, :, None]
-    np.testing.assert_allclose(logits[:, 0], 2 * rows.sum(axis=(1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(logits[:, 0], 2 * rows.sum(axis=(1, 2)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

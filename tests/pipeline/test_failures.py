@@ -17,6 +17,7 @@ from ctrpipe.common import address_space
 from ctrpipe.common.address_space import RUN_GIB, require_address_space
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import FAILED, MISTAKE, NO_READER
+from ctrpipe.common.extras import install
 from ctrpipe.common.failures import explain
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline import run_folder
@@ -36,7 +37,7 @@ def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_
         "the package a_package_that_is_not_there is not installed here; install ctrpipe again, with all that it needs"
     )
     assert explain(caught.value) == (said, MISTAKE)
-    said = "the package kfp is not installed here; pip install 'ctrpipe[kubeflow]'"
+    said = f"the package kfp is not installed here; {install('kubeflow')}"
     assert explain(ModuleNotFoundError("No module named 'kfp.dsl'", name="kfp.dsl")) == (said, MISTAKE)
     with pytest.raises(ModuleNotFoundError) as caught:
         import ctrpipe.common.a_module_that_is_not_there  # noqa: F401
