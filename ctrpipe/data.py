@@ -144,7 +144,7 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     """Returns a column's values as a log has them.
 
     A dictionary's values stand for themselves, and half floats, which Arrow computes little with, are floats. Times are
-    in nanoseconds where they fit, because pandas 3 has them in microseconds: a run reads the same text for the same time.
+    in nanoseconds where they fit: pandas 3 has them in microseconds, and a run reads the same text for the same time.
     """
     import pyarrow as pa  # as in table_of
 
