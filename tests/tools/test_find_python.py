@@ -11,7 +11,7 @@ SCRIPT = pathlib.Path(__file__).parents[2] / "tools" / "find_python.sh"
 
 @pytest.fixture
 def find(tmp_path):
-    """Runs the script on a system of some glibc with some interpreters; returns the found one's name or the message."""
+    """Runs the script on a system of some glibc with some interpreters; returns its code and what it says."""
     for tool in ("sh", "sed", "getconf"):
         (tmp_path / tool).symlink_to(shutil.which(tool))
 
