@@ -4,8 +4,11 @@ Imports nothing but Python's own modules, for tools/install.py reads it before a
 """
 
 import os
+import pathlib
 import platform
+import shutil
 import sys
+import sysconfig
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 # The oldest glibc of TFDV's and ml-metadata's wheels. For Python 3.11 there are older releases, for older glibc.
@@ -26,8 +29,13 @@ def unfit() -> str:
 
 
 def needs_overrides() -> bool:
-    """Returns whether pip finds no wheels of what tfx asks for, and an installer must be told of older ones."""
-    return not unfit() and not _is_new(_libc())
+    """Returns whether pip cannot install what TFX's packages ask for, and an installer must be told of other releases.
+
+    Where glibc is old it finds no wheels. pyfarmhash, as TFDV wants it, is source in C++: newer ones have wheels.
+    """
+    headers = pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h"
+    compiles = shutil.which("g++") is not None and headers.exists()
+    return not unfit() and not (_is_new(_libc()) and compiles)
 
 
 def _libc() -> str:

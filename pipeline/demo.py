@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import sys
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
         for row in answers:
             print(f"  line {row.line}: click probability {row.probability:.4f}")
     print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
-    command = "ctrpipe" if shutil.which("ctrpipe") else ".venv/bin/ctrpipe"
+    own = pathlib.Path(sys.executable).with_name("ctrpipe")
+    command = "ctrpipe" if shutil.which("ctrpipe") else os.path.relpath(own)
     configs = pathlib.Path(os.path.relpath(configs_folder()))
     print("Next:")
     print(f"  {command} serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
