@@ -25,13 +25,13 @@ demo: install   ## the main job: a generated log, trained, gated, served, asked
 
 pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
+test-fast: install  ## the quick tests, 4 minutes on 2 cores: while you work
 	$(pytest) -m "not slow and not large"
 
 test-changed: install  ## of `make test`, the files that have not passed since something that they depend on changed; never in CI
 	$(pytest) -m "not large" --changed
 
-test: install   ## the tests, 15 minutes on 4 fast cores and 45 on 2 slow ones: before a change is handed in, and in CI
+test: install   ## the tests that CI runs: before a change is handed in
 	$(pytest) -m "not large"
 
 test-all: install  ## every case of the large matrices (models x precisions x backends), a long fuzz and a soak
