@@ -4,12 +4,12 @@ The rules read the configuration, the number of training rows and the machine's 
 the same machine has the same settings again.
 """
 
-import importlib.util
 import os
 from typing import NamedTuple
 
 import keras
 
+from ctrpipe.common.extras import missing
 from ctrpipe.common.processes import multiplies_bfloat16
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.process import other_workers
@@ -88,7 +88,7 @@ def _jax_is_faster(model: Model, training: Training, rows: int) -> bool:
     of_tensorflow = training.xla or training.steps_per_execution > 1 or training.bucket_by_length
     if costs is None or not as_measured or of_tensorflow or not _on_one_cpu(training.distribution):
         return False
-    if importlib.util.find_spec("jax") is None:
+    if missing("jax"):
         return False
     return rows * (costs.tensorflow - costs.jax) * 1e-6 > costs.start
 

@@ -1,6 +1,5 @@
 """What `auto` stands for in `training.backend` and `training.precision`."""
 
-import importlib.util
 import json
 
 import keras
@@ -9,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.harness.settings import MODELS, TEXTS
-from ctrpipe.common import processes
+from ctrpipe.common import extras, processes
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.registry import model_class
 from ctrpipe.pipeline.config import Model, Training
@@ -144,7 +143,7 @@ def test_several_workers_a_tpu_and_a_gpu_have_neither(monkeypatch):
 
 
 def test_a_machine_without_jax_trains_on_tensorflow(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
     assert backend_of("lr") == "tensorflow"
 
 
