@@ -25,7 +25,7 @@ def main(folder: pathlib.Path) -> None:
     run.plot().savefig(folder / "run.png")
     print(ctrpipe.explain(run, rows=2000))
     with ctrpipe.serve(run) as server:
-        print(server.predict(log.drop(columns="label").head()))
+        print(server.predict(log.drop(columns="label").head(3)))
 
 
 if __name__ == "__main__":

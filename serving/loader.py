@@ -41,7 +41,7 @@ class LoadedServable(Protocol):
     Attributes:
         path: The version's folder.
         signatures: The signatures by name.
-        input_types: The types of each signature's inputs by alias.
+        input_types: The types of each signature's inputs by alias, sorted, for a signature's map has no order.
         waits: Whether a run waits for other runs to join its batch.
     """
 
@@ -82,7 +82,7 @@ class Servable:
     Attributes:
         path: The version's folder.
         signatures: The signatures by name.
-        input_types: The types of each signature's inputs by alias.
+        input_types: The types of each signature's inputs by alias, sorted, for a signature's map has no order.
         waits: False: a run does not wait for other runs.
 
     Raises:
@@ -111,7 +111,7 @@ class Servable:
         self.signatures: dict[str, meta_graph_pb2.SignatureDef]
         self._session, self.signatures = load_session(path, config, tags)
         self.input_types = {
-            signature: {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
+            signature: {name: tf.as_dtype(info.dtype) for name, info in sorted(definition.inputs.items())}
             for signature, definition in self.signatures.items()
         }
         self._looping: set[str] = set()
