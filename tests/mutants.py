@@ -6,7 +6,7 @@
 A line is changed as a slip would: a comparison turned round, + for -, a number by one, `and` for `or`, a condition
 denied, a statement left out. The tests are those of the files that import the line's module, nearest first, up to the
 first that fails; each line has a limit of time. With --before, another checkout of the same product, its tests are
-asked first: a line that they do not guard is passed over, and one that they guard should be guarded here too.
+asked about each line that is missed: where they do not catch it either, the line is passed over as not guarded.
 
 Lines of the command's output begin with `caught`, `MISSED` or `unguarded`. It works in copies of the checkouts.
 """
@@ -181,11 +181,10 @@ class Checkout:
         subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
         subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
 
-    def ask(self, mutant: Mutant, seconds: float, first: str = "") -> Verdict:
-        """Runs the tests on a changed line, those of the file `first` before others."""
+    def ask(self, mutant: Mutant, seconds: float) -> Verdict:
+        """Runs the tests on a changed line."""
         place, end = self.folder / mutant.path, time.monotonic() + seconds
         files = files_for(mutant.path, self.folder)
-        files = [*[file for file in files if file == first], *[file for file in files if file != first]]
         original = place.read_text()
         place.write_text(mutant.text)
         try:
@@ -254,16 +253,12 @@ def main(lines: int, seed: int, seconds: float, lane: str, before: pathlib.Path 
                 continue
             if asked == lines:
                 break
-            first = ""
-            if other:
-                verdict = other.ask(mutant, seconds)
-                if not verdict.test:
-                    reason = "no test" if verdict.asked_all else "out of time"
-                    click.echo(f"unguarded ({reason})  {mutant}")
-                    continue
-                first = verdict.test.partition("::")[0]
+            verdict = here.ask(mutant, seconds)
+            if not verdict.test and other and not (verdict_before := other.ask(mutant, seconds)).test:
+                reason = "no test" if verdict_before.asked_all else "out of time"
+                click.echo(f"unguarded ({reason})  {mutant}")
+                continue
             asked += 1
-            verdict = here.ask(mutant, seconds, first)
             caught += bool(verdict.test)
             how = f"by {verdict.test}" if verdict.test else "" if verdict.asked_all else "(out of time)"
             click.echo(f"{'caught' if verdict.test else 'MISSED'}  {mutant}  {how}")
