@@ -23,8 +23,8 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.bench import SERVE
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.packaged_configs import configs_folder
-from ctrpipe.pipeline.run import run
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.pipeline.run.run import run
 from ctrpipe.serving.layout import find_version
 from ctrpipe.transforms.generate import generate
 

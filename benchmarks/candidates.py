@@ -23,7 +23,7 @@ from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
@@ -63,7 +63,7 @@ def write_log(path: pathlib.Path, rows: int, events: int) -> None:
 
 def requests_of(rows: pa.RecordBatch, candidates: int, spec: LogSpec) -> dict[str, dict[str, np.ndarray]]:
     """Returns, by signature, the inputs that score the items of as many rows for the first row's user."""
-    from ctrpipe.serving.export import candidates_of  # TensorFlow: see `analysed`
+    from ctrpipe.serving.export.export import candidates_of  # TensorFlow: see `analysed`
 
     place = {name: np.zeros(candidates, np.int64) for name in spec.context_columns}
     of_item = np.arange(candidates) % rows.num_rows
@@ -112,7 +112,7 @@ def export_model(name: str, log: Analysed, spec: LogSpec, version: pathlib.Path)
         InputError: it is no model of such a log.
     """
     from ctrpipe.pipeline.training.network import build_network  # TensorFlow: see `analysed`
-    from ctrpipe.serving.export import export
+    from ctrpipe.serving.export.export import export
 
     network = build_network(Model(name=name, **WEIGHTS), log.fields, SEED)
     export(network, log.transform, spec, log.fields, log.rows.slice(0, 3), version, {})

@@ -7,7 +7,7 @@ import click
 
 from benchmarks.harness.command import command
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.pipeline.sample_export import ROWS, SEED, make_export
+from ctrpipe.pipeline.demo.sample_export import ROWS, SEED, make_export
 
 
 @command("benchmarks.exports")

@@ -25,7 +25,7 @@ from benchmarks.harness.command import (
 from benchmarks.harness.devices import load_tensorflow_on
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.sample_export import make_export
+from ctrpipe.pipeline.demo.sample_export import make_export
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EQUAL, BFLOAT16 = 1e-6, 5e-3  # largest differences of a probability from the baseline's

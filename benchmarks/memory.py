@@ -168,7 +168,7 @@ def _packed_file(folder: pathlib.Path, rows: int) -> pathlib.Path:
 
 def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the peaks of scoring logs of these sizes."""
-    from ctrpipe.pipeline.sample_export import make_export  # it imports TensorFlow, which --help does without
+    from ctrpipe.pipeline.demo.sample_export import make_export  # it imports TensorFlow, which --help does without
 
     load_tensorflow()
     version, peaks = make_export(SCORED_MODEL, folder / "exports", EXPORT_ROWS), []

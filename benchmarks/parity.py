@@ -26,7 +26,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.models import FeatureMap, create
 
 if TYPE_CHECKING:
-    from ctrpipe.models.ctr_model import CTRModel
+    from ctrpipe.models.base.ctr_model import CTRModel
 
 LIMIT = 1e-5
 SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field

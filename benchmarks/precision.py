@@ -33,7 +33,7 @@ from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, 
 from benchmarks.harness.settings import Shape, our_options
 from benchmarks.train import FULL, PRECISIONS, chosen_models
 from ctrpipe.common.progress import announce
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import compare_sides, side
 from ctrpipe.pipeline.config import Model, Training

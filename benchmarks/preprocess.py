@@ -29,7 +29,7 @@ from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log
 from benchmarks.harness.preprocess_sides import OFTEN, PEERS, TOP, Rule, Run, config, ours
 from benchmarks.train import peer_version
 from ctrpipe.common.progress import announce
-from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
+from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 

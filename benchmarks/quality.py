@@ -65,7 +65,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path, write_json, write_text
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.evaluation.estimates import auc_estimate
@@ -116,7 +116,7 @@ def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
         InputError: the log cannot be used, or has features that not all sides can take.
     """
     load_tensorflow()
-    from ctrpipe.pipeline.run import transform  # TensorFlow
+    from ctrpipe.pipeline.run.run import transform  # TensorFlow
     from ctrpipe.pipeline.training.data import packed_reader
 
     log = transform(config, [data], folder)

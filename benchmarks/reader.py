@@ -15,7 +15,7 @@ from benchmarks.harness.command import busy, busy_caption, command, finish, mach
 from benchmarks.harness.ours_server import draw_ids
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
+from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.features.packed_files import SHUFFLE_ROWS, Batch, PackedWriter
 

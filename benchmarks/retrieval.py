@@ -209,7 +209,7 @@ class Benchmark:
         peers: Sequence[IndexPeer],
     ):
         from ctrpipe.serving.assets import GoldenRows
-        from ctrpipe.serving.export import USER_VECTORS, VECTORS
+        from ctrpipe.serving.export.export import USER_VECTORS, VECTORS
         from ctrpipe.serving.layout import Asset, asset_path
         from ctrpipe.serving.loader import Servable
         from ctrpipe.serving.server.options import parse_flags
@@ -232,7 +232,7 @@ class Benchmark:
     def measure(self, data: Data) -> dict[str, Any]:
         """Returns the size of a version with the items, ms of a call in it, and of the searches alone."""
         from ctrpipe.pipeline.retrieval.cells import default_cells, divided
-        from ctrpipe.serving.retrieval import ItemIndex
+        from ctrpipe.serving.export.retrieval import ItemIndex
 
         items, top = len(data.items), min(TOP, len(data.items))
         count = min(self.cells or default_cells(items), items)
@@ -250,9 +250,9 @@ class Benchmark:
 
     def _whole(self, names: Any, vectors: Vectors, top: int, cells: Any, path: pathlib.Path) -> dict[str, Any]:
         """Returns the size of a version with the items and ms of its calls of the golden row, in turn."""
-        from ctrpipe.serving.export import USER_VECTORS, VECTORS
+        from ctrpipe.serving.export.export import USER_VECTORS, VECTORS
+        from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE, add_index
         from ctrpipe.serving.loader import Servable
-        from ctrpipe.serving.retrieval import APPROXIMATE, RETRIEVE, add_index
 
         began = time.perf_counter()
         add_index(self.version, names, vectors, top, path, cells)
@@ -276,8 +276,8 @@ class Benchmark:
         self, data: Data, top: int, cells: int, probes: int, seconds: float, path: pathlib.Path
     ) -> dict[str, Any]:
         """Returns the ms of a call without a search, and of each index its ms and its recall."""
+        from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE
         from ctrpipe.serving.loader import Servable
-        from ctrpipe.serving.retrieval import APPROXIMATE, RETRIEVE
 
         servable = Servable(path, config=self.config)
         try:

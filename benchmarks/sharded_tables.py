@@ -28,7 +28,7 @@ from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.tables import shape_of
 from benchmarks.train import steps_for
 from ctrpipe.common.progress import announce
-from ctrpipe.models.feature_map import MAX_IDS
+from ctrpipe.models.base.feature_map import MAX_IDS
 
 MODEL = "mlp"  # one table, and nothing else grows with its rows
 TARGET_ROWS = 1_000_000_000

@@ -31,7 +31,7 @@ def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[
     # TensorFlow: 3.8 s of a core that --help and a mistake in an option do without.
     import tensorflow as tf
 
-    from ctrpipe.models.ctr_model import empty_row
+    from ctrpipe.models.base.ctr_model import empty_row
 
     model = create(
         name, data, encoder_layers=layers, encoder_width=width, encoder_heads=width // 64, encoder_ffn=4 * width

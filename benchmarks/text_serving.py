@@ -6,7 +6,7 @@
 BERT4CTR with random weights is exported as a run exports it, once in every precision, and called in this process by TF
 Serving's loader, the compared calls in turn. `each` sends every candidate with the text (serving_raw), `shared` sends
 the text once (serving_candidates); both give the same probabilities. With --reviews, the text_only that
-benchmarks.reviews has trained with seed 1 predicts its test rows in every precision.
+studies.reviews has trained with seed 1 predicts its test rows in every precision.
 """
 
 import functools
@@ -23,17 +23,18 @@ from rich.table import Table
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
 from benchmarks.harness.exported import analysed
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
-from benchmarks.reviews import config_of
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models import create, metrics
-from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.models import create
+from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.run.artifacts import Artifacts
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.generate import generate
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec
+from studies.reviews import config_of
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
 LOG_ROWS, SEED = 3000, 1
@@ -61,7 +62,7 @@ class Exports:
         # TensorFlow, here and below: 4 s of a core that --help and a mistake in an option do without.
         import keras
 
-        from ctrpipe.models.ctr_model import empty_row
+        from ctrpipe.models.base.ctr_model import empty_row
 
         self.folder, self.spec = folder, log_spec(length)
         log = folder / "log.tsv"
@@ -74,7 +75,7 @@ class Exports:
 
     def save(self, precision: str) -> pathlib.Path:
         """Writes the version and returns its folder."""
-        from ctrpipe.serving.export import export  # TensorFlow: see __init__
+        from ctrpipe.serving.export.export import export  # TensorFlow: see __init__
 
         version = self.folder / precision / "1"
         rows = self.rows.slice(0, 3)
@@ -83,7 +84,7 @@ class Exports:
 
     def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
         """Returns, by signature, the inputs that score `candidates` rows for one text without padding."""
-        from ctrpipe.serving.export import candidates_of  # TensorFlow: see __init__
+        from ctrpipe.serving.export.export import candidates_of  # TensorFlow: see __init__
 
         raw = raw_arrays(self.rows.slice(0, candidates), self.spec)
         text = b" ".join(raw_arrays(self.rows.slice(0, self.fields.text.length), self.spec)["query"])
@@ -163,7 +164,7 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     """Returns AUC and log loss of the trained text_only on the reviews' test rows, in every precision.
 
     Raises:
-        InputError: benchmarks.reviews has not trained it in this folder.
+        InputError: studies.reviews has not trained it in this folder.
     """
     # TensorFlow: see Exports.
     import tensorflow as tf
@@ -180,7 +181,7 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     )
     for path in (weights, database):
         if not path.exists():
-            raise InputError(f"--reviews {reviews}: {path.name} is absent; run benchmarks.reviews with this --output")
+            raise InputError(f"--reviews {reviews}: {path.name} is absent; run studies.reviews with this --output")
     config = config_of("text_only", 1, reviews, encoder)
     artifacts = Artifacts(database, config.name)
     graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
@@ -245,8 +246,8 @@ def tables(report: dict[str, Any]) -> Group:
 @click.option("--rows", type=click.IntRange(1), default=10, help="Rows of a request in fewer bits, each with its text.")
 @click.option("--threads", type=click.IntRange(0), default=1, help="Of TensorFlow; 0 = one for each core.")
 @click.option("--repeats", type=click.IntRange(1), default=10)
-@click.option("--reviews", type=click.Path(path_type=pathlib.Path), help="The --output of benchmarks.reviews.")
-@click.option("--encoder", type=click.Path(path_type=pathlib.Path), help="The --encoder of benchmarks.reviews.")
+@click.option("--reviews", type=click.Path(path_type=pathlib.Path), help="The --output of studies.reviews.")
+@click.option("--encoder", type=click.Path(path_type=pathlib.Path), help="The --encoder of studies.reviews.")
 @click.option("--test-rows", type=click.IntRange(1), help="Of the reviews, about so many. Default: all.")
 @output_option("text_serving")
 def main(

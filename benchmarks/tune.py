@@ -21,13 +21,13 @@ from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, output_option
 from ctrpipe.common.files import write_json
+from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.fingerprints import fingerprint
-from ctrpipe.pipeline.packaged_configs import configs_folder
-from ctrpipe.pipeline.run import transform
-from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.tune.plan import Budget, Plan, make_plan
 from ctrpipe.pipeline.tune.plots import budget_curve

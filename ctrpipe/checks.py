@@ -58,8 +58,8 @@ def check(config: Config, data: Data | None = None, **settings: Any) -> Check:
         True
     """
     # numpy, pyarrow and pydantic: 0.4 s that `import ctrpipe` does without.
-    from ctrpipe.pipeline.check_log import check_log
     from ctrpipe.pipeline.config import load_config
+    from ctrpipe.pipeline.draft.check_log import check_log
 
     loaded = load_config(source_of(config), overrides(settings))
     found = check_log(loaded, files_of(data_of(config, data), None) or loaded.data.paths)

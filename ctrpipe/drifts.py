@@ -92,9 +92,9 @@ def drift(
     load_tensorflow()
     # TensorFlow, TFX and TFDV: 6 s that `import ctrpipe` does without.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.log_drift import drift_of_logs
+    from ctrpipe.pipeline.explain.log_drift import drift_of_logs
     from ctrpipe.pipeline.report.drift import write_drift
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.run.trained_model import find_model
 
     loaded = load_config(source_of(config), overrides(settings))
     folder = None if output is None else pathlib.Path(output)

@@ -15,8 +15,8 @@ from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import is_frame, table_of
 from ctrpipe.mistakes import in_one_line
-from ctrpipe.models.saved import is_saved, load_model
-from ctrpipe.pipeline.trained_model import find_model
+from ctrpipe.models.base.saved import is_saved, load_model
+from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, folder_of
 from ctrpipe.serving.assets import read_log_spec
@@ -28,8 +28,8 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ctrpipe.models.ctr_model import CTRModel
-    from ctrpipe.models.feature_map import FeatureMap
+    from ctrpipe.models.base.ctr_model import CTRModel
+    from ctrpipe.models.base.feature_map import FeatureMap
     from ctrpipe.serving.loader import Servable
     from ctrpipe.transforms.log.spec import LogSpec
 

@@ -78,7 +78,7 @@ def ranking(
     # TensorFlow, numpy and pyarrow: 4 s that `import ctrpipe` does without.
     from ctrpipe.pipeline.ranking.rank import rank
     from ctrpipe.pipeline.ranking.show import write_ranking
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.run.trained_model import find_model
 
     folder = None if output is None else pathlib.Path(output)
     files = files_of(data, None if folder is None else folder / FOLDER)

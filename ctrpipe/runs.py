@@ -113,8 +113,8 @@ def run(
     """
     # numpy, pyarrow and pydantic: 0.4 s that `import ctrpipe` does without.
     from ctrpipe.pipeline.config import load_config, with_parent
-    from ctrpipe.pipeline.prepared import joined
-    from ctrpipe.pipeline.run import run as run_pipeline
+    from ctrpipe.pipeline.run.prepared import joined
+    from ctrpipe.pipeline.run.run import run as run_pipeline
 
     loaded = load_config(source_of(config), overrides(settings))
     if warm_start is not None:

@@ -87,7 +87,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
 
     load_tensorflow()
     # TensorFlow and TFDV: 4 s that `import ctrpipe` does without.
-    from ctrpipe.pipeline.score_log import score_log
+    from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)
     found = score_log(versions_of(model), files_of(data, folder / FOLDER), folder, workers)

@@ -112,7 +112,7 @@ def tune(
     limits = read_budget(budget, None if trials is None else str(trials))
     load_tensorflow()
     plan = make_plan(source_of(config), overrides(settings), limits, objective, workers, p99_ms)
-    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import BEST
     from ctrpipe.pipeline.tune.run import run_tune
 

@@ -9,7 +9,7 @@ import sys
 import keras
 
 import ctrpipe
-from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models import CTRModel
 from ctrpipe.models.layers.inner_product import InnerProduct
 from ctrpipe.transforms.generate import generate
 

@@ -11,9 +11,9 @@ import sys
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from ctrpipe.common.code_version import imported  # noqa: E402
 from ctrpipe.common.extras import extra_of  # noqa: E402
 from ctrpipe.common.packages import code_files, module_name  # noqa: E402
-from ctrpipe.pipeline.code_version import imported  # noqa: E402
 
 
 def modules_of(commands: list[str]) -> list[str]:

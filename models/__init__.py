@@ -7,9 +7,10 @@ if __name__ != "ctrpipe.models":  # two names would be two copies of every class
     raise ImportError(f"{__name__} is a folder of ctrpipe's source; import ctrpipe.models", name=__name__)
 
 _HOME = {
-    "FeatureMap": "ctrpipe.models.feature_map",
-    "create": "ctrpipe.models.registry",
-    "available": "ctrpipe.models.registry",
+    "CTRModel": "ctrpipe.models.base.ctr_model",
+    "FeatureMap": "ctrpipe.models.base.feature_map",
+    "create": "ctrpipe.models.base.registry",
+    "available": "ctrpipe.models.base.registry",
 }
 __all__ = sorted(_HOME)
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import CTRModel, attention_of, require_fields
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import CTRModel, attention_of, require_fields
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

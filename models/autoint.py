@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import attention_of, require_fields
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import attention_of, require_fields
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
+from ctrpipe.models.base.token_model import TokenModel
 from ctrpipe.models.layers.interacting_layer import InteractingLayer
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
-from ctrpipe.models.token_model import TokenModel
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -5,11 +5,11 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.history_model import HistoryModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.history_model import HistoryModel
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.behavior_transformer import BehaviorTransformer
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.vector_cross import VectorCross
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -8,12 +8,12 @@ import numpy as np
 from keras import ops
 from keras_rs.layers import FeatureCross
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.explain.strengths import crossed
-from ctrpipe.models.feature_map import FeatureMap
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -5,11 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.ctr_model import require_one_task
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.ctr_model import require_one_task
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.factorization_machine import FactorizationMachine
 from ctrpipe.models.mlp import MLP
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.history_model import History, HistoryModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.history_model import History, HistoryModel
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.interest_evolution import InterestEvolution
 from ctrpipe.models.layers.places import take_places
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

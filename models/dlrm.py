@@ -7,10 +7,10 @@ import keras
 from keras import ops
 from keras_rs.layers import DotInteraction
 
-from ctrpipe.models.ctr_model import CTRModel, require_fields
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.ctr_model import CTRModel, require_fields
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

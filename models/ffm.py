@@ -7,11 +7,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from ctrpipe.models.ctr_model import CTRModel, require_one_task
+from ctrpipe.models.base.ctr_model import CTRModel, require_one_task
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.explain.strengths import inner_products
-from ctrpipe.models.feature_map import FeatureMap
 from ctrpipe.models.layers.field_aware_interaction import FieldAwareInteraction
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.ctr_model import require_one_task
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.history_model import History, HistoryModel
+from ctrpipe.models.base.ctr_model import require_one_task
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.history_model import History, HistoryModel
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.one_history import inner_products
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

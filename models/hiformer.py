@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.token_transformer import TokenTransformer
 
 

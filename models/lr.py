@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from ctrpipe.models.ctr_model import CTRModel, batch_size
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.tensors import Inputs, Tensor
+from ctrpipe.models.base.ctr_model import CTRModel, batch_size
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

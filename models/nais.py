@@ -4,11 +4,11 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.history_model import History
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.models.fism import FISM
-from ctrpipe.models.history_model import History
 from ctrpipe.models.layers.smoothed_attention import SmoothedAttention
-from ctrpipe.models.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.ctr_model import CTRModel, require_fields
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.ctr_model import CTRModel, require_fields
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.inner_product import InnerProduct
 from ctrpipe.models.layers.kernel_product import KernelProduct
 from ctrpipe.models.layers.outer_product import OuterProduct
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 _PRODUCTS: dict[str, type[keras.layers.Layer]] = {"inner": InnerProduct, "outer": OuterProduct, "kernel": KernelProduct}
 

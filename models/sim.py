@@ -6,15 +6,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.history_model import HistoryModel
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.history_model import HistoryModel
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.candidate_attention import CandidateAttention
 from ctrpipe.models.layers.one_history import weighted_sum
 from ctrpipe.models.layers.places import best_places, take_places
 from ctrpipe.models.layers.soft_search import SoftSearch
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 SEARCHES = ("soft", "hard")
 

@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.candidates import by_field, join_rows
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import LABEL, WEIGHT
-from ctrpipe.models.feature_map import FeatureMap, Field
+from ctrpipe.models.base.candidates import by_field, join_rows
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import LABEL, WEIGHT
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.one_history import weighted_sum
-from ctrpipe.models.tensors import Inputs, Shape, Tensor
-from ctrpipe.models.vector_model import VectorModel
 
 LOSSES = ("margin", "softmax")
 

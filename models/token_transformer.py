@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import attention_of
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import attention_of
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
+from ctrpipe.models.base.token_model import TokenModel
 from ctrpipe.models.layers.encoder_layer import EncoderLayer
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
-from ctrpipe.models.token_model import TokenModel
 
 
 class TokenTransformer(TokenModel):

@@ -2,7 +2,7 @@
 
 import keras
 
-from ctrpipe.models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.transformer import Transformer
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
+from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
-from ctrpipe.models.vector_model import VectorModel
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

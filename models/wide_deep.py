@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.mlp import MLP
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.cin import CIN
-from ctrpipe.models.feature_map import FeatureMap
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pydantic
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.log.spec import LogSpec
 

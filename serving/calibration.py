@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 
 UNCALIBRATED = "serving_raw_uncalibrated"  # the signature of a calibrated model before its calibration
 

@@ -1,6 +1,6 @@
 """What a file of tests depends on: the modules that it imports, directly or not, and the other files that they name.
 
-As pipeline/code_version.py does it for stages, imports are read from the source, wherever they stand, and a string that
+As common/code_version.py does it for stages, imports are read from the source, wherever they stand, and a string that
 is exactly a module's name counts as an import of it, so that what a test starts as a process counts too.
 """
 

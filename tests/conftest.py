@@ -54,7 +54,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     if hasattr(session.config, "workerinput"):
         import_tensorflow()
         with importing_tfx(()):
-            import ctrpipe.pipeline.local_runner
             import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
     try:
         return (yield)

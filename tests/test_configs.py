@@ -9,9 +9,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.registry import available, model_class
+from ctrpipe.models.base.registry import available, model_class
 from ctrpipe.pipeline.config import RunConfig, load_config
-from ctrpipe.pipeline.packaged_configs import config_names
+from ctrpipe.pipeline.config.packaged_configs import config_names
 from ctrpipe.pipeline.sweep.check import check_models
 from ctrpipe.pipeline.sweep.plan import make_plan
 from ctrpipe.pipeline.training.network import build_network, count_parameters

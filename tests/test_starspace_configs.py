@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.training.data import packed_batches
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.analyzers import LogCounter

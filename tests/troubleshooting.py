@@ -23,7 +23,12 @@ RULES = (
     *("transforms/log/spec.py", "transforms/log/times.py", "transforms/histories/settings.py"),
 )
 # No configuration can cause the ValueErrors of these.
-INTERNAL = ("models/feature_map.py", "models/losses.py", "models/text/precision.py", "models/layers/encoder_layer.py")
+INTERNAL = (
+    "models/base/feature_map.py",
+    "models/base/losses.py",
+    "models/text/precision.py",
+    "models/layers/encoder_layer.py",
+)
 # Functions that return a message, or collect messages, for a caller that raises it.
 WRITERS = {
     "_explain": "pipeline/config/load.py",

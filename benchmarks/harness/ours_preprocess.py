@@ -11,10 +11,10 @@ import pathlib
 import sys
 from typing import Any
 
-from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.run import transform
-from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.run.artifacts import Artifacts
+from ctrpipe.pipeline.run.run import transform
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from benchmarks.harness import text_batches
 from benchmarks.peers.line_server import Answer, serve_lines
 from benchmarks.peers.peak_memory import peak_bytes
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap
+from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 
 SEED = 20

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.peers.client import Peer
-from ctrpipe.models import metrics
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base import metrics
+from ctrpipe.models.base.feature_map import FeatureMap
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")

@@ -16,7 +16,7 @@ import tensorflow_transform as tft
 from tfx import v1 as tfx
 from tfx.proto import example_gen_pb2, transform_pb2
 
-from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.pipeline.run.artifacts import Artifacts
 
 NAME = "stock"
 NUMBERS = [f"I{index}" for index in range(1, 14)]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.feature_map import Text
+from ctrpipe.models.base.feature_map import Text
 
 LENGTH, WORDS = 64, 30522
 BUCKETS = 101

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.one_history import is_shared, weighted_sum
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Shape, Tensor
 
 # The share of places with an item from which training is faster when it computes the others too; of histories of 50.
 _FEW_EMPTY = 0.75

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.tensors import Shape, Tensor
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

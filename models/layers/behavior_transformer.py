@@ -5,10 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.places import newest_first
 from ctrpipe.models.layers.text_encoder import FeedForward, SelfAttention
-from ctrpipe.models.tensors import Shape, Tensor
 
 OUTPUTS = ("all", "candidate")
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.tensors import Shape, Tensor
+from ctrpipe.models.base.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.softmax_product import softmax_product
-from ctrpipe.models.tensors import Shape, Tensor
 
 PROJECTIONS = ("shared", "feature", "composite")
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.tensors import Tensor
+from ctrpipe.models.base.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

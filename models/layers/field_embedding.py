@@ -6,10 +6,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from ctrpipe.models.candidates import by_field, join_rows
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.feature_map import FeatureMap, Field
-from ctrpipe.models.tensors import Shape, Tensor
+from ctrpipe.models.base.candidates import by_field, join_rows
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

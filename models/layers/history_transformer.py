@@ -6,12 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.history_attention import HistoryAttention
 from ctrpipe.models.layers.one_history import is_shared
 from ctrpipe.models.layers.places import newest_first
 from ctrpipe.models.layers.text_encoder import FeedForward
-from ctrpipe.models.tensors import Shape, Tensor
 
 POSITIONS = ("sinusoidal", "learned")
 

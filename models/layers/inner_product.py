@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.pairs import upper_triangle
-from ctrpipe.models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

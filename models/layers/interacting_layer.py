@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.softmax_product import softmax_product
-from ctrpipe.models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

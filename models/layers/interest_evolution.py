@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.attentional_gru import AttentionalGRU
 from ctrpipe.models.layers.one_history import inner_products
-from ctrpipe.models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

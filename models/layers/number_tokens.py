@@ -6,8 +6,16 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.feature_map import MAX_EXPONENT, NUMBER_TOKENS, PADDING_ID, RESERVED_IDS, FeatureMap, Field, Text
-from ctrpipe.models.tensors import Inputs, Tensor
+from ctrpipe.models.base.feature_map import (
+    MAX_EXPONENT,
+    NUMBER_TOKENS,
+    PADDING_ID,
+    RESERVED_IDS,
+    FeatureMap,
+    Field,
+    Text,
+)
+from ctrpipe.models.base.tensors import Inputs, Tensor
 
 _MARKS = 2  # [EXP] of a number from 0 on, and of a negative one
 _GROUP = 1000  # a token has three digits

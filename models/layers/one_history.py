@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from ctrpipe.models.tensors import Tensor
+from ctrpipe.models.base.tensors import Tensor
 
 
 def is_shared(candidate: Tensor, items: Tensor) -> bool:

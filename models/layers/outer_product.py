@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from ctrpipe.models.tensors import Shape, Tensor
+from ctrpipe.models.base.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

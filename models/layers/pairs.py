@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.tensors import Tensor
+from ctrpipe.models.base.tensors import Tensor
 
 
 def pair_indices(fields: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,8 +2,8 @@
 
 from keras import ops
 
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.models.layers.one_history import is_shared
-from ctrpipe.models.tensors import Tensor
 
 
 def take_places(items: Tensor, places: Tensor) -> Tensor:

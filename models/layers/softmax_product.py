@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from ctrpipe.models.tensors import Tensor
+from ctrpipe.models.base.tensors import Tensor
 
 
 def softmax_product(scores: Tensor, values: Tensor) -> Tensor:

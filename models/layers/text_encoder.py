@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.tensors import Shape, Tensor
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.tensors import Shape, Tensor
 
 # By HuggingFace's names for `hidden_act`; its "gelu" is exact, without approximation.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.multi_task.multi_task_model import MultiTaskModel
-from ctrpipe.models.tensors import Inputs, Tensor
 
 TOWER: Mapping[str, Any] = {"name": "mlp", "hidden_units": [360, 200, 80]}
 

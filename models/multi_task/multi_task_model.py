@@ -6,10 +6,10 @@ from typing import Any
 
 from keras import ops
 
-from ctrpipe.models.ctr_model import CTRModel, require_several_tasks
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.registry import check_hyperparameters, model_class
-from ctrpipe.models.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.base.ctr_model import CTRModel, require_several_tasks
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.registry import check_hyperparameters, model_class
+from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 
 # What a model overrides that looks rows up in a way of its own, which another model cannot do for it.
 _OWN_WAYS = ("rows", "call", "tables")

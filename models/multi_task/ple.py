@@ -7,12 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.multi_task.mmoe import EXPERT
 from ctrpipe.models.multi_task.multi_task_model import MultiTaskModel, mixed
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.text_encoder import TextEncoder
 from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.layers.uni_attention import UniAttentionLayer
-from ctrpipe.models.tensors import Inputs, Tensor
 from ctrpipe.models.text.text_model import TextModel, feature_rows
 
 
@@ -35,7 +35,7 @@ class BERT4CTR(TextModel):
         **options: Options of TextModel.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -109,7 +109,7 @@ class NumBERTUniAttentionReduced(BERT4CTR):
         **options: Options of BERT4CTR.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}

@@ -8,13 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.ctr_model import CTRModel, empty_row, require_one_task
+from ctrpipe.models.base.ctr_model import CTRModel, empty_row, require_one_task
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.deepfm import DeepFM
-from ctrpipe.models.feature_map import FeatureMap, Field
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.mlp import MLP
-from ctrpipe.models.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.text.text_model import position_term
 from ctrpipe.models.text.text_only import TextOnly
 from ctrpipe.models.wide_deep import WideDeep
@@ -143,7 +143,7 @@ class CascadingWideDeep(Cascading):
         **options: Options of Cascading and WideDeep.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -174,7 +174,7 @@ class CascadingDeepFM(Cascading):
         **options: Options of Cascading and DeepFM.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -209,7 +209,7 @@ class CascadingNNGBDT(Cascading):
         **options: Options of Cascading and MLP.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}

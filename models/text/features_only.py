@@ -5,11 +5,11 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.checks import require_positive
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 from ctrpipe.models.text.text_model import feature_rows, position_rows, position_term
 
 

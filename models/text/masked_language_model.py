@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.feature_map import Text
+from ctrpipe.models.base.feature_map import Text
+from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
-from ctrpipe.models.tensors import Shape, Tensor
 
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the others stay as they are
 

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.number_tokens import NumberTokens, new_tokens
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 from ctrpipe.models.text.bert4ctr import attend, attention_to_text, uni_attention_layers
 from ctrpipe.models.text.text_model import TextModel
 
@@ -69,7 +69,7 @@ class NumBERT(NumberTextModel):
             are 4 for a number.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> text = Text(length=4, vocabulary_size=30)
         >>> feature_map = FeatureMap.from_sizes(fields, text=text, numbers=("age",))
@@ -129,7 +129,7 @@ class NumBERTUniAttention(NumberTextModel):
         **options: Options of NumberTextModel.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> text = Text(length=4, vocabulary_size=30)
         >>> feature_map = FeatureMap.from_sizes(fields, text=text, numbers=("age",))

@@ -2,7 +2,7 @@
 
 from keras.quantizers import Int8QuantizationConfig
 
-from ctrpipe.models.ctr_model import CTRModel, empty_row
+from ctrpipe.models.base.ctr_model import CTRModel, empty_row
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int8_weights")
 

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.text_encoder import FeedForward
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 from ctrpipe.models.text.text_model import TextModel, feature_rows
 
 
@@ -27,7 +27,7 @@ class ShallowInteraction1(TextModel):
         **options: Options of TextModel.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
@@ -82,7 +82,7 @@ class ShallowInteractionN(ShallowInteraction1):
         **options: Options of ShallowInteraction1.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}

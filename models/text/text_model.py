@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.ctr_model import CTRModel, batch_size
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.ctr_model import CTRModel, batch_size
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.text_encoder import TextEncoder
 from ctrpipe.models.layers.uni_attention import UniAttentionLayer
-from ctrpipe.models.tensors import Inputs, Tensor
 
 
 class TextModel(CTRModel):

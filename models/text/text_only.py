@@ -5,9 +5,9 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.tower import Tower
-from ctrpipe.models.tensors import Inputs, Tensor
 from ctrpipe.models.text.text_model import TextModel, repeat_for_rows
 
 
@@ -24,7 +24,7 @@ class TextOnly(TextModel):
         **options: Options of TextModel.
 
     Example:
-        >>> from ctrpipe.models.feature_map import Text
+        >>> from ctrpipe.models.base.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
         >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}

@@ -10,10 +10,10 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import INTERRUPTED
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.processes import python_command, run_in_new_process
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.run_folder import check_output
 from ctrpipe.serving.server.options import parse_flags, set_environment
 
 SERVE = (*python_command("from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"), "serve")
@@ -88,7 +88,7 @@ def latency(
     from ctrpipe.serving.latency.run import measure_latency
 
     if not models:
-        from ctrpipe.pipeline.sample_export import LOG  # 0.4 s, which a benchmark of given models does without
+        from ctrpipe.pipeline.demo.sample_export import LOG  # 0.4 s, which a benchmark of given models does without
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
@@ -110,6 +110,6 @@ def latency(
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Makes a sample export in this process, with TensorFlow loaded quietly before; returns the version's folder."""
     load_tensorflow()
-    from ctrpipe.pipeline.sample_export import make_export
+    from ctrpipe.pipeline.demo.sample_export import make_export
 
     return make_export(name, folder)

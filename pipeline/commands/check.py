@@ -20,8 +20,8 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     Exit code 2 where a run would end with an error; notes alone are exit code 0.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.check_log import check_log
     from ctrpipe.pipeline.config import load_config
+    from ctrpipe.pipeline.draft.check_log import check_log
 
     loaded = load_config(config, settings)
     found = check_log(loaded, list(data) or loaded.data.paths)

@@ -4,9 +4,9 @@ import pathlib
 
 import click
 
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.packaged_configs import config_names, copy_configs
-from ctrpipe.pipeline.run_folder import check_output
+from ctrpipe.pipeline.config.packaged_configs import config_names, copy_configs
 
 
 @click.command()

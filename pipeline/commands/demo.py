@@ -8,7 +8,7 @@ import click
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
 
 
 @click.command()
@@ -18,7 +18,7 @@ from ctrpipe.pipeline.packaged_configs import configs_folder
 def demo(output: pathlib.Path, rows: int, config: pathlib.Path | None) -> None:
     """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
     load_tensorflow()
-    from ctrpipe.pipeline.demo import run_demo  # TensorFlow: 3 s that `ctrpipe --help` does without
+    from ctrpipe.pipeline.demo.demo import run_demo  # TensorFlow: 3 s that `ctrpipe --help` does without
 
     if not run_demo(output, rows, config or configs_folder() / "demo.yaml"):
         sys.exit(BLOCKED)

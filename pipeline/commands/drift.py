@@ -7,8 +7,8 @@ import click
 
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.run_folder import check_output
 
 
 @click.command()
@@ -39,9 +39,9 @@ def drift(
     load_tensorflow()
     # TensorFlow, TFX and TFDV: 6 s that `ctrpipe --help` does without.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.log_drift import drift_of_logs
+    from ctrpipe.pipeline.explain.log_drift import drift_of_logs
     from ctrpipe.pipeline.report.drift import print_attributions, print_comparison, write_drift
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.run.trained_model import find_model
 
     loaded = load_config(config, settings)
     if output:

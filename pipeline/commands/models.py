@@ -14,7 +14,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(config: pathlib.Path | None, as_json: bool) -> None:
     """List the models with paper, parameters and options; without --config for 39 fields of 5,000 ids each."""
-    from ctrpipe.pipeline.model_table import (  # rich: 0.03 s that `ctrpipe --help` does without
+    from ctrpipe.pipeline.config.model_table import (  # rich: 0.03 s that `ctrpipe --help` does without
         print_models,
         read_reference,
     )
@@ -23,7 +23,9 @@ def models(config: pathlib.Path | None, as_json: bool) -> None:
         table = read_reference()
     else:
         load_tensorflow()
-        from ctrpipe.pipeline.model_sizes import measure_models  # Keras: 4 s, which the table that is kept does without
+        from ctrpipe.pipeline.demo.model_sizes import (
+            measure_models,  # Keras: 4 s, which the table that is kept does without
+        )
 
         table = measure_models(config)
     if as_json:

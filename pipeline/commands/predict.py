@@ -10,8 +10,8 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from ctrpipe.pipeline.predict_rows import Explanation
     from ctrpipe.serving.client import ModelClient
+    from ctrpipe.serving.client.predict_rows import Explanation
 
 
 @click.command()
@@ -49,13 +49,15 @@ def predict(
     follows each row; the model was exported with serving.explain.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.predict_rows import predict_rows
+    from ctrpipe.pipeline.config import load_config
+    from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.transforms.log.readers import Reject
 
     rejects: list[Reject] = []
     printed = 0
+    spec = load_config(config).log_spec if config else None
     with _client(url, grpc, model_name, label, label_weights, key, timeout, verbose) as client:
-        for row in predict_rows(client, file, rows, model, config, key, rejects.append, explain):
+        for row in predict_rows(client, file, rows, model, spec, key, rejects.append, explain):
             answered = f"\t{row.label or '-'}\t{row.version}" if verbose else ""
             click.echo(f"{row.line}\t{row.probability:.6f}{answered}")
             if row.explanation:

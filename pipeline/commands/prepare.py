@@ -55,7 +55,7 @@ def kddcup2012(
     A line, with all its impressions, is in one part of the log. Running it again continues an interrupted run.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.prepared import join
+    from ctrpipe.pipeline.run.prepared import join
     from ctrpipe.transforms.kddcup2012 import Options
 
     processes = Workers(workers, beam_args, scratch=output)
@@ -81,7 +81,7 @@ def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) ->
     # TensorFlow: 4 s that `ctrpipe --help` does without.
     from ctrpipe.serving.assets import read_log_spec
     from ctrpipe.serving.layout import find_version
-    from ctrpipe.serving.request_rows import write_rows
+    from ctrpipe.serving.server.request_rows import write_rows
 
     written = write_rows(folder, read_log_spec(find_version(model)), output)
     for signature, count in sorted(written.skipped.items()):
@@ -148,9 +148,9 @@ def labels(
     the key (and a time), as a list of clicks has, its rows are the positive ones: --unmatched 0.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.histories import label_delay_of_options
-    from ctrpipe.pipeline.labelled import join_labels
-    from ctrpipe.pipeline.late_labels import join_late_labels, summary_of
+    from ctrpipe.pipeline.commands.prepare_options import label_delay_of_options
+    from ctrpipe.transforms.labels.labelled import join_labels
+    from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
 
     delay = label_delay_of_options(labels, {"key": key, "unmatched": unmatched, **times})
     if delay is None:
@@ -225,9 +225,9 @@ def history(
     A history has only what is earlier than its event. `ctrpipe run` does the same by a configuration's key `events`.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    from ctrpipe.pipeline.commands.prepare_options import events_of_options
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.histories import events_of_options
-    from ctrpipe.pipeline.prepared import with_histories
+    from ctrpipe.pipeline.run.prepared import with_histories
 
     events = load_config(config, ()).events if config else events_of_options(options)
     if events is None:

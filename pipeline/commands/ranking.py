@@ -37,7 +37,7 @@ def ranking(
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
     from ctrpipe.pipeline.ranking.rank import rank
     from ctrpipe.pipeline.ranking.show import print_ranking, write_ranking
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.run.trained_model import find_model
 
     if output and output.is_file():
         raise InputError(f"--output {output}: a file; name a folder")

@@ -41,9 +41,9 @@ def run(
     from ctrpipe.common.phases import listed_phases, seconds_by_phase
     from ctrpipe.common.processes import end_preloaded
     from ctrpipe.pipeline.config import load_config, with_parent
-    from ctrpipe.pipeline.prepared import joined
     from ctrpipe.pipeline.report.summary import print_summary
-    from ctrpipe.pipeline.run import run as run_pipeline
+    from ctrpipe.pipeline.run.prepared import joined
+    from ctrpipe.pipeline.run.run import run as run_pipeline
 
     if beam_args:
         settings += (f"beam_args={json.dumps(beam_args)}",)

@@ -35,7 +35,7 @@ def score(
         require("pipeline", "--beam-arg")
     load_tensorflow()
     # TensorFlow, and TFDV where it is installed: 4 s that `ctrpipe --help` does without.
-    from ctrpipe.pipeline.score_log import score_log
+    from ctrpipe.pipeline.monitoring.score_log import score_log
 
     _print_result(score_log(model, inputs, output, workers, beam_args))
 

@@ -67,7 +67,7 @@ def tune(
     limits = read_budget(budget, trials)
     load_tensorflow()
     plan = make_plan(config, settings, limits, objective, workers, p99_ms)
-    from ctrpipe.pipeline.prepared import joined
+    from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import print_summary
     from ctrpipe.pipeline.tune.run import run_tune
 

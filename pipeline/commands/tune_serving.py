@@ -5,9 +5,9 @@ import pathlib
 import click
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.run_folder import check_output
 from ctrpipe.serving.layout import find_version
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.sides import TESTED, compare_sides, side

@@ -8,8 +8,8 @@ import rich.table
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import is_installed
 from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.terminal import console
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
-from ctrpipe.pipeline.terminal import console
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

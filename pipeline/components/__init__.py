@@ -5,5 +5,5 @@ Their parameter `code_version` is a hash of the code that they import, so that c
 
 SERVABLE = "Format-Serving"  # where TFX's components look for the SavedModel in a Model artifact
 KEPT_MODEL = (
-    "Format-Keras"  # where ctrpipe.models.saved keeps the trained model in a Model artifact, beside the SavedModel
+    "Format-Keras"  # where ctrpipe.models.base.saved keeps the trained model in a Model artifact, beside the SavedModel
 )

@@ -16,19 +16,18 @@ from tfx.types.standard_artifacts import Model as ModelArtifact
 from ctrpipe.common.files import link_or_copy
 from ctrpipe.common.phases import start_phase
 from ctrpipe.common.progress import announce
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.saved import read_feature_map, save_model
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.saved import read_feature_map, save_model
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
 from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
 from ctrpipe.pipeline.config import Calibration, Model, Training
 from ctrpipe.pipeline.monitoring.scored_drift import statistics_assets
-from ctrpipe.pipeline.run_inputs import Parent
 from ctrpipe.pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
-from ctrpipe.pipeline.training.parent import start_with
+from ctrpipe.pipeline.training.parent import Parent, start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start, counts, listed
-from ctrpipe.serving.export import export
+from ctrpipe.serving.export.export import export
 from ctrpipe.serving.layout import Asset
 from ctrpipe.transforms.features.former_counts import COUNTS
 from ctrpipe.transforms.features.preprocessing import feature_map

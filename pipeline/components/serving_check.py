@@ -7,7 +7,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import InfraBlessing, Model
 
 from ctrpipe.pipeline.components import SERVABLE
-from ctrpipe.serving.check import check_servable
+from ctrpipe.serving.export.check import check_servable
 
 
 @component
@@ -16,7 +16,7 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ) -> None:
-    """Blesses a model that passes ctrpipe.serving.check.check_servable; `code_version`: ctrpipe.pipeline.components.
+    """Blesses a model that passes serving.export.check.check_servable; `code_version`: see components.
 
     Raises:
         InputError: the model does not pass, so that the run ends before the pusher.

@@ -9,8 +9,8 @@ import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config.model import Model
+from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.pipeline.config.run_config import RunConfig
-from ctrpipe.pipeline.model_table import read_reference
 
 _ALIKE, _VERY_ALIKE = 0.6, 0.8  # of two names, by difflib
 

@@ -12,9 +12,9 @@ import yaml
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
+from ctrpipe.pipeline.config.packaged_configs import find_config
 from ctrpipe.pipeline.config.run_config import RunConfig
 from ctrpipe.pipeline.config.training import WarmStart
-from ctrpipe.pipeline.packaged_configs import find_config
 
 # A YAML file, the name of a configuration that comes with ctrpipe, or the values that such a file would have.
 Source: TypeAlias = pathlib.Path | Mapping[str, Any]

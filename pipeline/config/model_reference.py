@@ -6,8 +6,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ctrpipe.models.ctr_model import NO_OPTIONS, CTRModel
-from ctrpipe.models.registry import ModelInfo, available, model_class
+from ctrpipe.models.base.ctr_model import NO_OPTIONS, CTRModel
+from ctrpipe.models.base.registry import ModelInfo, available, model_class
 from ctrpipe.models.text.text_model import TextModel
 from ctrpipe.models.token_transformer import TokenTransformer
 

@@ -7,7 +7,7 @@ import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.raw_numbers import reads_numbers
+from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
 from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
 from ctrpipe.pipeline.config.kubeflow import Kubeflow

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ctrpipe.pipeline.draft.sample import Sample
+from ctrpipe.transforms.log.sample import Sample
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
 from ctrpipe.transforms.log.times import time_pattern
 

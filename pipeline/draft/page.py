@@ -9,11 +9,11 @@ import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config.load import check_config, read_yaml
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
-from ctrpipe.pipeline.draft.sample import Sample, read_sample
-from ctrpipe.pipeline.packaged_configs import configs_folder
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.sample import Sample, read_sample
 
 
 def draft(patterns: Sequence[str], label: str | None = None, name: str | None = None) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
-from ctrpipe.models.metrics import EPSILON, auc_of_counts, entropy
+from ctrpipe.models.base.metrics import EPSILON, auc_of_counts, entropy
 
 MERGE_AT = 1 << 16  # the smallest number of new rows at which equal predictions are merged
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, clicks and rows of each
@@ -32,14 +32,14 @@ def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the log loss of ctrpipe.models.metrics.log_loss; NaN without rows. See `auc` for the arguments."""
+    """Returns the log loss of ctrpipe.models.base.metrics.log_loss; NaN without rows. See `auc` for the arguments."""
     p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
     loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
     return float(loss / rows.sum()) if len(rows) else float("nan")
 
 
 def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the RIG of ctrpipe.models.metrics.rig; NaN for one class only. The arguments are those of `auc`."""
+    """Returns the RIG of ctrpipe.models.base.metrics.rig; NaN for one class only. The arguments are those of `auc`."""
     base = entropy(float(clicks.sum() / rows.sum())) if len(rows) else 0.0
     return 1 - log_loss(predictions, clicks, rows) / base if base else float("nan")
 

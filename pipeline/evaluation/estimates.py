@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from ctrpipe.models import metrics
-from ctrpipe.models.metrics import Weights
+from ctrpipe.models.base import metrics
+from ctrpipe.models.base.metrics import Weights
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 
-from ctrpipe.models.metrics import Weights, reliability, summarise
+from ctrpipe.models.base.metrics import Weights, reliability, summarise
 from ctrpipe.pipeline.config import Evaluation
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
 from ctrpipe.pipeline.evaluation.predictions import prediction_column

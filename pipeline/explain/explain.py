@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.saved import load_model, read_description
 from ctrpipe.models.explain.pair_counts import PairCounts
-from ctrpipe.models.registry import model_class
-from ctrpipe.models.saved import load_model, read_description
 from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 from ctrpipe.pipeline.explain.importance import Importance, Permuter, Score, adjusted, groups_of
@@ -34,7 +34,7 @@ from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.strengths import learned_strengths
 from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.pack_rows import column_of_slot
 from ctrpipe.transforms.log.spec import LogSpec

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from ctrpipe.models.ctr_model import CTRModel
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import Text as TextMap
+from ctrpipe.models.base.row_parts import DENSE, logits_by_parts, row_parts
 from ctrpipe.models.explain.integrated_gradients import FIRST_STEPS, PathIntegral, integrate
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.feature_map import Text as TextMap
-from ctrpipe.models.row_parts import DENSE, logits_by_parts, row_parts
 from ctrpipe.transforms.log.spec import TEXT
 
 Array = npt.NDArray[Any]

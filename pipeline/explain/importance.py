@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.models.explain.interplay import holm
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
 from ctrpipe.transforms.log.spec import TEXT

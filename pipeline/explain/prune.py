@@ -11,10 +11,10 @@ import yaml
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.common.progress import throttled_announce
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.explain.importance import Importance, Loss, Permuter
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 
 PRUNED = "pruned.yaml"
 

@@ -11,7 +11,7 @@ from ctrpipe.pipeline.explain.explain import Settings, explain, explain_line, wr
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 from ctrpipe.pipeline.explain.prune import config_of_run, write_pruned
 from ctrpipe.pipeline.report.report import EXPLANATION, write_report
-from ctrpipe.pipeline.trained_model import find_model
+from ctrpipe.pipeline.run.trained_model import find_model
 
 
 @dataclasses.dataclass(frozen=True)

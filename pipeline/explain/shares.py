@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
-from ctrpipe.models.registry import model_class
-from ctrpipe.models.saved import load_model, read_description
+from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.saved import load_model, read_description
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
 from ctrpipe.pipeline.explain.sample import Sample
 from ctrpipe.pipeline.explain.source import good_rows
 from ctrpipe.pipeline.monitoring.drift import SIDES
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.pack_rows import column_of_slot
@@ -44,7 +44,7 @@ def compare_attributions(
     """Returns how far each column's share of the explanation lies apart in two logs.
 
     A column's share is its mean absolute attribution among those of all columns, by integrated gradients from a row of
-    missing values; see ctrpipe.serving.attributions.
+    missing values; see ctrpipe.serving.export.attributions.
 
     Args:
         source: The model.
@@ -126,7 +126,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
     import tensorflow as tf  # with Keras, seconds that a mistake is told before
 
-    from ctrpipe.serving.attributions import Attributions
+    from ctrpipe.serving.export.attributions import Attributions
 
     position = source.position()
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ctrpipe.common.printable import printable
+from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.explain.importance import ALPHA
-from ctrpipe.pipeline.terminal import add_row, console, titled
 
 SHOWN_PAIRS = 10
 MODEL_COLUMNS = ("need each other, log loss", "95%", "picked", "strength")

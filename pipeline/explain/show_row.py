@@ -3,8 +3,8 @@
 import math
 
 from ctrpipe.common.printable import printable
+from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.explain.explained_row import RowExplained
-from ctrpipe.pipeline.terminal import add_row, console, titled
 
 BAR = 24  # characters of the longest bar
 NOTED_JUMPS = 1e-3  # in the logit

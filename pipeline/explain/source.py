@@ -8,8 +8,8 @@ import yaml
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
-from ctrpipe.pipeline.run_folder import METADATA
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.common.output_folder import METADATA
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.readers import LogReader, find_files
 from ctrpipe.transforms.log.spec import LogSpec
@@ -61,7 +61,7 @@ def split_files(run: pathlib.Path, split: str) -> list[pathlib.Path]:
         InputError: the run does not know them, or they were removed.
     """
     require("pipeline", f"{run}: to read its {split} rows", "give one of its models, and --data")
-    from ctrpipe.pipeline.artifacts import Artifacts  # of ML Metadata, which the rows of a log do without
+    from ctrpipe.pipeline.run.artifacts import Artifacts  # of ML Metadata, which the rows of a log do without
 
     try:
         name = yaml.safe_load((run / "report_data" / "config.yaml").read_text())["name"]

@@ -8,13 +8,13 @@ from typing import Any
 import yaml
 from kfp import compiler, components, dsl, kubernetes
 
+from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
-from ctrpipe.pipeline.code_version import code_version
 from ctrpipe.pipeline.config import Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
 from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
-from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.transforms.log.spec import RANDOM
 
 DEFAULT = "default"  # the key of kubeflow.resources for steps without a key of their own

@@ -10,8 +10,8 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
 from tfx.types import standard_artifacts
 
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.graph import create_pipeline
-from ctrpipe.pipeline.run_inputs import RunInputs
+from ctrpipe.pipeline.run.graph import create_pipeline
+from ctrpipe.pipeline.run.inputs import RunInputs
 
 # The outputs that the report reads, as far as the graph has these nodes.
 REPORTED = (

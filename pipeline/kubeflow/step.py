@@ -9,11 +9,11 @@ import sys
 
 import click
 
+from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError, without_secrets
 from ctrpipe.common.exit_codes import BLOCKED, MISTAKE
 from ctrpipe.common.failures import explain_mistake
 from ctrpipe.common.libraries import importing_tfx, load_tensorflow
-from ctrpipe.pipeline.code_version import code_version
 from ctrpipe.pipeline.kubeflow.task import PREPARE, VERDICT, Task
 
 

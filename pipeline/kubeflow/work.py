@@ -12,15 +12,15 @@ from tfx.dsl.components.base import base_beam_executor
 from tfx.orchestration.portable import outputs_utils
 from tfx.utils import import_utils, json_utils
 
+from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.code_version import code_version
 from ctrpipe.pipeline.config import RunConfig, check_config
 from ctrpipe.pipeline.kubeflow.nodes import arguments, key
 from ctrpipe.pipeline.kubeflow.task import REPORT, VERDICT, Task, local_path
-from ctrpipe.pipeline.prepared import joined
-from ctrpipe.pipeline.results import finish
-from ctrpipe.pipeline.run import resolve
-from ctrpipe.pipeline.trained_model import keep_by_version
+from ctrpipe.pipeline.run.prepared import joined
+from ctrpipe.pipeline.run.results import finish
+from ctrpipe.pipeline.run.run import resolve
+from ctrpipe.pipeline.run.trained_model import keep_by_version
 
 TFX = "tfx"  # the key of an artifact's metadata that holds its TFX artifact, as JSON
 MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
@@ -119,7 +119,7 @@ def prepare(task: Task) -> None:
 
 
 class StepArtifacts:
-    """The input artifacts of the step Report, for `ctrpipe.pipeline.results.finish`."""
+    """The input artifacts of the step Report, for `ctrpipe.pipeline.run.results.finish`."""
 
     def __init__(self, artifacts: dict[str, Any]):
         self._artifacts = artifacts

@@ -21,7 +21,7 @@ from ctrpipe.pipeline.evaluation.lists import (
     taken_catalogue,
 )
 from ctrpipe.pipeline.explain.source import read_rows, split_files
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.lists import Columns, columns_of

@@ -5,9 +5,9 @@ from typing import Any
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.report.report import template
 from ctrpipe.pipeline.report.svg import Chart, Line
-from ctrpipe.pipeline.terminal import add_row, console, titled
 
 
 def print_ranking(found: dict[str, Any]) -> None:

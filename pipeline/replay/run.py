@@ -20,16 +20,16 @@ import yaml
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.files import write_json
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.processes import python_command, start_command, stop_command
 from ctrpipe.common.progress import announce
-from ctrpipe.models.metrics import summarise
+from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.compare.scoring import read_scoring
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.fingerprints import fingerprint
 from ctrpipe.pipeline.replay.days import Day
-from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
-from ctrpipe.pipeline.run_inputs import LATEST
-from ctrpipe.pipeline.trained_model import find_model
+from ctrpipe.pipeline.run.inputs import LATEST
+from ctrpipe.pipeline.run.trained_model import find_model
 
 Policy = Literal["retrain", "warm", "frozen"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)

@@ -11,8 +11,8 @@ import scipy.stats
 from matplotlib.figure import Figure
 
 from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.replay.run import MEASURED
-from ctrpipe.pipeline.terminal import add_row, console, titled
 
 Results = Sequence[dict[str, Any]]
 LEVEL = 0.95

@@ -9,9 +9,9 @@ from typing import Any
 
 import jinja2
 
+from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
-from ctrpipe.pipeline.code_version import stage_version
 from ctrpipe.pipeline.report.explanation import MOST_BARS, MOST_WORDS, explanation_charts
 
 PLOTS, EXPLANATION = "plots.json", "explanation.json"

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ctrpipe.serving.retrieval import Cells, Vectors
+from ctrpipe.serving.export.retrieval import Cells, Vectors
 
 SEED = 1
 SAMPLE = 64  # vectors a cell, of which the centers are learned

@@ -12,17 +12,17 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, atomic_path, write_json
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.explain.sample import Sample
 from ctrpipe.pipeline.explain.source import good_rows, split_files
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
-from ctrpipe.pipeline.trained_model import TrainedModel, find_model
+from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
-from ctrpipe.serving.check import check_servable
-from ctrpipe.serving.export import ITEM_VECTORS, USER_VECTORS, VECTORS
+from ctrpipe.serving.export.check import check_servable
+from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, VECTORS
+from ctrpipe.serving.export.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
 from ctrpipe.serving.layout import Asset, asset_path, newest_version
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
 from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.readers import LogBatch, LogReader, find_files

@@ -9,6 +9,7 @@ import numpy as np
 
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import FirstStage, RunConfig
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Costs
 from ctrpipe.pipeline.training import masked_language_model
 from ctrpipe.pipeline.training.auto_settings import settled
@@ -18,7 +19,6 @@ from ctrpipe.pipeline.training.learner import Batch, Learner
 from ctrpipe.pipeline.training.process import other_workers
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import Task, first_stages, language_stage
-from ctrpipe.pipeline.transformed_log import TransformedLog
 from ctrpipe.serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
 
 ANNOUNCED = 5  # repeats between two lines of progress

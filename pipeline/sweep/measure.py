@@ -10,17 +10,17 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.metrics import summarise
-from ctrpipe.models.saved import save_model
+from ctrpipe.models.base.metrics import summarise
+from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Plan
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.network import count_parameters
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import TrainResult, train
-from ctrpipe.pipeline.transformed_log import TransformedLog
 from ctrpipe.serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3

@@ -11,7 +11,7 @@ import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model, RunConfig, Source, as_settings, load_config, path_of, read_yaml
 from ctrpipe.serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from ctrpipe.transforms.log.spec import Section

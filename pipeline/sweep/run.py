@@ -11,19 +11,19 @@ import shutil
 import time
 from typing import Any
 
+from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.files import write_json
+from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.code_version import stage_version
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.tail import tail_rows
-from ctrpipe.pipeline.fingerprints import fingerprint
-from ctrpipe.pipeline.run import transform
-from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.run.run import transform
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Plan, Point
 from ctrpipe.pipeline.sweep.summary import show
-from ctrpipe.pipeline.transformed_log import TransformedLog
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.readers import find_files
 

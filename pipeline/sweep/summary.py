@@ -10,13 +10,13 @@ import rich.console
 import rich.table
 
 from ctrpipe.common.files import write_json
+from ctrpipe.common.terminal import console
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.show import verdict
 from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.sweep.plan import Plan
 from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
-from ctrpipe.pipeline.terminal import console
 
 COSTS = ("average", "median", "p90", "p95")  # of the ms per row
 # Column of the summary: where a run's result has it.

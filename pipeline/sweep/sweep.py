@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.pipeline.prepared import joined
+from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.sweep.plan import Plan
 from ctrpipe.pipeline.sweep.run import run_sweep
 from ctrpipe.pipeline.sweep.summary import summarise_sweep, write_sweep

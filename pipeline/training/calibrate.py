@@ -16,9 +16,9 @@ import scipy.special
 import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.metrics import EPSILON
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.metrics import EPSILON
 from ctrpipe.pipeline.config import Calibration as Settings
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.learner import Batch

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.transforms.features.packed_files import (
     WEIGHT,

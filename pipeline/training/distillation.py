@@ -11,7 +11,7 @@ import numpy as np
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.learner import split_weight
 from ctrpipe.serving.assets import read_feature_map

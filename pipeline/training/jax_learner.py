@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.losses import BinaryCrossEntropy
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
 from ctrpipe.pipeline.training.jax_hosts import from_chief

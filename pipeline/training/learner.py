@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ctrpipe.models.ctr_model import LABEL, WEIGHT, CTRModel
+from ctrpipe.models.base.ctr_model import LABEL, WEIGHT, CTRModel
 
 # Packed tensors by name, with `weight` float32 (batch_size, 1) where rows are weighted in a training step; labels
 # float32 (batch_size, tasks).

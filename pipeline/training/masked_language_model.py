@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from ctrpipe.common.arrays import read_arrays, write_arrays
-from ctrpipe.models.feature_map import Text
+from ctrpipe.models.base.feature_map import Text
 from ctrpipe.models.layers.text_encoder import TextEncoder
 from ctrpipe.models.text.masked_language_model import MaskedLanguageModel, mask_tokens
 from ctrpipe.pipeline.config import Training

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.models.ctr_model import CTRModel, empty_row
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.registry import create, model_class
-from ctrpipe.models.weight_names import weight_names
+from ctrpipe.models.base.ctr_model import CTRModel, empty_row
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.registry import create, model_class
+from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.text_encoder import load_encoder
 

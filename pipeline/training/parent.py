@@ -1,13 +1,13 @@
 """The parent of a warm start: which of its rows a training's tables begin with."""
 
 import dataclasses
+import json
 import pathlib
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.saved import read_description, read_feature_map
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.saved import read_description, read_feature_map
 from ctrpipe.pipeline.config import WarmStart
-from ctrpipe.pipeline.run_inputs import Parent
 from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.layout import Asset, asset_path
@@ -23,6 +23,31 @@ from ctrpipe.transforms.features.source_rows import (
 from ctrpipe.transforms.features.transform import GRAPH, NUMBERS
 from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Parent:
+    """A trained model that another training begins with.
+
+    Attributes:
+        name: The folder that was named, or the latest version's.
+        version: The folder of its SavedModel, which has the vocabularies and the numbers of its transform.
+        kept: The folder of its Keras model and of its training's state.
+        fingerprint: A hash of its weights and of what they stand for.
+    """
+
+    name: str
+    version: str
+    kept: str
+    fingerprint: str
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Parent | None":
+        """Returns the parent of `to_json`; None for "", where there is none."""
+        return cls(**json.loads(text)) if text else None
 
 
 def check_alike(

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap, Field
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.losses import BinaryCrossEntropy
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
-from ctrpipe.models.losses import BinaryCrossEntropy
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.cluster import read_cluster
 from ctrpipe.pipeline.training.learner import Batch, split_weight, with_labels

@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model
 from ctrpipe.transforms.log.spec import RANDOM, Text
 from ctrpipe.transforms.text.checkpoint import find_checkpoint
@@ -34,7 +34,7 @@ def with_encoder(model: Model, text: Text | None) -> Model:
 
 
 def _options(folder: pathlib.Path) -> dict[str, Any]:
-    # It imports Keras: 5 s that a command which imports pipeline/run.py would take before it checks its input.
+    # It imports Keras: 5 s that a command which imports pipeline/run/run.py would take before it checks its input.
     from ctrpipe.models.text.checkpoint import read_options, weight_files
 
     try:

@@ -20,14 +20,14 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder, restore_folder, write_json
+from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.progress import announce
-from ctrpipe.models import metrics
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.registry import check_hyperparameters, model_class
-from ctrpipe.models.saved import TrainingState
+from ctrpipe.models.base import metrics
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.registry import check_hyperparameters, model_class
+from ctrpipe.models.base.saved import TrainingState
 from ctrpipe.pipeline.config import FirstStage, Model, Training
-from ctrpipe.pipeline.fingerprints import fingerprint
 from ctrpipe.pipeline.training import masked_language_model
 from ctrpipe.pipeline.training.auto_settings import settled, slow_precision
 from ctrpipe.pipeline.training.averaging import WeightAverage

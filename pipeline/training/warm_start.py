@@ -16,10 +16,10 @@ import numpy.typing as npt
 from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.saved import STATE, WEIGHTS, read_description
-from ctrpipe.models.weight_names import weight_names
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.saved import STATE, WEIGHTS, read_description
+from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import WarmStart
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.network import ITERATIONS

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Range, RunConfig
 
 Values = list[Any] | Range

@@ -8,10 +8,10 @@ import tensorflow_transform as tft
 
 from ctrpipe.common.processes import cores, run_in_new_process
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.pipeline.transformed_log import TransformedLog
-from ctrpipe.serving.export import export
+from ctrpipe.serving.export.export import export
 from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, measure
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 

@@ -5,8 +5,8 @@ import pathlib
 import rich.table
 
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.terminal import console
 from ctrpipe.pipeline.sweep.summary import show
-from ctrpipe.pipeline.terminal import console
 from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
 BEST, TRIALS, PAGE = "best.yaml", "tune.json", "tune.html"

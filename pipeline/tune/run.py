@@ -15,19 +15,19 @@ from typing import Any
 
 import optuna
 
+from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.fingerprints import describe_file, fingerprint
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.progress import announce
-from ctrpipe.models.registry import source_of
-from ctrpipe.pipeline.code_version import TRAINING, stage_version
+from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.fingerprints import describe_file, fingerprint
-from ctrpipe.pipeline.run import transform
-from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
-from ctrpipe.pipeline.run_inputs import run_inputs
+from ctrpipe.pipeline.run.inputs import run_inputs
+from ctrpipe.pipeline.run.run import transform
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.sweep.summary import show
-from ctrpipe.pipeline.transformed_log import TransformedLog
 from ctrpipe.pipeline.tune import workers
 from ctrpipe.pipeline.tune.plan import Plan
 from ctrpipe.pipeline.tune.results import write_results

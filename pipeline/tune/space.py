@@ -9,9 +9,9 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Range, RunConfig, as_settings, check_config
-from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.pipeline.sweep.plan import VARIABLE, value_text
 from ctrpipe.pipeline.tune.default_space import Values, default_space
 

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
-from ctrpipe.pipeline.transformed_log import TransformedLog
 
 Judge = Callable[[dict[str, Any]], bool]
 

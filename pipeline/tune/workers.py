@@ -11,7 +11,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import child_process, cores
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.transformed_log import TransformedLog
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 
 REPORT, RESULT, MISTAKE = "report", "result", "mistake"
 Message = tuple[str, Any]

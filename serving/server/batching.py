@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters

@@ -19,8 +19,8 @@ from benchmarks.sharded_tables import Measured, bytes_per_row
 from benchmarks.tables import Growth, shape_of
 from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.registry import check_hyperparameters
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.registry import check_hyperparameters
 from ctrpipe.serving.latency import machine
 
 

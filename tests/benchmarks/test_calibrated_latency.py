@@ -4,7 +4,7 @@ import time
 
 from benchmarks.calibrated_latency import BAR, KINDS, NONE, SETTINGS, calibrations, measure, table
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.packaged_configs import configs_folder
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
 
 
 def test_each_way_is_a_calibration_of_its_own_and_the_first_is_none() -> None:

@@ -23,7 +23,7 @@ from benchmarks.harness.settings import HISTORIES, MODELS, SEVERAL_TASKS, Shape
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.train import Comparison, chosen_peers, peer_version, some_with
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.registry import available
+from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.config import Training
 
 SEEN = {"tensorflow": {"backend": "tensorflow", "device": "G", "cuda": "12.5", "versions": {"tensorflow": "2"}}}

@@ -28,7 +28,7 @@ from benchmarks.preprocess import (
     worker_counts,
 )
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.features.packed_files import PackedWriter
 from ctrpipe.transforms.log.readers import LogReader

@@ -31,8 +31,8 @@ from benchmarks.harness.quality_sides import (
 from benchmarks.peers.client import ENVIRONMENTS, Peer
 from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, measure, page, table
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.registry import check_hyperparameters
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.registry import check_hyperparameters
 from ctrpipe.pipeline.config import Training
 from ctrpipe.transforms.generate import generate
 

@@ -74,5 +74,5 @@ def test_the_reviews_need_their_encoder():
 
 
 def test_a_folder_without_a_trained_model_is_named(tmp_path):
-    with pytest.raises(InputError, match="best.npz is absent; run benchmarks.reviews with this --output"):
+    with pytest.raises(InputError, match="best.npz is absent; run studies.reviews with this --output"):
         text_serving.quality(tmp_path, tmp_path, None)

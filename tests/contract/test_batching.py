@@ -14,7 +14,7 @@ from tensorflow.core.framework.types_pb2 import DT_STRING
 from tensorflow_serving.apis import predict_pb2
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server.batching import BatchingServable, BatchScheduler

@@ -24,9 +24,9 @@ from tfx.orchestration.pipeline import Pipeline  # noqa: E402
 from tfx.proto import pusher_pb2  # noqa: E402
 from tfx.types.standard_artifacts import Model, ModelBlessing  # noqa: E402
 
-from ctrpipe.pipeline.artifacts import Artifacts  # noqa: E402
 from ctrpipe.pipeline.components.atomic_pusher import AtomicPusher  # noqa: E402
-from ctrpipe.pipeline.local_runner import _AnnouncingRunner  # noqa: E402
+from ctrpipe.pipeline.run.artifacts import Artifacts  # noqa: E402
+from ctrpipe.pipeline.run.local_runner import _AnnouncingRunner  # noqa: E402
 from ctrpipe.serving.layout import versions  # noqa: E402
 
 

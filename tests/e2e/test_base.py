@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from ctrpipe.common.extras import BASE, COMMANDS, MODULES, install
-from ctrpipe.models.saved import save_model
-from ctrpipe.pipeline.sample_export import LOG, make_export
+from ctrpipe.models.base.saved import save_model
+from ctrpipe.pipeline.demo.sample_export import LOG, make_export
 from tests.contract.servers import free_port
 from tests.e2e.small_run import ROOT
 from tests.models.small_models import randomised

@@ -285,7 +285,7 @@ def test_the_command_line_hands_arguments_for_beam_on(monkeypatch, tmp_path):
         configurations.append(config)
         return {"blessed": True, "drift_breached": None}
 
-    monkeypatch.setattr("ctrpipe.pipeline.run.run", run)
+    monkeypatch.setattr("ctrpipe.pipeline.run.run.run", run)
     monkeypatch.setattr("ctrpipe.pipeline.report.summary.print_summary", lambda *arguments: None)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "beam_args": ["--runner=Other"]}))
     arguments = ["--runner=FlinkRunner", "--job_endpoint=jobs:8099"]

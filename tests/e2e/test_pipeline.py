@@ -45,12 +45,12 @@ def test_the_result_has_the_promised_layout(done, version):
 
 def test_every_way_to_a_probability_gives_the_same(done, version):
     from ctrpipe.pipeline.explain.explain import Settings, explain_line
-    from ctrpipe.pipeline.predict_rows import predict_rows
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.run.trained_model import find_model
     from ctrpipe.serving.assets import read_log_spec
-    from ctrpipe.serving.check import check_servable
     from ctrpipe.serving.client import RestClient
+    from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.serving.explained import attributions
+    from ctrpipe.serving.export.check import check_servable
     from ctrpipe.serving.loader import Servable
     from ctrpipe.serving.server import ServerOptions, running_server
     from ctrpipe.transforms.log.ingest import to_examples
@@ -253,7 +253,7 @@ def test_a_run_is_explained(done, version):
 def test_the_explanations_of_two_logs_are_compared_by_the_graph_and_by_keras(done, version, tmp_path, monkeypatch):
     from ctrpipe.pipeline.config import Monitoring
     from ctrpipe.pipeline.explain.shares import compare_attributions
-    from ctrpipe.pipeline.trained_model import find_model
+    from ctrpipe.pipeline.run.trained_model import find_model
     from ctrpipe.serving import explained
 
     log, today = done / "log.tsv", tmp_path / "today.tsv"

@@ -84,9 +84,9 @@ def test_the_version_says_what_its_text_is(done):
 
 
 def test_raw_strings_to_the_server_give_what_keras_gave(done):
-    from ctrpipe.pipeline.predict_rows import predict_rows
     from ctrpipe.serving.assets import read_log_spec
     from ctrpipe.serving.client import RestClient
+    from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.serving.loader import Servable
     from ctrpipe.serving.server import ServerOptions, running_server
     from ctrpipe.transforms.log.raw_arrays import raw_arrays

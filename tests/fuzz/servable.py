@@ -5,7 +5,7 @@ import pathlib
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder
 from tests.fuzz.server import NAME
 

@@ -8,7 +8,7 @@ import time
 import pytest
 import yaml
 
-from ctrpipe.pipeline.code_version import code_version
+from ctrpipe.common.code_version import code_version
 from ctrpipe.pipeline.kubeflow import submit
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.image.containers import PIPELINE, engine, needs, writable

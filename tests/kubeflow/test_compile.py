@@ -10,14 +10,14 @@ from google.protobuf import json_format
 from kfp import components
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.code_version import code_version
 from ctrpipe.pipeline.config import check_config, load_config, read_yaml
 from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
 from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
 from ctrpipe.pipeline.kubeflow.task import Task, local_path
 from ctrpipe.pipeline.kubeflow.work import prepare
-from ctrpipe.pipeline.run import resolve
+from ctrpipe.pipeline.run.run import resolve
 from tests.e2e.small_run import CONFIG, ROOT, call, one_line
 
 KUBEFLOW = {

@@ -181,7 +181,7 @@ def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_miss
         (package / part).mkdir()
         (package / part / "__init__.py").touch()
     common = (f"common/{name}.py" for name in ("errors", "extras", "packages", "printable", "wheels"))
-    for file in (*common, "pipeline/code_version.py"):
+    for file in (*common, "common/code_version.py"):
         shutil.copy(ROOT / file, package / file)
     (package / "serving" / "whole.py").touch()
 

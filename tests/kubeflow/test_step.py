@@ -10,8 +10,8 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.types import standard_artifacts
 from tfx.utils import json_utils
 
+from ctrpipe.common.code_version import code_version
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.code_version import code_version
 from ctrpipe.pipeline.config import check_config
 from ctrpipe.pipeline.kubeflow.step import main
 from tests.e2e.small_run import SHORT_CONFIG, one_line

@@ -12,9 +12,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from ctrpipe.models import FeatureMap, create
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.feature_map import Text
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import Text
+from ctrpipe.models.base.registry import model_class
 
 REFERENCED: set[str] = set()  # models whose test says that it compares them with a reference
 _COMPARED: set[str] = set()  # models that the running test has compared

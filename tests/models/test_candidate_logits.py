@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from ctrpipe.models.candidates import join_candidates
-from ctrpipe.models.history_model import HistoryModel
+from ctrpipe.models.base.candidates import join_candidates
+from ctrpipe.models.base.history_model import HistoryModel
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.layers.activation_unit import ActivationUnit
-from ctrpipe.models.registry import model_class
 from tests.models.small_models import (
     FAMILIES,
     KINDS,

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ctrpipe.models.feature_map import FeatureMap, Field, Text
+from ctrpipe.models.base.feature_map import FeatureMap, Field, Text
 
 
 def small() -> FeatureMap:

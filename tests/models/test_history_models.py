@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.base.feature_map import Field
+from ctrpipe.models.base.history_model import History
 from ctrpipe.models.dien import auxiliary_loss
-from ctrpipe.models.feature_map import Field
-from ctrpipe.models.history_model import History
 from ctrpipe.models.layers.activation_unit import ActivationUnit
 from ctrpipe.models.layers.attentional_gru import AttentionalGRU
 from ctrpipe.models.layers.behavior_transformer import BehaviorTransformer

@@ -3,7 +3,7 @@
 import pytest
 
 from ctrpipe.models import create
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from tests.models.small_models import FAMILIES, KINDS, SMALL, batch_of, cases_of, map_of
 
 OURS = "ctrpipe.models."

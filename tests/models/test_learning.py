@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.harness.packed_log import PackedLog
-from benchmarks.learning import SETTINGS, TRAINING, make_log, missed, share, trained_auc
 from ctrpipe.models import available
+from studies.learning import SETTINGS, TRAINING, make_log, missed, share, trained_auc
 
 SHORT = TRAINING.model_copy(update={"epochs": 6, "patience": 6})
 

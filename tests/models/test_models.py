@@ -16,8 +16,8 @@ import tensorflow as tf
 from _pytest.mark import ParameterSet
 
 from ctrpipe.models import FeatureMap, available, create
-from ctrpipe.models.ctr_model import CTRModel
-from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.losses import BinaryCrossEntropy
 from tests.models.small_models import (
     EVERY_MODEL,
     FAMILIES,

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.models import create
-from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.models.base.losses import BinaryCrossEntropy
 from ctrpipe.models.multi_task.esmm import logits_of_products
 from tests.models.small_models import (
     SMALL,

@@ -7,12 +7,12 @@ import textwrap
 import numpy as np
 import pytest
 
-from ctrpipe.models.registry import check_hyperparameters, create, model_class, source_of
+from ctrpipe.models.base.registry import check_hyperparameters, create, model_class, source_of
 from tests.models.small_models import batch, feature_map
 
 SOURCE = """
     from keras import ops
-    from ctrpipe.models.ctr_model import CTRModel
+    from ctrpipe.models.base.ctr_model import CTRModel
 
     class Sum(CTRModel):
         '''The sum of all embeddings.'''
@@ -56,13 +56,13 @@ def test_an_own_model_in_the_working_directory_is_made_and_computes(own):
         ("{own}:Missing", r"The model '{own}:Missing' does not exist: /.*/{own}.py has no class 'Missing'"),
         (
             "{own}:NotAModel",
-            r"The model '{own}:NotAModel' should be a subclass of ctrpipe.models.ctr_model.CTRModel. Rec",
+            r"The model '{own}:NotAModel' should be a subclass of ctrpipe.models.base.ctr_model.CTRModel. Rec",
         ),
         ("{own}_:Sum", r"The model '{own}_:Sum' cannot be imported \(ModuleNotFoundError: .*; its module should be"),
         (
             "{own}_old:Sum",
             r"The model '{own}_old:Sum' cannot be imported \(ModuleNotFoundError: .*models.ctr_model.*\); "
-            r"what 0.2 called models.ctr_model is now ctrpipe.models.ctr_model; change the imports of {own}_old",
+            r"what 0.2 called models.ctr_model is now ctrpipe.models.base.ctr_model; change the imports of {own}_old",
         ),
         (":Sum", r"The model ':Sum' cannot be imported \(ValueError: Empty module name\)"),
         ("{own}:", "The model '{own}:' does not exist"),
@@ -100,7 +100,7 @@ def test_only_an_own_models_source_is_part_of_a_trainings_fingerprint(own, tmp_p
 
 @pytest.mark.slow
 def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
-    from ctrpipe.pipeline.sample_export import make_export
+    from ctrpipe.pipeline.demo.sample_export import make_export
     from ctrpipe.serving.loader import Servable
 
     version = make_export(f"{own}:Sum", tmp_path / "served", rows=2000, embedding_dim=2, factor=0.0)
@@ -116,7 +116,7 @@ def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
 
 def test_a_changed_source_is_another_training(own, tmp_path):
     from ctrpipe.pipeline.config import Model, RunConfig
-    from ctrpipe.pipeline.run_inputs import RunInputs
+    from ctrpipe.pipeline.run.inputs import RunInputs
 
     values = {"name": "own", "data": {"columns": ["label", "I1"], "labels": {"ctr": "label"}}}
     features = [{"columns": ["I1"], "kind": "numeric", "transform": "log_bucketize"}]

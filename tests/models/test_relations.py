@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.base.losses import BinaryCrossEntropy
 from ctrpipe.models.layers.cin import CIN
 from ctrpipe.models.layers.encoder_layer import EncoderLayer
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.interacting_layer import InteractingLayer
 from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
-from ctrpipe.models.losses import BinaryCrossEntropy
 from tests.models.small_models import (
     FAMILIES,
     KINDS,

@@ -11,13 +11,13 @@ import pytest
 
 from ctrpipe.common.arrays import write_arrays
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.saved import DESCRIPTION, WEIGHTS, is_saved, load_model, save_model
+from ctrpipe.models.base.saved import DESCRIPTION, WEIGHTS, is_saved, load_model, save_model
 from tests.models.small_models import batch_of, randomised
 
 ON_JAX = """
 import pathlib, sys
 import numpy as np
-from ctrpipe.models.saved import load_model
+from ctrpipe.models.base.saved import load_model
 folder = pathlib.Path(sys.argv[1])
 inputs = dict(np.load(folder / "inputs.npz"))
 np.save(folder / "logits.npy", np.asarray(load_model(folder)(inputs)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ctrpipe.models.losses import BinaryCrossEntropy
+from ctrpipe.models.base.losses import BinaryCrossEntropy
 from ctrpipe.serving.loader import Servable
 from tests.models.small_models import (
     EVERY_MODEL,

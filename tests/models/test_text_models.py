@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.models import FeatureMap, create
-from ctrpipe.models.feature_map import Text
+from ctrpipe.models.base.feature_map import Text
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.layers.number_tokens import NumberTokens, new_tokens
 from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.layers.uni_attention import UniAttention
-from ctrpipe.models.registry import model_class
 from tests.models.small_models import (
     ENCODER,
     FAMILIES,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ctrpipe.models import FeatureMap, create
-from ctrpipe.models.feature_map import Field
+from ctrpipe.models.base.feature_map import Field
 from tests.models.small_models import SMALL, compare, compares, history_batch, history_map, randomised
 
 LENGTH = 5

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from ctrpipe.models.weight_names import weight_names
+from ctrpipe.models.base.weight_names import weight_names
 from tests.models.small_models import cases_of, randomised
 
 # Layers in lists, in layers, in a model within the model, and built in Keras; `make test-all` has every model.

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from benchmarks.harness.settings import MODELS, TEXTS
 from ctrpipe.common import extras, processes
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training import auto_settings
 from ctrpipe.pipeline.training.auto_settings import (

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.pipeline.retrieval.cells import default_cells, divided, recall_by_probes
-from ctrpipe.serving.retrieval import Cells, CellSearch
+from ctrpipe.serving.export.retrieval import Cells, CellSearch
 
 
 def unit(random: np.random.Generator, rows: int) -> np.ndarray:

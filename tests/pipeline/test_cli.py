@@ -82,7 +82,7 @@ def test_help_names_every_option_with_a_text(command):
 
 
 def test_the_documents_name_every_command_model_and_exit_code():
-    from ctrpipe.models.registry import available
+    from ctrpipe.models.base.registry import available
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")}

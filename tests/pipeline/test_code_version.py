@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from ctrpipe.common import code_version as versions
+from ctrpipe.common.code_version import TRAINING, code_version, imported, stage_version
 from ctrpipe.common.packages import PARTS
-from ctrpipe.pipeline import code_version as versions
-from ctrpipe.pipeline.code_version import TRAINING, code_version, imported, stage_version
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMPONENTS = {
@@ -171,7 +171,7 @@ def test_no_stage_depends_on_a_command_or_a_report():
 def test_models_decide_about_training_and_not_about_what_comes_before():
     before = ("log_example_gen", "log_statistics_gen", "log_transform", "drift_check", "gated_evaluator")
     for name in before:
-        assert not {"ctrpipe.models.deepfm", "ctrpipe.models.registry"} & imported(COMPONENTS[name]), name
+        assert not {"ctrpipe.models.deepfm", "ctrpipe.models.base.registry"} & imported(COMPONENTS[name]), name
     assert {"ctrpipe.models.deepfm", "ctrpipe.models.text.bert4ctr", "ctrpipe.models.layers.cin"} <= imported(*TRAINING)
     assert {"ctrpipe.models.deepfm", "ctrpipe.models.text.bert4ctr"} <= imported(COMPONENTS["log_trainer"])
 
@@ -183,7 +183,7 @@ def test_the_stages_see_what_they_load_by_name():
     )
     assert "ctrpipe.pipeline.evaluation.click_metrics" in imported(COMPONENTS["gated_evaluator"])
     # Weights do not depend on how they are exported.
-    assert "ctrpipe.serving.export" in imported(COMPONENTS["log_trainer"])
+    assert "ctrpipe.serving.export.export" in imported(COMPONENTS["log_trainer"])
     assert "ctrpipe.pipeline.components.log_trainer" not in imported(*TRAINING)
 
 

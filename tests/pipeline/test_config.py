@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.raw_numbers import reads_numbers
-from ctrpipe.models.registry import available, model_class
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.models.base.raw_numbers import reads_numbers
+from ctrpipe.models.base.registry import available, model_class
 from ctrpipe.models.text.numbert import NumberTextModel
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.fingerprints import fingerprint
-from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.transforms.log.spec import expand_names
 
 SMALL = {

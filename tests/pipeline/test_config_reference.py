@@ -6,7 +6,7 @@ import pydantic
 import pytest
 import yaml
 
-from ctrpipe.models.registry import available
+from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.config import RunConfig, check_config, read_yaml
 from ctrpipe.pipeline.config.reference import reference, sections
 from tests.small_config import SMALL, joined

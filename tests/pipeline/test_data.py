@@ -9,7 +9,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.feature_map import Text
+from ctrpipe.models.base.feature_map import Text
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.data import count_rows, even_batch, packed_batches, packed_reader
 from ctrpipe.pipeline.training.tensorflow_learner import make_learner

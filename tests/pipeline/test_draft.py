@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.check_log import check_log
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import draft
-from ctrpipe.pipeline.prepared import joined
+from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.features.transform import analyze
 from ctrpipe.transforms.generate import generate, generate_kddcup2012
 from ctrpipe.transforms.log.ingest import SPLITS, ingest

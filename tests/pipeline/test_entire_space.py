@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap, available
-from ctrpipe.models.registry import model_class
-from ctrpipe.pipeline.check_log import IN_ORDER, check_log
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import Model, RunConfig, Training, load_config
-from ctrpipe.pipeline.packaged_configs import configs_folder
-from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.pipeline.draft.check_log import IN_ORDER, check_log
+from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter

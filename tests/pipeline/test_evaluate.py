@@ -13,7 +13,7 @@ from tfx.types import standard_artifacts
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.components.examples_for_inference import write_examples
 from ctrpipe.pipeline.components.gated_evaluator import GatedEvaluator
 from ctrpipe.pipeline.config import Evaluation, Model, Tail

@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from ctrpipe.common import address_space
+from ctrpipe.common import output_folder as run_folder
 from ctrpipe.common.address_space import RUN_GIB, require_address_space
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import FAILED, MISTAKE, NO_READER
 from ctrpipe.common.extras import install
 from ctrpipe.common.failures import explain
+from ctrpipe.common.output_folder import await_database, one_run_at_a_time
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline import run_folder
-from ctrpipe.pipeline.artifacts import Artifacts
-from ctrpipe.pipeline.run_folder import await_database, one_run_at_a_time
+from ctrpipe.pipeline.run.artifacts import Artifacts
 from ctrpipe.pipeline.training import process
 from tests.e2e.small_run import ROOT, SHORT_CONFIG, call, one_line
 from tests.pipeline.test_cli import raising

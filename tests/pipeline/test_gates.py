@@ -8,7 +8,7 @@ import pytest
 import tensorflow_model_analysis as tfma
 
 from ctrpipe.common.processes import Workers
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import read_gates
 from ctrpipe.pipeline.evaluation.judge import judge

@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.train import train
-from ctrpipe.serving.export import export
+from ctrpipe.serving.export.export import export
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.xla import xla_node
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files

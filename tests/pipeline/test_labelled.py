@@ -10,11 +10,11 @@ import yaml
 from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.check_log import check_log
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import draft
-from ctrpipe.pipeline.labelled import join_labels
+from ctrpipe.transforms.labels.labelled import join_labels
 from ctrpipe.transforms.log import lines
 
 

@@ -14,16 +14,16 @@ from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.losses import BinaryCrossEntropy, without_fake_negatives
-from ctrpipe.models.registry import create
-from ctrpipe.models.saved import load_model, save_model
+from ctrpipe.models.base.losses import BinaryCrossEntropy, without_fake_negatives
+from ctrpipe.models.base.registry import create
+from ctrpipe.models.base.saved import load_model, save_model
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import Model, RunConfig, Training
-from ctrpipe.pipeline.late_labels import join_late_labels
-from ctrpipe.pipeline.run import check_options
+from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.labels.late_labels import join_late_labels
 from ctrpipe.transforms.log.spec import LabelDelay
 from tests.e2e.small_run import call
 from tests.small_config import SMALL

@@ -98,9 +98,9 @@ from ctrpipe.common.libraries import _UNUSED, importing_tfx, load_tensorflow, lo
 SPARED = ["IPython", "kubernetes", "keras_tuner", "nltk", "sacrebleu"]
 SPARED += ["scipy.ndimage", "scipy.optimize", "tensorflow_text"]
 load_tensorflow()
-import ctrpipe.pipeline.run
+import ctrpipe.pipeline.run.run
 with importing_tfx(()):
-    import ctrpipe.pipeline.local_runner
+    import ctrpipe.pipeline.run.local_runner
 spared = [name for name in (*_UNUSED, *SPARED) if name in sys.modules]
 load_text_operations()
 import scipy.stats

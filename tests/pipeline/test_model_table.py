@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.registry import available
-from ctrpipe.pipeline.model_sizes import measure_models, measure_reference
-from ctrpipe.pipeline.model_table import read_reference
+from ctrpipe.models.base.registry import available
+from ctrpipe.pipeline.config.model_table import read_reference
+from ctrpipe.pipeline.demo.model_sizes import measure_models, measure_reference
 from tests.e2e.small_run import call, one_line
 
 CONFIG = {
@@ -42,7 +42,9 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
 
 @pytest.mark.slow
 def test_the_kept_reference_is_what_the_models_are():
-    assert read_reference().to_json() == measure_reference().to_json(), "run `python -m ctrpipe.pipeline.model_sizes`"
+    assert read_reference().to_json() == measure_reference().to_json(), (
+        "run `python -m ctrpipe.pipeline.demo.model_sizes`"
+    )
 
 
 @pytest.mark.slow

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.saved import DESCRIPTION, save_model
+from ctrpipe.models.base.saved import DESCRIPTION, save_model
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
 from ctrpipe.pipeline.config import WarmStart, check_config, with_parent
-from ctrpipe.pipeline.parent import find_parent
-from ctrpipe.pipeline.run_inputs import Parent, RunInputs
-from ctrpipe.pipeline.training.parent import check_alike
+from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.pipeline.run.parent import find_parent
+from ctrpipe.pipeline.training.parent import Parent, check_alike
 from ctrpipe.transforms.log.spec import LogSpec
 from tests.models.small_models import randomised
 from tests.small_config import SMALL

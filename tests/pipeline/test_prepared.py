@@ -8,11 +8,11 @@ from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.registry import available
-from ctrpipe.pipeline.check_log import check_log
+from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import RunConfig, load_config
-from ctrpipe.pipeline.prepared import joined
+from ctrpipe.pipeline.draft.check_log import check_log
+from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.generate import generate_kddcup2012
 from ctrpipe.transforms.kddcup2012.join import SCHEMA
 from ctrpipe.transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS

@@ -19,16 +19,16 @@ from benchmarks.retrieval import main as benchmark
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
-from ctrpipe.models.ctr_model import empty_row
+from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.retrieval.retrieve import Approximate, answer, index_items
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import GoldenRows
-from ctrpipe.serving.check import check_servable
-from ctrpipe.serving.export import export
+from ctrpipe.serving.export.check import check_servable
+from ctrpipe.serving.export.export import export
+from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
 from ctrpipe.serving.server import parse_flags, running_server
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze

@@ -5,8 +5,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from benchmarks.seed_noise import rates
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.evaluation.estimates import (
     Estimate,
@@ -15,6 +14,7 @@ from ctrpipe.pipeline.evaluation.estimates import (
     log_loss_estimate,
     rig_estimate,
 )
+from studies.seed_noise import rates
 
 ROWS = 300
 
@@ -149,7 +149,7 @@ def test_equal_models_differ_by_nothing():
 
 @pytest.mark.slow
 def test_trainings_of_one_model_are_called_different_as_often_as_said_and_a_better_model_is_found():
-    """Small; `python -m benchmarks.seed_noise` has the sizes of real comparisons."""
+    """Small; `python -m studies.seed_noise` has the sizes of real comparisons."""
     rows_and_seeds, rows_alone, _ = rates(rows=3000, seeds=4, repeats=200, errors=(0.4, 0.4), seed=1)
     assert rows_and_seeds <= 0.09 < 0.2 < rows_alone  # of 200, three standard errors above 5%
     assert rates(rows=3000, seeds=4, repeats=40, errors=(0.4, 0.1), seed=2)[0] > 0.9

@@ -10,16 +10,17 @@ import zlib
 
 import pytest
 
+from ctrpipe.common import fingerprints
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline import fingerprints, run_inputs
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.pipeline.config import Monitoring
-from ctrpipe.pipeline.run_folder import check_output, one_run_at_a_time
+from ctrpipe.pipeline.run.run import inputs as run_inputs
 from ctrpipe.transforms.log.byte_sum import ByteSum
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOLD = """
 import pathlib, sys, time
-from ctrpipe.pipeline.run_folder import one_run_at_a_time
+from ctrpipe.common.output_folder import one_run_at_a_time
 with one_run_at_a_time(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -103,7 +104,7 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
 
 AHEAD = """
 import json, pathlib, sys
-from ctrpipe.pipeline import run
+from ctrpipe.pipeline.run.run import run
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.log import read_ahead
 run.RANGE_BYTES, run.PRELOAD_BYTES = 10, 20

@@ -15,10 +15,11 @@ import yaml
 
 import ctrpipe
 from ctrpipe.common.errors import InputError
-from ctrpipe.models import metrics
+from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.config import FirstStage, Model, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep import costs as costs_module
 from ctrpipe.pipeline.sweep import measure as sweep_measure
 from ctrpipe.pipeline.sweep.costs import row_costs
@@ -27,7 +28,6 @@ from ctrpipe.pipeline.sweep.plots import _first_epoch
 from ctrpipe.pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 from ctrpipe.pipeline.training import masked_language_model
 from ctrpipe.pipeline.training.tensorflow_learner import TensorFlowLearner
-from ctrpipe.pipeline.transformed_log import TransformedLog
 from ctrpipe.serving.latency import papers
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 from tests.e2e.small_run import call, one_line

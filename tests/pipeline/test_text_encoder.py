@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder

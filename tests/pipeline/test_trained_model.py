@@ -2,9 +2,9 @@
 
 import pathlib
 
-from ctrpipe.models.saved import DESCRIPTION, WEIGHTS
+from ctrpipe.models.base.saved import DESCRIPTION, WEIGHTS
 from ctrpipe.pipeline.components import KEPT_MODEL
-from ctrpipe.pipeline.trained_model import KEPT_BY_VERSION, find_model, keep_by_version
+from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, find_model, keep_by_version
 from ctrpipe.serving.layout import SAVED_MODEL
 
 

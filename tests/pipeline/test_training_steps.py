@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
-from ctrpipe.models.weight_names import weight_names
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training import loss_scale, tensorflow_learner
 from ctrpipe.pipeline.training.network import build_network, l2_strengths

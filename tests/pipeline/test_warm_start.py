@@ -15,8 +15,8 @@ import pytest
 
 from ctrpipe.common.arrays import write_arrays
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import FeatureMap
-from ctrpipe.models.saved import DESCRIPTION, TrainingState, save_model
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.saved import DESCRIPTION, TrainingState, save_model
 from ctrpipe.pipeline.config import Model, Training, WarmStart
 from ctrpipe.pipeline.training.train import LEARNERS
 from ctrpipe.pipeline.training.warm_start import Start, counts, take

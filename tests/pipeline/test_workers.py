@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.saved import save_model
+from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Model, Training, WarmStart
 from ctrpipe.pipeline.training import follow, member
 from ctrpipe.pipeline.training.cluster import Cluster, read_cluster

@@ -12,7 +12,7 @@ from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 from ctrpipe.serving.calibration import Calibration
-from ctrpipe.serving.export import export
+from ctrpipe.serving.export.export import export
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema

@@ -10,9 +10,9 @@ import scipy.special
 from ctrpipe.models import FeatureMap
 from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.calibration import UNCALIBRATED, Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
-from ctrpipe.serving.check import check_servable
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.grpc_client import GrpcClient
+from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.rows import Scorer

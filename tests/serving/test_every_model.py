@@ -22,11 +22,11 @@ from tensorflow_serving.apis import (
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
-from ctrpipe.models.ctr_model import empty_row
-from ctrpipe.models.registry import model_class
+from ctrpipe.models.base.ctr_model import empty_row
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
-from ctrpipe.serving.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
+from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.score import score

@@ -12,8 +12,8 @@ import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.assets import read_log_spec
-from ctrpipe.serving.check import check_servable
-from ctrpipe.serving.export import _Servable, export
+from ctrpipe.serving.export.check import check_servable
+from ctrpipe.serving.export.export import _Servable, export
 from ctrpipe.serving.layout import SAVED_MODEL
 from ctrpipe.serving.loader import Servable
 from ctrpipe.transforms.log.ingest import to_examples

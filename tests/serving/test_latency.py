@@ -18,8 +18,8 @@ from tensorflow_serving.apis import predict_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.cli import main
-from ctrpipe.pipeline.sample_export import LOG, PREPARED, make_export
-from ctrpipe.serving.check import check_servable
+from ctrpipe.pipeline.demo.sample_export import LOG, PREPARED, make_export
+from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.latency.benchmark import MeasuredModel
 from ctrpipe.serving.latency.report import JSON, PAGE, last_line, show, write
 from ctrpipe.serving.latency.requests import GRPC_PATH, KINDS

@@ -93,7 +93,7 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
 
 
 def test_many_rows_travel_in_several_requests(url, log, monkeypatch):
-    monkeypatch.setattr("ctrpipe.pipeline.predict_rows.BATCH", 7)
+    monkeypatch.setattr("ctrpipe.serving.client.predict_rows.BATCH", 7)
     monkeypatch.setattr("ctrpipe.transforms.log.lines.CHUNK_BYTES", 60)
     log.write_text("".join(f"1\t{row}\t\n" for row in range(50)))
     code, output = predict(url, "--input", log, "--rows", 40)
@@ -169,7 +169,7 @@ def test_a_client_whose_row_came_second_in_a_batch_asks_again(model, log):
 
 
 def test_a_server_that_says_nothing_of_the_log_is_one_line(log, monkeypatch):
-    monkeypatch.setattr("ctrpipe.pipeline.predict_rows.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ctrpipe.serving.client.predict_rows.time.sleep", lambda seconds: None)
     with rest_server((200, '{"outputs": [""]}')) as (address, posts):
         one_line(*predict(address, "--input", log), "give --model or --config")
     assert len(posts) == 20

@@ -10,9 +10,9 @@ import tensorflow_transform as tft
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
-from ctrpipe.models.ctr_model import empty_row
+from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.models.layers.number_tokens import NumberTokens
-from ctrpipe.serving.export import export
+from ctrpipe.serving.export.export import export
 from ctrpipe.serving.loader import Servable
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 from ctrpipe.transforms.features.preprocessing import feature_map

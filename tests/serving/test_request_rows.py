@@ -12,9 +12,9 @@ from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_logs
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.grpc_client import GrpcClient
-from ctrpipe.serving.request_rows import write_rows
 from ctrpipe.serving.scoring.score import score
 from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.request_rows import write_rows
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec

@@ -10,9 +10,9 @@ import tensorflow_transform as tft
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
-from ctrpipe.models.ctr_model import empty_row
-from ctrpipe.models.raw_numbers import reads_numbers
-from ctrpipe.serving.export import export
+from ctrpipe.models.base.ctr_model import empty_row
+from ctrpipe.models.base.raw_numbers import reads_numbers
+from ctrpipe.serving.export.export import export
 from ctrpipe.serving.layout import Asset, versions
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze

@@ -13,7 +13,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn

@@ -12,7 +12,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.prepared import with_histories
+from ctrpipe.pipeline.run.prepared import with_histories
 from ctrpipe.transforms.histories import EventLog, Prepared, partition, write_log
 from ctrpipe.transforms.histories.moments import gap_categories, to_moments
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow_transform as tft
 
-from ctrpipe.models.feature_map import PADDING_ID, RESERVED_IDS
-from ctrpipe.pipeline.artifacts import Artifacts
+from ctrpipe.models.base.feature_map import PADDING_ID, RESERVED_IDS
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.run import transform
+from ctrpipe.pipeline.run.artifacts import Artifacts
+from ctrpipe.pipeline.run.run import transform
 from ctrpipe.transforms.features.packed_files import PackedReader
 from ctrpipe.transforms.features.vocabularies import vocabulary_name
 

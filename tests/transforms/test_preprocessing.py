@@ -12,7 +12,7 @@ from sklearn.preprocessing import KBinsDiscretizer, MinMaxScaler, QuantileTransf
 from tensorflow_transform.analyzers import sanitized_vocab_filename
 
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.pack_rows import PackedValues, pack_rows
 from ctrpipe.transforms.features.preprocessing import (
     MISSING,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import LogCounter, merge
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ctrpipe.models.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.transforms.features.learned import numbers_that_stay
 from ctrpipe.transforms.features.source_rows import (
     NONE,
@@ -121,7 +121,7 @@ def test_positions_have_the_rows_of_their_fields_alone():
 
 
 def test_tokens_are_mapped_behind_the_special_ones():
-    from ctrpipe.models.feature_map import Text
+    from ctrpipe.models.base.feature_map import Text
 
     def text(words: list[str]) -> LearnedValues:
         features = [{"kind": "text", "columns": ["t"], "length": 4, "tokens": "vocabulary", "separator": " "}]

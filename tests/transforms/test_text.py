@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.feature_map import Text as TextMap
+from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.transforms.features.analyzers import LogCounter, merge
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 from ctrpipe.transforms.features.preprocessing import feature_map, layout

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, time_ids
 from ctrpipe.transforms.log.spec import Time
 from ctrpipe.transforms.log.values import check_times

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.feature_map import RESERVED_IDS
+from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.packed_files import packed_files
 from ctrpipe.transforms.features.preprocessing import LOG_BUCKETS, MISSING
 from ctrpipe.transforms.features.transform import analyze, load_graph, transform

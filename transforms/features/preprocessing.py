@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
+from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.vocabularies import Vocabularies, vocabulary_sizes
 from ctrpipe.transforms.log.spec import (
@@ -34,7 +34,7 @@ Vocabulary = Categorical | Multivalent | ItemSequence | Text
 
 # What the names of outputs begin with that have the columns of one side alone.
 CANDIDATE, CONTEXT = "candidate_", "context_"
-UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see ctrpipe.models.feature_map
+UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see ctrpipe.models.base.feature_map
 # ln(2^32) = 22.2; larger numbers, which float32 holds as well, share the last bucket.
 _MAX_LOG = 22
 _BARS_SMALL = 3  # 0, 1 and 2 keep their value

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.models.feature_map import RESERVED_IDS, FeatureMap, Field
+from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap, Field
 from ctrpipe.transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
 from ctrpipe.transforms.log.times import TIME_PARTS
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow_transform as tft
 
-from ctrpipe.models.feature_map import PADDING_ID
+from ctrpipe.models.base.feature_map import PADDING_ID
 from ctrpipe.transforms.features.packed_files import READ_ROWS, PackedReader
 from ctrpipe.transforms.features.preprocessing import UNKNOWN, feature_map
 from ctrpipe.transforms.log.spec import LogSpec

@@ -7,8 +7,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.feature_map import NUMBER_TOKENS
-from ctrpipe.models.feature_map import Text as TextMap
+from ctrpipe.models.base.feature_map import NUMBER_TOKENS
+from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.models.text.checkpoint import CONFIG, read_config
 from ctrpipe.transforms.log.spec import Text
 from ctrpipe.transforms.text.byte_pairs import BytePairs

@@ -18,7 +18,7 @@ from ctrpipe.pipeline.explain.sample import Sample
 from ctrpipe.pipeline.explain.show_row import print_row
 from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.value_codes import LogCodes
-from ctrpipe.pipeline.trained_model import TrainedModel, find_model
+from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.transforms.log.spec import LogSpec
 from tests.e2e.small_run import call, one_line
 

@@ -9,7 +9,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.explain.importance import Permuter, adjusted
 from ctrpipe.pipeline.explain.prune import Pruned, config_of_run, prune, without, write_pruned
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from tests.e2e.small_run import call, one_line
 
 ROWS = 4000

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.saved import save_model
+from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain import shares as module
 from ctrpipe.pipeline.explain.shares import compare_attributions, shares
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from tests.e2e.small_run import call, one_line
 from tests.models.small_models import randomised
 from tests.serving.small_servable import save, spec

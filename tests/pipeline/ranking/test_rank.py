@@ -11,7 +11,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.ranking import rank as module
 from ctrpipe.pipeline.ranking.rank import rank
 from ctrpipe.pipeline.ranking.show import print_ranking, write_ranking
-from ctrpipe.pipeline.trained_model import TrainedModel
+from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.transforms.log.lists import Columns, columns_of
 from ctrpipe.transforms.log.spec import LogSpec
 

@@ -6,7 +6,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.registry import available
+from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.config import Range
 from ctrpipe.pipeline.training.buildable import why_impossible
 from ctrpipe.pipeline.tune.default_space import default_space

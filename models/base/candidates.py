@@ -1,0 +1,80 @@
+"""One context, as a user with a history, beside many candidates: tensors of one row and of many, as one batch.
+
+The slots of `FeatureMap.candidate_fields` and `candidate_dense` are the candidate's; all other slots, and a text, are
+the context's. A tensor whose first dimension is 1 stands for all rows.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from keras import ops
+
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.tensors import Inputs, Tensor
+
+TEXT = ("tokens", "segments")
+
+
+def join_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Returns tensors (batch_size, ...) or (1, ...) concatenated along axis 1; those of one row stand for all rows."""
+    of_rows = [part for part in parts if part.shape[0] != 1]
+    if of_rows and len(of_rows) < len(parts):
+        count = ops.shape(of_rows[0])[0]
+        parts = [part if part.shape[0] != 1 else ops.broadcast_to(part, (count, *part.shape[1:])) for part in parts]
+    return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs) -> dict[str, Tensor]:
+    """Returns the packed tensors of the candidates, each beside the context; the text keeps its one row.
+
+    Args:
+        feature_map: The description of the packed tensors.
+        context: Packed tensors (1, ...) without the candidate's slots.
+        candidates: Packed tensors (candidates, ...) of the candidate's slots alone.
+    """
+    rows = ops.shape(next(iter(candidates.values())))[0]
+    of_candidate = {field.name for field in feature_map.candidate_fields} | set(feature_map.candidate_dense)
+    widths = {
+        "ids": [(field.name, field.slots) for field in feature_map.fields],
+        "dense": [(name, 1) for name in feature_map.dense],
+        "numbers": [(name, 2) for name in feature_map.numbers],
+    }
+    joined = {name: context[name] for name in TEXT if name in context}
+    for tensor, columns in widths.items():
+        sides = [side[tensor] for side in (context, candidates) if tensor in side]
+        if not sides:
+            continue
+        is_candidates = [name in of_candidate for name, width in columns for _ in range(width)]
+        both = join_rows(sides)
+        if both.shape[0] == 1:
+            both = ops.broadcast_to(both, (rows, both.shape[1]))
+        # The context's slots come first in `both`; each goes back to its own place.
+        places = np.argsort(np.argsort(is_candidates, kind="stable")).astype("int32")
+        joined[tensor] = both if (np.diff(places) == 1).all() else ops.take(both, places, axis=1)
+    return joined
+
+
+def rows_by_field(feature_map: FeatureMap, table: Tensor, context: Inputs, candidates: Inputs) -> dict[str, Tensor]:
+    """Returns a table's rows by field: (1, slots, dim) of the context's fields, (candidates, slots, dim) of others.
+
+    Args:
+        feature_map: The description of the packed tensors.
+        table: The weights that the ids are looked up in, (ids, dim).
+        context, candidates: See `join_candidates`; both have ids.
+    """
+    of_candidate = feature_map.candidate_fields
+    of_context = [field for field in feature_map.fields if field not in of_candidate]
+    found = by_field(ops.take(table, context["ids"], axis=0), of_context)
+    return found | by_field(ops.take(table, candidates["ids"], axis=0), of_candidate)
+
+
+def by_field(rows: Tensor, fields: Iterable[Field]) -> dict[str, Tensor]:
+    """Returns what is known of slots, (batch_size, slots, ...), by the fields that have these slots in their order.
+
+    All of them are cut at once: the gradient of a slice is as large as what it was cut from, and there are many fields.
+    """
+    fields = tuple(fields)
+    if len(fields) < 2:
+        return {field.name: rows for field in fields}
+    ends = np.cumsum([field.slots for field in fields]).tolist()
+    return {field.name: part for field, part in zip(fields, ops.split(rows, ends[:-1], axis=1), strict=True)}

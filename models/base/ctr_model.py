@@ -1,0 +1,421 @@
+"""The base class of all models: packed tensors in, logits out."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from ctrpipe.models.base.candidates import TEXT, join_candidates, rows_by_field
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.losses import without_fake_negatives
+from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
+from ctrpipe.models.layers.dense_embedding import DenseEmbedding
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.text_encoder import TextEncoder
+from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
+
+# Names in `inputs`, in training, of the rows' labels (batch_size, tasks), and of their weights (batch_size, 1) where
+# they have any: for a model that `reads_labels`.
+LABEL, WEIGHT = "label", "weight"
+# Arguments of a model's constructor that are no hyperparameters.
+NO_OPTIONS = ("name", "embeds")
+
+
+class TextReader(Protocol):
+    """A model with a text encoder and a layer that pools the encoder's output."""
+
+    encoder: TextEncoder
+    pooler: keras.layers.Layer
+
+    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Returns the rows of the token table that the model reads, by the name of the input that replaces them."""
+
+
+class CTRModel(keras.Model):
+    """Base class: embeds the ids of all fields, lets a subclass combine them, and returns logits.
+
+    `logits = interact(rows(inputs), inputs) + linear part`. A subclass defines `interact` and gives its last layer one
+    of the names `logit`, `tower` and `head`; its constructor has an argument for each of its own hyperparameters and
+    passes `**options` on to this one. See docs/how-to/add-a-model.md.
+
+    Args:
+        feature_map: FeatureMap. The fields, dense features, tasks and text that the packed tensors hold.
+        embedding_dim: int. Width d of an embedding; 0 for a model without embeddings. Defaults to 16.
+        embedding_stddev: float. Standard deviation of the initial embeddings. Defaults to 0.001.
+        embedding_l2: float. λ of the penalty on the embeddings of a batch (see FieldEmbedding). Defaults to 0.
+        embedding_dropout: float. Rate of dropout on the embeddings, before the interaction. Defaults to 0.
+        use_linear: bool. Adds a weight per id and per dense feature (a logistic regression) to the logits. Defaults to
+            False.
+        linear_l2: float. λ of the penalty on the linear part's weights of a batch's ids. Defaults to 0.
+        linear_rate: float. Factor on the linear part. Its weights start from zero, so with Adam the factor multiplies
+            their learning rate. A wide part needs larger steps than a deep one, which is why Wide & Deep trains it with
+            an optimizer of its own. Defaults to 1.
+        embeds: bool. Whether the model has embeddings and a linear part. False for one within another model, which
+            embeds the rows for this one's `interact` (see MultiTaskModel); no hyperparameter. Defaults to True.
+        name: str. Name of the Keras model.
+
+    Example:
+        >>> class SumOfEmbeddings(CTRModel):
+        ...     def interact(self, rows, inputs, training=None):
+        ...         return ops.sum(rows, axis=(1, 2))[:, None]
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = SumOfEmbeddings(feature_map, embedding_dim=4, use_linear=True)
+        >>> keras.ops.shape(model({"ids": keras.ops.array([[3, 105], [7, 110]])}))  # (batch_size, tasks)
+        (2, 1)
+    """
+
+    # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise `flatten`
+    # appends them to the embeddings as they are.
+    embeds_dense: bool = False
+    # Whether the data must have a text.
+    needs_text: bool = False
+    # Whether the model accepts one text for all rows of a batch, as tokens (1, T).
+    shares_text: bool = False
+    # Whether padding after a text changes the logits.
+    counts_padding: bool = False
+    # Whether the linear part is added to the logits. FNN feeds it to its MLP instead.
+    adds_linear: bool = True
+    # Whether `rows` has one embedding a field; otherwise one for each slot, (batch_size, slots, embedding_dim).
+    pools: bool = True
+    # Whether sequences have a part in the linear part.
+    linear_sequences: bool = True
+    # Whether the data must have a sequence that shares its vocabulary with the candidate's column.
+    needs_history: bool = False
+    # Whether the data must say which columns are the candidate's: `role: item`, or a sequence's `shared_with`.
+    needs_items: bool = False
+    # Whether the model adds a loss of its own that needs the labels: in training, `inputs` has LABEL and WEIGHT then.
+    reads_labels: bool = False
+    # Whether the data must have several tasks.
+    needs_tasks: bool = False
+    # Whether a task's positive rows must be among those of the task before it.
+    is_funnel: bool = False
+    # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
+    pretraining: tuple[str, ...] = ()
+    # Those of models that are trained first only where `training.stages` names them.
+    optional_pretraining: tuple[str, ...] = ()
+
+    # The last layer, whose bias is added to every row's logits. A subclass assigns one of the three: `logit` is a Dense
+    # layer, `tower` and `head` are Towers.
+    logit: Any = None
+    tower: Any = None
+    head: Any = None
+    # Boosted trees that are trained after the network, on what `boost` returns; None for a model without trees.
+    trees: TreeEnsemble | None = None
+    # Whether the model has such trees, which have no gradients.
+    boosts: bool = False
+
+    def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
+        model: Self = super().__new__(cls, *args, **hyperparameters)
+        given = {key: value for key, value in hyperparameters.items() if key != "feature_map"}
+        object.__setattr__(model, "_hyperparameters", given)
+        return model
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        embedding_dim: int = 16,
+        embedding_stddev: float = 0.001,
+        embedding_l2: float = 0.0,
+        embedding_dropout: float = 0.0,
+        use_linear: bool = False,
+        linear_l2: float = 0.0,
+        linear_rate: float = 1.0,
+        embeds: bool = True,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.feature_map = feature_map
+        self.embedding_dim = embedding_dim
+        self.tasks = len(feature_map.tasks)
+        self.linear_rate = linear_rate
+        self.table = self.dense_table = self.linear = self.linear_dense = self.embedding_drop = None
+        if not embeds:
+            return
+        if embedding_dim and feature_map.fields:
+            self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
+        if embedding_dim and feature_map.dense and self.embeds_dense:
+            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, name="dense_embedding")
+        if embedding_dropout:
+            self.embedding_drop = keras.layers.Dropout(embedding_dropout)
+        if use_linear:
+            if feature_map.fields:
+                self.linear = FieldEmbedding(
+                    feature_map, self.tasks, stddev=0.0, l2=linear_l2, attends=False, name="linear"
+                )
+            if self.adds_linear:
+                self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
+
+    def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor | None:
+        """Returns the embeddings, (batch_size, fields, embedding_dim); None for a model without embeddings.
+
+        The embeddings of dense features, if the model has them (`embeds_dense`), follow those of the fields.
+
+        Args:
+            inputs, training, gathered: See `call`.
+        """
+        parts = [] if self.table is None else [self._embedded(self.table, inputs, gathered)]
+        if self.dense_table is not None:
+            parts.append(self.dense_table(inputs["dense"]))
+        if not parts:
+            return None
+        rows = ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+        return self.embedding_drop(rows, training=training) if self.embedding_drop else rows
+
+    def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
+        return table(inputs["ids"], gathered=(gathered or {}).get(table.name), pooled=self.pools)
+
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+        """Returns the logits without the linear part, (batch_size, tasks). Every subclass defines it.
+
+        Args:
+            rows: What `rows` returns.
+            inputs, training: See `call`.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
+        """Returns the logits, float32 (batch_size, tasks).
+
+        Args:
+            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features),
+                where the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for one text of all
+                rows where `shares_text`; `numbers` int32 (batch_size, 2 * numbers), where the feature map names any.
+            training: Whether dropout is on.
+            gathered: Embedding rows that the caller has already looked up, (batch_size, slots, width) or by field, by
+                the name of the embedding layer (see FieldEmbedding).
+        """
+        rows = self.rows(inputs, training, gathered)
+        logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
+        if self.linear_dense is not None:
+            logits += self.linear_logits(inputs, gathered)
+        return self.answered(logits, training)
+
+    def answered(self, logits: Tensor, training: bool | None) -> Tensor:
+        """Returns the logits that `call` returns: in training as they are, else those of the true labels' rate.
+
+        They differ where the training rows have fake negatives (`FeatureMap.fake_negatives`).
+        """
+        return logits if training or not self.feature_map.fake_negatives else without_fake_negatives(logits)
+
+    def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
+        """Returns the logits of many candidates for one context, float32 (candidates, tasks).
+
+        They are those of `call` for the context beside each candidate. What the context's ids look up, and what is
+        pooled of it alone, is computed once; a subclass that can compute more of it once overrides this.
+
+        Args:
+            context, candidates: Packed tensors of one row and of many, see ctrpipe.models.base.candidates.
+        """
+        inputs = join_candidates(self.feature_map, context, candidates)
+        if not self.shares_text:
+            rows = batch_size(candidates)
+            texts = {name: inputs[name] for name in TEXT if name in inputs}
+            inputs |= {name: ops.broadcast_to(text, (rows, text.shape[1])) for name, text in texts.items()}
+        if "ids" not in context or "ids" not in candidates:
+            return self(inputs, training=False)
+        gathered = {
+            table.name: rows_by_field(self.feature_map, table.table, context, candidates) for table in self.tables()
+        }
+        return self(inputs, training=False, gathered=gathered)
+
+    def linear_logits(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
+        """Returns the linear part of the logits, float32 (batch_size, tasks)."""
+        assert self.linear_dense is not None
+        batch = batch_size(inputs)
+        dense = inputs["dense"] if "dense" in inputs else ops.zeros((batch, 1))
+        logits = ops.cast(self.linear_dense(dense), "float32")
+        if self.linear is not None:
+            weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
+            if not self.linear_sequences:
+                fields = enumerate(self.feature_map.fields)
+                weights = ops.take(weights, [n for n, field in fields if field.kind != "sequence"], axis=1)
+            logits = logits + ops.sum(ops.cast(weights, "float32"), axis=1)
+        return self.linear_rate * logits
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        """Leaves it to the first call to build the layers: without this method Keras traces the model before it."""
+
+    def tables(self) -> list[FieldEmbedding]:
+        """Returns the embedding layers, whose weights grow with the vocabulary."""
+        return [table for table in (self.table, self.linear) if table is not None]
+
+    def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
+        """Returns the weights whose first dimension stands for values of the data, and which values these are.
+
+        "ids": all ids of the feature map; "tokens": the text's tokens, with any of the model's own behind them;
+        "positions": the ids of the fields of the role position, field by field.
+        """
+        by_row = [(table.table, "ids") for table in self.tables()]
+        reader = self.text_model()
+        return by_row if reader is None else [*by_row, (reader.encoder.token_table, "tokens")]
+
+    def text_model(self) -> TextReader | None:
+        """Returns the model with the text encoder: this one or one inside it; None for a model without a text."""
+        return None
+
+    def encoder_weights(self) -> list[keras.Variable]:
+        """Returns the trainable weights that a checkpoint of a language model sets."""
+        return []
+
+    def flatten(self, rows: Tensor | None, inputs: Inputs) -> Tensor:
+        """Returns the concatenated embeddings and dense features, (batch_size, width)."""
+        parts = [] if rows is None else [ops.reshape(rows, (-1, rows.shape[1] * rows.shape[2]))]
+        if "dense" in inputs and not self.embeds_dense:
+            parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
+        return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+    def output_biases(self) -> list[keras.Variable]:
+        """Returns the biases that are added to every row's logits; concatenated they have the shape (tasks,).
+
+        The model must be built. A subclass whose last layer is none of `logit`, `tower` and `head` overrides this.
+
+        Raises:
+            ValueError: the model has no such bias.
+        """
+        towers = [tower.logits for tower in (self.tower, self.head) if tower is not None]
+        for layer in (self.linear_dense, self.logit, *towers):
+            if layer is not None:
+                return [layer.bias]
+        raise ValueError(f"{type(self).__name__} has no bias of its own without `use_linear=True`")
+
+    def start_at(self, rates: np.ndarray) -> None:
+        """Sets the output biases to the log-odds of the base rates, so that an untrained model predicts the base rates.
+
+        Args:
+            rates: Mean label of each task, (tasks,); clipped to [1e-6, 1 - 1e-6].
+
+        Raises:
+            ValueError: the model has no such bias.
+        """
+        rates = np.clip(rates, 1e-6, 1 - 1e-6)
+        log_odds = np.log(rates / (1 - rates))
+        if self.linear_dense is not None:
+            log_odds = log_odds / self.linear_rate
+        biases = self.output_biases()
+        for bias, values in zip(biases, np.split(log_odds, len(biases)), strict=True):
+            bias.assign(values)
+
+    def shift_logits(self, shift: float) -> None:
+        """Adds a constant to the logits of every row and task, by way of the output biases.
+
+        Raises:
+            ValueError: the model has no such bias.
+        """
+        rate = 1.0 if self.linear_dense is None else self.linear_rate
+        for bias in self.output_biases():
+            bias.assign(ops.convert_to_numpy(bias) + shift / rate)
+
+    def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
+        """Returns the layers whose weights `take_weights` copies, by a name that both models give them."""
+        return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}
+
+    def taken_weights(self, pretrained: "CTRModel") -> dict[str, tuple[list[keras.Variable], list[keras.Variable]]]:
+        """Returns what `take_weights` copies: by a shared layer's name its weights here and those in `pretrained`."""
+        shared = pretrained.shared_layers()
+        pairs = {name: (layer, shared.get(name)) for name, layer in self.shared_layers().items()}
+        return {
+            name: (list(mine.weights), list(trained.weights))
+            for name, (mine, trained) in pairs.items()
+            if mine is not None and trained is not None
+        }
+
+    def take_weights(self, pretrained: "CTRModel") -> None:
+        """Copies the weights of the layers that both models share from a trained model of `pretraining`."""
+        for mine, trained in self.taken_weights(pretrained).values():
+            for weight, value in zip(mine, trained, strict=True):
+                weight.assign(value)
+
+    def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Returns what `trees` are trained on: values float32 (batch_size, features) and logits (batch_size, 1).
+
+        The trees split on the values and start from the logits. Only a model with `trees` defines this method.
+        """
+        raise NotImplementedError
+
+    def fold(self) -> None:
+        """Precomputes what depends on weights alone; for a model that is exported and trained no further."""
+
+    def get_config(self) -> dict[str, Any]:
+        return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        # By default Keras would call the model with float ids, fail, and load a .keras file without its weights.
+        self(empty_row(self.feature_map))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
+
+    @classmethod
+    def options_of_stage(cls, later: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the hyperparameters, beside the defaults, with which this model trains first for a later model.
+
+        Args:
+            later: All hyperparameters of the later model, defaults included, so that shared layers have one shape.
+        """
+        defaults = cls.options()
+        return {key: value for key, value in later.items() if key in defaults and value != defaults[key]}
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """Returns all hyperparameters with their defaults, those of the base classes that get `**options` included."""
+        defaults: dict[str, Any] = {}
+        for owner in cls.__mro__:
+            parameters = inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values()
+            for parameter in parameters:
+                if parameter.default is not parameter.empty and parameter.name not in NO_OPTIONS:
+                    defaults.setdefault(parameter.name, parameter.default)
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+                break
+        return defaults
+
+
+def batch_size(inputs: Inputs) -> Tensor:
+    """Returns the number of rows of packed tensors."""
+    return ops.shape(next(inputs[name] for name in ("ids", "dense", "tokens") if name in inputs))[0]
+
+
+def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
+    """Returns one row of packed tensors, all zero, to build a model with."""
+    inputs: dict[str, np.ndarray] = {}
+    if feature_map.fields:
+        inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
+    if feature_map.dense:
+        inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
+    if feature_map.text:
+        inputs |= {name: np.zeros((1, feature_map.text.length), np.int32) for name in ("tokens", "segments")}
+    if feature_map.numbers:
+        inputs["numbers"] = np.zeros((1, 2 * len(feature_map.numbers)), np.int32)
+    return inputs
+
+
+def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Tensor]:
+    """Returns the attention of each layer of a stack, (batch_size, heads, queries, tokens) each."""
+    maps = []
+    for layer in layers:
+        rows, attention = layer(rows, return_attention=True)
+        maps.append(attention)
+    return maps
+
+
+def require_fields(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError where the data has dense features only."""
+    if not feature_map.fields:
+        raise ValueError(f"{model} needs at least one field; all features are dense")
+
+
+def require_one_task(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError where the data has several tasks, for a model whose interaction is one number."""
+    if len(feature_map.tasks) > 1:
+        tasks = ", ".join(feature_map.tasks[:4]) + (", ..." if len(feature_map.tasks) > 4 else "")
+        raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")
+
+
+def require_several_tasks(model: str, tasks: Sequence[str]) -> None:
+    """Raises ValueError where the data has one task, for a model that is made of what several have in common."""
+    if len(tasks) < 2:
+        raise ValueError(f"{model} needs several labels; give a second one or another model. Received: {tasks[0]}")

@@ -1,0 +1,219 @@
+"""Finds and creates models by name: this package's, and a user's own as `package.module:Class`."""
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ctrpipe.common.packages import PARTS
+from ctrpipe.models.base.feature_map import FeatureMap
+
+if TYPE_CHECKING:
+    from ctrpipe.models.base.ctr_model import CTRModel
+
+_MODELS = {
+    "lr": ("ctrpipe.models.lr", "LR", "-"),
+    "fm": ("ctrpipe.models.fm", "FM", "Rendle 2010"),
+    "ffm": ("ctrpipe.models.ffm", "FFM", "Juan 2016"),
+    "afm": ("ctrpipe.models.afm", "AFM", "Xiao 2017"),
+    "mlp": ("ctrpipe.models.mlp", "MLP", "Attention-Net, section 4"),
+    "fnn": ("ctrpipe.models.fnn", "FNN", "Zhang 2016"),
+    "ccpm": ("ctrpipe.models.ccpm", "CCPM", "Liu 2015"),
+    "pnn": ("ctrpipe.models.pnn", "PNN", "Qu 2016"),
+    "deepfm": ("ctrpipe.models.deepfm", "DeepFM", "Guo 2017"),
+    "wide_deep": ("ctrpipe.models.wide_deep", "WideDeep", "Cheng 2016"),
+    "dcn": ("ctrpipe.models.dcn", "DCN", "Wang 2017"),
+    "crossnet": ("ctrpipe.models.crossnet", "CrossNet", "xDeepFM, Table 2"),
+    "dcn_v2": ("ctrpipe.models.dcn_v2", "DCNv2", "Wang 2021"),
+    "dlrm": ("ctrpipe.models.dlrm", "DLRM", "Naumov 2019"),
+    "cin": ("ctrpipe.models.cin", "CIN", "xDeepFM, Table 2"),
+    "xdeepfm": ("ctrpipe.models.xdeepfm", "XDeepFM", "Lian 2018 (xDeepFM)"),
+    "autoint": ("ctrpipe.models.autoint", "AutoInt", "Song 2019"),
+    "attention_net": ("ctrpipe.models.attention_net", "AttentionNet", "Attention-Net, section 3"),
+    "transformer": ("ctrpipe.models.transformer", "Transformer", "Hiformer, section 4"),
+    "transformer_pe": ("ctrpipe.models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
+    "hetero_att": ("ctrpipe.models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
+    "hiformer": ("ctrpipe.models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
+    "fism": ("ctrpipe.models.fism", "FISM", "Kabbur 2013"),
+    "nais": ("ctrpipe.models.nais", "NAIS", "He 2018"),
+    "din": ("ctrpipe.models.din", "DIN", "Zhou 2018"),
+    "bst": ("ctrpipe.models.bst", "BST", "Chen 2019"),
+    "dien": ("ctrpipe.models.dien", "DIEN", "Zhou 2019"),
+    "sim": ("ctrpipe.models.sim", "SIM", "Pi 2020"),
+    "sequence_transformer": ("ctrpipe.models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
+    "two_tower": ("ctrpipe.models.two_tower", "TwoTower", "Yi 2019"),
+    "starspace": ("ctrpipe.models.starspace", "StarSpace", "Wu 2018"),
+    "mmoe": ("ctrpipe.models.multi_task.mmoe", "MMoE", "Ma 2018 (MMoE)"),
+    "ple": ("ctrpipe.models.multi_task.ple", "PLE", "Tang 2020"),
+    "esmm": ("ctrpipe.models.multi_task.esmm", "ESMM", "Ma 2018 (ESMM)"),
+    "features_only": ("ctrpipe.models.text.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
+    "text_only": ("ctrpipe.models.text.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
+    "numbert": ("ctrpipe.models.text.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
+    "numbert_uni_attention": ("ctrpipe.models.text.numbert", "NumBERTUniAttention", "BERT4CTR, section 3.2.2"),
+    "numbert_uni_attention_reduced": (
+        "ctrpipe.models.text.bert4ctr",
+        "NumBERTUniAttentionReduced",
+        "BERT4CTR, section 4.2.3",
+    ),
+    "bert4ctr": ("ctrpipe.models.text.bert4ctr", "BERT4CTR", "Wang 2023 (BERT4CTR)"),
+    "shallow_interaction_1": (
+        "ctrpipe.models.text.shallow_interaction",
+        "ShallowInteraction1",
+        "BERT4CTR, section 4.1.3",
+    ),
+    "shallow_interaction_n": (
+        "ctrpipe.models.text.shallow_interaction",
+        "ShallowInteractionN",
+        "BERT4CTR, section 4.1.3",
+    ),
+    "cascading_wide_deep": ("ctrpipe.models.text.cascading", "CascadingWideDeep", "BERT4CTR, section 4.1.3"),
+    "cascading_deepfm": ("ctrpipe.models.text.cascading", "CascadingDeepFM", "BERT4CTR, section 4.1.3"),
+    "cascading_nn_gbdt": ("ctrpipe.models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
+}
+# Hyperparameters that may also be None.
+_OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelInfo:
+    """A description of a model of the registry.
+
+    Args:
+        name: The name that a configuration gives as `model.name`.
+        paper: The paper that the model comes from.
+        description: The first line of its docstring.
+        options: Its hyperparameters and their defaults.
+        needs_text: Whether the data must have a text.
+        needs_history: Whether the data must have a sequence that shares its vocabulary.
+        needs_items: Whether the data must say which columns are the candidate's.
+        needs_tasks: Whether the data must have several tasks.
+    """
+
+    name: str
+    paper: str
+    description: str
+    options: dict[str, Any]
+    needs_text: bool
+    needs_history: bool = False
+    needs_items: bool = False
+    needs_tasks: bool = False
+
+
+def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRModel":
+    """Creates a model for the data that `feature_map` describes.
+
+    Args:
+        name: A name of the registry, or `package.module:Class`.
+        feature_map: The description of the packed tensors.
+        **hyperparameters: Options of the model; those not given have their defaults.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> type(create("deepfm", feature_map, embedding_dim=4, hidden_units=[8])).__name__
+        'DeepFM'
+
+    Raises:
+        ValueError: there is no such model or hyperparameter, or the model rejects a value.
+    """
+    check_hyperparameters(name, **hyperparameters)
+    return model_class(name)(feature_map, **hyperparameters)
+
+
+def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
+    """Raises ValueError if the model or a hyperparameter does not exist, or a value has the wrong type."""
+    options = model_class(name).options()
+    for key, value in hyperparameters.items():
+        if key not in options:
+            raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
+        optional = key in _OPTIONAL and (value is None or _fits(value, 1))
+        if not optional and not _fits(value, options[key]):
+            raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Returns whether a value has the type of a default; an int fits where a float is the default."""
+    if isinstance(default, bool | str):
+        return isinstance(value, type(default))
+    if isinstance(default, int):
+        return isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, Mapping):
+        return isinstance(value, Mapping)
+    if isinstance(default, list | tuple):
+        item_default = default[0] if default else 1
+        return isinstance(value, list | tuple) and all(_fits(item, item_default) for item in value)
+    return True  # the default None does not tell the type
+
+
+def available() -> tuple[ModelInfo, ...]:
+    """Returns all models of the registry, ordered by name."""
+    models = []
+    for name, (_, _, paper) in sorted(_MODELS.items()):
+        model = model_class(name)
+        description = str(inspect.getdoc(model)).splitlines()[0]
+        needs = model.needs_text, model.needs_history, model.needs_items, model.needs_tasks
+        models.append(ModelInfo(name, paper, description, model.options(), *needs))
+    return tuple(models)
+
+
+def model_class(name: str) -> type["CTRModel"]:
+    """Returns the class of a model.
+
+    Args:
+        name: A name of the registry; or `package.module:Class`, with a module that is installed or in the working
+            directory.
+
+    Raises:
+        ValueError: there is no such model, or the class is no CTRModel.
+    """
+    if ":" in name:
+        return _own_class(name)
+    if name not in _MODELS:
+        raise ValueError(f"There is no model {_suggest(name, _MODELS)}")
+    module, attribute, _ = _MODELS[name]
+    model: type[CTRModel] = getattr(importlib.import_module(module), attribute)
+    return model
+
+
+def source_of(name: str) -> str:
+    """Returns the source text of the module of a user's own model; "" for a model of the registry.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return inspect.getsource(sys.modules[model_class(name).__module__]) if ":" in name else ""
+
+
+def _own_class(name: str) -> type["CTRModel"]:
+    from ctrpipe.models.base.ctr_model import CTRModel  # imports Keras: 5 s that `ctrpipe --help` is spared
+
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: a user's file must not hide a library
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # the user's module may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        where = f"its module should be installed or lie in the working directory {os.getcwd()}"
+        if isinstance(error, ImportError) and str(error.name).partition(".")[0] in PARTS:
+            where = f"what 0.2 called {error.name} is now ctrpipe.{error.name}; change the imports of {module_name}"
+            if error.name == "models":
+                where += ", from ctrpipe.models import CTRModel"
+        raise ValueError(f"The model '{name}' cannot be imported ({reason}); {where}") from error
+    own = getattr(module, attribute, None)
+    if own is None:
+        raise ValueError(f"The model '{name}' does not exist: {module.__file__} has no class '{attribute}'")
+    if not (isinstance(own, type) and issubclass(own, CTRModel)):
+        raise ValueError(f"The model '{name}' should be a subclass of ctrpipe.models.CTRModel. Received: {own!r}")
+    return own
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(known))}"
+    return f"'{name}'; {hint}"

@@ -1,0 +1,73 @@
+"""`ctrpipe demo`: a log generated, a model trained on it, served and asked."""
+
+import os
+import pathlib
+import shutil
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base.metrics import summarise
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.serving.client.predict_rows import predict_rows
+from ctrpipe.pipeline.report.summary import print_summary
+from ctrpipe.pipeline.run.run import run
+from ctrpipe.common.output_folder import check_output
+from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.transforms.generate import ClickModel, generate
+
+# Two pairs of columns decide most of the clicks, and single columns hardly show it: a logistic regression cannot find
+# them. Their columns have few values, so that 28,000 training rows hold enough of every combination.
+CLICK_MODEL = ClickModel("pairs", main_strength=1.0, pair_strength=1.5, pairs=(("C17", "C20"), ("C14", "C23")))
+
+
+def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool:
+    """Generates a log, runs the pipeline on it, serves the model, asks it for predictions and prints the summary.
+
+    Args:
+        output: The folder of the log and of the run.
+        rows: Rows of the log.
+        config_path: The run's configuration, for a log in Criteo's format.
+
+    Returns:
+        Whether the model was blessed.
+
+    Raises:
+        InputError: the configuration, the number of rows or the folder cannot be used.
+    """
+    config = load_config(config_path)
+    check_output(output)
+    log = output / "sample.tsv"
+    announce(f"Generating {rows:,} rows in Criteo's format")
+    generated = generate("criteo", rows, config.seed, log, click_model=CLICK_MODEL)
+    metrics = run(config, [str(log)], output)
+    model = output / "models" / config.serving.model_name
+    if metrics["blessed"]:
+        announce("Serving the model and asking it for predictions over REST")
+        with running_server(ServerOptions(model, config.serving.model_name)) as addresses:
+            with RestClient(f"{addresses.rest}/v1/models/{config.serving.model_name}") as client:
+                answers = list(predict_rows(client, log, 5, model))
+        for row in answers:
+            print(f"  line {row.line}: click probability {row.probability:.4f}")
+    print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
+    own = pathlib.Path(sys.executable).with_name("ctrpipe")
+    command = "ctrpipe" if shutil.which("ctrpipe") else os.path.relpath(own)
+    configs = pathlib.Path(os.path.relpath(configs_folder()))
+    print("Next:")
+    print(f"  {command} serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
+    print(f"  {command} score --model {model} --input {log} --output {output}/scores")
+    print(f"  {command} run {configs / 'criteo' / 'attention_net.yaml'} --data {log} --output runs/mine")
+    return bool(metrics["blessed"])
+
+
+def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict[str, Any]:
+    """Returns the generator's own probabilities on the test rows, which are the log's last."""
+    probabilities = pyarrow.parquet.read_table(truth)["probability"].to_numpy()[-test_rows:]
+    with open(log, "rb") as file:
+        labels = np.array([line[:1] == b"1" for line in file][-test_rows:], np.float32)
+    return summarise(labels, probabilities)

@@ -1,0 +1,176 @@
+"""Reads the first rows of a log as a run would, and says all that the run would stumble over."""
+
+import collections
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.config.model import Model
+from ctrpipe.pipeline.config.model_table import read_reference
+from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.ingest import kind_of_reject
+from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
+
+ROWS = 10_000
+_FILES = 100  # files whose columns are compared with the configuration
+_REASONS = 5  # that are shown
+_FEW = 100  # rows that say little
+_SHOWN = 40  # characters of a value
+IN_ORDER = ("esmm",)  # models whose labels follow one another; their classes say it, and take 5 s to import
+
+
+@dataclasses.dataclass
+class Findings:
+    """What a check has found.
+
+    Attributes:
+        rows: Good rows that were read.
+        rejected: Malformed ones.
+        errors: What would end the run.
+        notes: What may be a mistake.
+    """
+
+    rows: int = 0
+    rejected: int = 0
+    errors: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
+    """Checks the names of the model's options, the files' columns and the first ROWS rows of the log."""
+    found = Findings()
+    for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
+        if model:
+            found.errors += [f"{key}: {text}" for text in _model_faults(model)]
+    for key in ("previous", "serving"):
+        if named := getattr(config.monitoring, key):
+            _collect(found, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]
+    if len(patterns) == 1 and is_kddcup2012(pathlib.Path(patterns[0])):
+        found.notes.append(f"{patterns[0]}: a run joins these files before it reads them, which is not checked")
+        return found
+    if config.events:
+        _collect(found, "", lambda: find_files(list(patterns)))
+        found.notes.append("events: a run makes impressions of the log before it reads them, which is not checked")
+        return found
+    if config.data.label_delay:
+        for named in (list(patterns), config.data.label_delay.labels or list(patterns)):
+            _collect(found, "", lambda named=named: find_files(named))  # type: ignore[misc]
+        found.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
+        return found
+    files: list[str] = []
+    _collect(found, "", lambda: files.extend(find_files(list(patterns))))
+    reader = LogReader(config.log_spec)
+    before = len(found.errors)
+    for path in files[:_FILES]:
+        _collect(found, "", lambda path=path: reader.check_columns(path))  # type: ignore[misc]
+    if files and len(found.errors) == before:
+        try:
+            _check_rows(config, reader, files, found)
+        except InputError as error:
+            found.errors.append(str(error))
+    return found
+
+
+def _collect(found: Findings, where: str, work: collections.abc.Callable[[], object]) -> None:
+    try:
+        work()
+    except InputError as error:
+        found.errors.append(f"{where}{error}")
+
+
+def _model_faults(model: Model) -> list[str]:
+    """Returns what is wrong with a model's name and the names of its options; a user's own model is not loaded."""
+    if ":" in model.name:
+        return []
+    options = {each["name"]: each["options"] for each in read_reference().models}
+    if model.name not in options:
+        return [f"there is no model {model.name}; `ctrpipe models` lists them"]
+    unknown = [name for name in model.hyperparameters if name not in options[model.name]]
+    return [f"{model.name} has no hyperparameter {name}" for name in unknown]
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], found: Findings) -> None:
+    batches: list[pa.RecordBatch] = []
+    reasons: collections.Counter[str] = collections.Counter()
+    first: dict[str, str] = {}
+    is_whole = True
+    for path, batch in ((file, batch) for file in files for batch in reader.read(file)):
+        batches.append(batch.rows)
+        found.rows += batch.rows.num_rows
+        found.rejected += len(batch.rejects)
+        for reject in batch.rejects:
+            kind = kind_of_reject(reject)
+            reasons[kind] += 1
+            first.setdefault(kind, f"{path}: {config.line_or_row} {reject.line}: {reject.reason}")
+        if found.rows + found.rejected >= ROWS:
+            is_whole = False
+            break
+    total = found.rows + found.rejected
+    listed = found.errors if found.rejected > config.data.max_bad_row_rate * total else found.notes
+    for kind, count in reasons.most_common(_REASONS):
+        listed.append(f"{count:,} of {total:,} rows are malformed, as {first[kind]}")
+    if not found.rows:
+        return
+    rows = pa.Table.from_batches(batches)
+    # What ends a run where it is so in the whole log, and only may be a mistake where it is so in its first rows.
+    (found.errors if is_whole else found.notes).extend(_faults(config, rows))
+    for column in config.feature_columns:
+        found.notes += _column_notes(config, column, rows[column])
+    found.notes += _split_notes(config.data.split, rows)
+
+
+def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
+    seen = f"all of the first {rows.num_rows:,} rows"
+    for task, column in config.data.columns_by_task.items():
+        rate = pc.mean(rows[column]).as_py()
+        if rate in (0.0, 1.0):
+            yield f"data.labels.{task}: {column} is {rate:.0f} in {seen}; a model needs both"
+    if config.model.name in IN_ORDER:
+        labels = list(config.data.columns_by_task.items())
+        for (before, first), (task, second) in itertools.pairwise(labels):
+            if count := pc.sum(pc.greater(rows[second], rows[first])).as_py():
+                yield f"data.labels: {count:,} of the first {rows.num_rows:,} rows have {task} without {before}"
+    for column in config.feature_columns:
+        if rows[column].null_count == rows.num_rows:
+            yield f"{column}: missing in {seen}; a run ends where it is so in all training rows"
+
+
+def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> Iterator[str]:
+    feature = config.feature_by_column[column]
+    rows, present = len(values), values.drop_null()
+    if not len(present):
+        return
+    counts = pc.value_counts(present)
+    if len(present) == rows and len(counts) == 1:
+        value = counts[0]["values"].as_py()
+        text = value.decode("utf-8", "replace")[:_SHOWN] if isinstance(value, bytes) else f"{value:g}"
+        yield f"{column}: one value in all of the first {rows:,} rows: {text}"
+    if isinstance(feature, Categorical) and feature.transform == "vocabulary":
+        if len(counts) > 0.95 * len(present) and len(present) > _FEW:
+            yield f"{column}: nearly every row has another value, of which a vocabulary teaches nothing"
+        if pc.max(counts.field("counts")).as_py() < feature.min_count:
+            yield f"{column}: no value occurs {feature.min_count} times (min_count) in the first {rows:,} rows"
+    if isinstance(feature, Multivalent | ItemSequence) and len(present) > _FEW:
+        if not pc.any(pc.match_substring(present, feature.separator)).as_py():
+            yield f"{column}: no row has two values; is {feature.separator!r} what stands between them?"
+    if isinstance(feature, Numeric) and len(present) < rows / 100:
+        yield f"{column}: missing in {1 - len(present) / rows:.1%} of the first {rows:,} rows"
+
+
+def _split_notes(split: Split, rows: pa.Table) -> Iterator[str]:
+    if split.by != "time" or split.column is None:
+        return
+    latest = max(value.decode("utf-8", "replace") for value in rows[split.column].drop_null().to_pylist() or [b""])
+    boundary = str(split.validation_from)
+    if len(latest) != len(boundary) and not latest.startswith(boundary[:2]):
+        yield f"data.split: {boundary} is compared as text with values as {latest}; are they written alike?"

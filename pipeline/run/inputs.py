@@ -1,0 +1,132 @@
+"""What a run is made from, besides its configuration: files, code, checkpoints, and the version to beat."""
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from ctrpipe.common.code_version import TRAINING, stage_version
+from ctrpipe.common.fingerprints import describe_file, fingerprint, fingerprint_files, sums_of
+from ctrpipe.models.base.registry import source_of
+from ctrpipe.pipeline.config import Model, Monitoring, RunConfig
+from ctrpipe.serving.layout import Asset, asset_path, versions
+from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
+
+if TYPE_CHECKING:
+    from ctrpipe.pipeline.training.parent import Parent  # with pyarrow and what learns: half a second
+
+MONITORED = ("previous", "serving")
+LATEST = "latest"  # the parent of a warm start that is the newest version of the run's folder
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInputs:
+    """What a run is made from, besides its configuration."""
+
+    files: tuple[str, ...]
+    data_fingerprint: str
+    sums: tuple[ByteSum, ...]  # of the files
+    output: pathlib.Path
+    baseline_version: str  # the version to beat, "" where there is none
+    monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
+    monitored_fingerprint: str = ""
+    monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by name in Monitoring
+    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
+    parent: "Parent | None" = None  # of the configuration's model, where it has one
+
+    def training_fingerprint(self, config: RunConfig, model: Model) -> str:
+        """Returns a hash of all that decides a training: equal for two runs that would train the same model."""
+        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
+        begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
+        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name), begins_with]))
+
+    def version_fingerprint(self, config: RunConfig, model: Model) -> str:
+        """Returns a hash of all that decides a version's probabilities: its training's, with the calibration.
+
+        A parent that is named as the latest version is no part of it: that one is searched for by this hash.
+        """
+        start = config.training.warm_start
+        named = start is not None and start.parent != LATEST
+        trained = (self if named else dataclasses.replace(self, parent=None)).training_fingerprint(config, model)
+        return fingerprint(trained, config.calibration) if config.calibration else trained
+
+    def test_rows(self, config: RunConfig) -> str:
+        """Returns a hash that names the test rows: equal for runs on the same files with the same split."""
+        split = config.data.split
+        return fingerprint(self.data_fingerprint, split, config.seed if split.by == "hash" else 0)
+
+    def transform_version(self, config: RunConfig) -> str:
+        """Returns a hash of the transform's code and of the tokenizer's files, which decide what is made of a row."""
+        code = stage_version("ctrpipe.pipeline.components.log_transform")
+        tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
+        return fingerprint(code, tokenizer) if tokenizer else code
+
+
+def encoders(config: RunConfig) -> list[str]:
+    """Returns the checkpoints that a configuration names, `random` included, in the order of their names."""
+    models = [model for model in (config.model, config.evaluation.baseline) if model]
+    named = {config.text.encoder if config.text else None, *(model.encoder for model in models)}
+    return sorted(filter(None, named))
+
+
+def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
+    """Returns the RunInputs of a run up to Transform; `complete` adds what the later stages need.
+
+    Args:
+        config: The run's configuration.
+        files: The log's files.
+        data: What `describe_file` says of each.
+        output: The run's folder, as an absolute path.
+    """
+    checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
+    return RunInputs(
+        tuple(absolute(files)),
+        fingerprint_files(data),
+        sums_of(data),
+        output,
+        baseline_version="",
+        checkpoints=checkpoints,
+    )
+
+
+def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
+    """Returns the RunInputs with the version to beat and the logs to compare with."""
+    push_folder = inputs.output / "models" / config.serving.model_name
+    newest = version_to_beat(push_folder, inputs.version_fingerprint(config, config.model))
+    return dataclasses.replace(inputs, baseline_version=newest, **monitored)
+
+
+def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
+    """Returns the fields of RunInputs that describe the logs to compare with.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
+    absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
+    described = {kind: [describe_file(path) for path in paths] for kind, paths in logs.items()}
+    every = [file for files in described.values() for file in files]
+    return {
+        "monitoring": monitoring.model_copy(update=absolute),
+        "monitored_fingerprint": fingerprint_files(every) if every else "",
+        "monitored_sums": {kind: sums_of(files) for kind, files in described.items()},
+    }
+
+
+def version_to_beat(push_folder: pathlib.Path, version_fingerprint: str) -> str:
+    """Returns the newest version of another fingerprint; "" where there is none.
+
+    A version of the same training and calibration is passed over: a repeated run compares with the same version as
+    before, and finds everything in the cache.
+    """
+    for version in reversed(versions(push_folder)):
+        made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
+        if not made_by.exists() or made_by.read_text() != version_fingerprint:
+            return version.name
+    return ""
+
+
+def absolute(files: list[str]) -> list[str]:
+    """Returns the files' absolute paths."""
+    return [str(pathlib.Path(path).resolve()) for path in files]

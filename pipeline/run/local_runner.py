@@ -1,0 +1,110 @@
+"""Runs a TFX pipeline on this machine, and announces each node as it starts or is found in the cache.
+
+TFX's LocalDagRunner says neither: its launcher decides about the cache and hands nothing out. What the launcher does
+take is the class that runs an executor, which it calls where the cache has no result, and nowhere else.
+"""
+
+import datetime
+import pathlib
+from typing import Any
+
+import tensorflow_transform as tft
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.portable import (
+    beam_executor_operator,
+    launcher,
+    python_executor_operator,
+    runtime_parameter_utils,
+    tfx_runner,
+)
+from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
+
+from ctrpipe.common.output_folder import METADATA, await_database
+from ctrpipe.common.phases import start_phase
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.run.artifacts import Artifacts
+from ctrpipe.pipeline.run.graph import create_data_pipeline, create_pipeline
+from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.transforms.features.preprocessing import feature_map
+
+
+def run_pipeline(config: RunConfig, inputs: RunInputs) -> Artifacts:
+    """Runs the whole graph, and returns its artifacts.
+
+    Raises:
+        InputError: as a node raised it; the nodes after it do not run.
+    """
+    _AnnouncingRunner().run(create_pipeline(config, inputs))
+    return Artifacts(inputs.output / METADATA, config.name)
+
+
+def run_data_pipeline(config: RunConfig, inputs: RunInputs) -> TransformedLog:
+    """Runs the graph up to Transform, and returns what it made of the log.
+
+    Raises:
+        InputError: as `run_pipeline` does.
+    """
+    _AnnouncingRunner().run(create_data_pipeline(config, inputs))
+    artifacts = Artifacts(inputs.output / METADATA, config.name)
+    examples = artifacts.folder("LogTransform", "transformed_examples")
+    train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
+    graph = artifacts.folder("LogTransform", "transform_graph")
+    fields = feature_map(config.log_spec, tft.TFTransformOutput(str(graph)))
+    payload = artifacts.folder("LogExampleGen", "examples")
+    return TransformedLog(train, validation, test, fields, payload, inputs, graph)
+
+
+class _AnnouncingRunner(tfx_runner.IrBasedRunner):
+    """As TFX's LocalDagRunner, for the executors that this project has: Python's and Beam's."""
+
+    def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None) -> None:
+        run_id = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: datetime.datetime.now().isoformat()}
+        runtime_parameter_utils.substitute_runtime_parameter(pipeline, run_id)
+        deployment = runner_utils.extract_local_deployment_config(pipeline)
+        connection = deployment.metadata_connection_config
+        connection = getattr(connection, connection.WhichOneof("connection_config"))
+        database = metadata.Metadata(connection)
+        for node in pipeline.nodes:
+            await_database(pathlib.Path(connection.sqlite.filename_uri))
+            name = node.pipeline_node.node_info.id
+            start_phase(name)
+            started: list[str] = []
+            launcher.Launcher(
+                pipeline_node=node.pipeline_node,
+                mlmd_connection=database,
+                pipeline_info=pipeline.pipeline_info,
+                pipeline_runtime_spec=pipeline.runtime_spec,
+                executor_spec=runner_utils.extract_executor_spec(deployment, name),
+                custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+                custom_executor_operators=_announcing(started),
+            ).launch()
+            if not started:
+                announce(f"{name}: from cache")
+
+
+def _announcing(started: list[str]) -> dict[type, type]:
+    """Returns TFX's executor operators by what they run, which announce a node before it runs, and note its name."""
+
+    def start(execution_info: Any) -> None:
+        name = execution_info.pipeline_node.node_info.id
+        announce(f"{name} ...")
+        started.append(name)
+
+    class Python(python_executor_operator.PythonExecutorOperator):
+        def run_executor(self, execution_info: Any) -> Any:
+            start(execution_info)
+            return super().run_executor(execution_info)
+
+    class Beam(beam_executor_operator.BeamExecutorOperator):
+        def run_executor(self, execution_info: Any) -> Any:
+            start(execution_info)
+            return super().run_executor(execution_info)
+
+    return {
+        executable_spec_pb2.PythonClassExecutableSpec: Python,
+        executable_spec_pb2.BeamExecutableSpec: Beam,
+    }

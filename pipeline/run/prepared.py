@@ -1,0 +1,92 @@
+"""Makes one log of impressions, which the pipeline reads, of several files, as KDD Cup 2012's, or of an event log."""
+
+import pathlib
+from collections.abc import Sequence
+
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.histories import Prepared as Impressions
+from ctrpipe.transforms.histories import prepare as prepare_impressions
+from ctrpipe.transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
+from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
+from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
+from ctrpipe.transforms.log.spec import Data
+
+PREPARED = "prepared"
+
+
+def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: Workers) -> Prepared:
+    """Joins the files of KDD Cup 2012 track 2, with the output folder locked.
+
+    Raises:
+        InputError: as `prepare`; or the output folder cannot be made, or another process works in it.
+    """
+    check_output(output)
+    with one_run_at_a_time(output):
+        return prepare(folder, output, options, workers, throttled_announce())
+
+
+def with_histories(
+    paths: Sequence[str],
+    events: EventLog,
+    output: pathlib.Path,
+    seed: int,
+    workers: Workers,
+    max_bad_row_rate: float = Data.model_fields["max_bad_row_rate"].default,
+) -> Impressions:
+    """Writes the impressions of an event log, with the output folder locked.
+
+    Raises:
+        InputError: as `ctrpipe.transforms.histories.prepare`; or the output folder cannot be made, or another process
+            works in it.
+    """
+    files = find_files(list(paths))
+    spec = spec_of_texts(read_sample(files[0]), events.label, events.columns)
+    data = spec.data.model_copy(update={"max_bad_row_rate": max_bad_row_rate})
+    check_output(output)
+    with one_run_at_a_time(output):
+        return prepare_impressions(
+            files, spec.model_copy(update={"data": data}), events, output, seed, workers, throttled_announce()
+        )
+
+
+def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
+    """Returns the files and globs of a log.
+
+    For an event log, a log whose labels arrive late or a folder of KDD Cup 2012 they are those in `<output>/prepared`.
+
+    Raises:
+        InputError: as `join`.
+    """
+    if config.events:
+        place = output / PREPARED
+        announce("Preparing the impressions of the event log")
+        rate = config.data.max_bad_row_rate
+        made = with_histories(paths, config.events, place, config.seed, config.workers_for(scratch=place), rate)
+        announce(
+            f"{sum(made.rows.values()):,} rows of {made.events:,} events; {made.rejected:,} malformed ones are in "
+            f"{place / 'dead_letter'}"
+        )
+        return [made.log]
+    if config.data.label_delay:
+        place, delay = output / PREPARED, config.data.label_delay
+        announce("Joining the log with its labels" if delay.labels else "Leaving out rows whose label may still come")
+        late = join_late_labels(list(paths), delay, place, bool(config.training.fake_negatives), config.seed)
+        for line in summary_of(late, delay):
+            announce(line)
+        return [late.log]
+    folders = [path for path in paths if is_kddcup2012(pathlib.Path(path))]
+    if not folders or len(paths) > 1:
+        return list(paths)
+    place = output / PREPARED
+    announce(f"Joining the files of {folders[0]}")
+    result = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.workers_for(scratch=place))
+    rejected = sum(result.rejected.values())
+    announce(
+        f"{result.rows:,} rows of {result.lines:,} lines; {rejected:,} malformed lines are in {place / 'dead_letter'}"
+    )
+    return [result.log]

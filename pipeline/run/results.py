@@ -1,0 +1,130 @@
+"""What a run leaves for people: metrics.json, report_data/ and report.html, all from the run's artifacts.
+
+TFDV and TFX take 3 s and more to import, so a function imports them: a run has this module before it has read its log.
+"""
+
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import yaml
+
+from ctrpipe.common.errors import without_secrets
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from ctrpipe.pipeline.monitoring.breach import drift_gate
+from ctrpipe.pipeline.report.report import write_report
+from ctrpipe.pipeline.run.inputs import encoders
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.text.checkpoint import checkpoint_revision
+
+VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
+
+
+class RunArtifacts(Protocol):
+    """The output artifacts of a run, as ctrpipe.pipeline.run.artifacts.Artifacts finds them."""
+
+    def folder(self, node: str, output: str) -> pathlib.Path: ...
+
+    def property(self, node: str, output: str, name: str) -> str | None: ...
+
+
+def finish(
+    config: RunConfig,
+    data: list[dict[str, Any]],
+    code: str,
+    output: pathlib.Path,
+    artifacts: RunArtifacts,
+    seconds: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has asked them.
+
+    Args:
+        config: The run's configuration.
+        data: The log's files, as `describe_file` describes them.
+        code: The hash of the code.
+        output: The run's folder.
+        artifacts: Those of the newest execution of each node.
+        seconds: How long each phase of the run has taken; None where its steps ran elsewhere.
+
+    Returns:
+        The contents of metrics.json.
+    """
+    evaluation = artifacts.folder("GatedEvaluator", "evaluation")
+    metrics, gates = read_metrics(evaluation), read_gate_table(evaluation)
+    if tail := metrics["tail"]:
+        announce(f"Tail: {tail['examples']:,} of {metrics['examples']:,} test rows, {' x '.join(tail['columns'])}")
+    metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()
+    metrics["drift_breached"] = None
+    drift = None
+    if config.monitoring.previous or config.monitoring.serving:
+        drift = json.loads((artifacts.folder("DriftCheck", "drift") / "drift.json").read_text())
+        metrics["drift_breached"] = drift["breached"]
+        if config.monitoring.block:
+            gates.append(drift_gate(drift))
+            metrics["blessed"] = metrics["blessed"] and not drift["breached"]
+    pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
+    metrics["model_version"] = pushed
+    model = artifacts.folder("Trainer", "model") / SERVABLE
+    with atomic_folder(output / "report_data") as unfinished:
+        shutil.copy(evaluation / SCORED, unfinished / "predictions.parquet")
+        shutil.copy(asset_path(model, Asset.HISTORY), unfinished / "history.json")
+        write_json(unfinished / "gates.json", gates)
+        if drift:
+            write_json(unfinished / "drift.json", drift)
+        write_json(unfinished / "statistics.json", _statistics(config, artifacts))
+        if seconds:
+            write_json(unfinished / "seconds.json", seconds)
+        write_json(unfinished / "lineage.json", _lineage(config, data, code, artifacts))
+        # A null stays: what it turns off has another default.
+        settings = config.model_dump(mode="json")
+        (unfinished / "config.yaml").write_text(without_secrets(yaml.safe_dump(settings, sort_keys=False)))
+        write_json(output / "metrics.json", metrics)
+    write_report(output)
+    return metrics
+
+
+def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
+    """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
+    from ctrpipe.pipeline.components.log_statistics_gen import RATES
+    from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN
+    from ctrpipe.pipeline.monitoring.statistics import summarise_statistics
+
+    return summarise_statistics(
+        artifacts.folder("LogStatisticsGen", "statistics"),
+        artifacts.folder("ExampleValidator", "anomalies"),
+        json.loads((artifacts.folder("LogExampleGen", "examples") / "counts.json").read_text()),
+        config.log_spec,
+        json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES))),
+        json.loads(artifacts.property("LogTransform", "transformed_examples", ALL_UNKNOWN) or "{}"),
+    )
+
+
+def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts: RunArtifacts) -> dict[str, Any]:
+    """Returns the contents of lineage.json: the files, the code, the libraries and the artifacts of the run."""
+    return {
+        "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
+        "code_version": code,
+        "data": data,
+        "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
+        "checkpoints": {name: revision for name in encoders(config) if (revision := checkpoint_revision(name))},
+        "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
+        "model": str(artifacts.folder("Trainer", "model")),
+        "parent": _parent(artifacts.folder("Trainer", "model") / SERVABLE),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _parent(model: pathlib.Path) -> dict[str, Any] | None:
+    """Returns what a model's training began with and took of it; None where it began with random weights."""
+    path = asset_path(model, Asset.PARENT)
+    return dict(json.loads(path.read_text())) if path.exists() else None

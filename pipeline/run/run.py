@@ -1,0 +1,208 @@
+"""`ctrpipe run`: the pipeline on this machine.
+
+What imports TensorFlow or TFX is imported inside functions: importing them takes 6 s, while copies of this process read
+the log. Once they are imported it is copied again, for the workers; not after TensorFlow was asked for its devices.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ctrpipe.common.address_space import RUN_GIB, require_address_space
+from ctrpipe.common.code_version import code_version
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
+from ctrpipe.common.fingerprints import describe_file, described
+from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
+from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_time
+from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
+from ctrpipe.common.processes import cores, preload, preload_in_copy
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base.registry import check_hyperparameters, model_class
+from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
+from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
+from ctrpipe.pipeline.run.results import finish
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.log.read_ahead import reading_ahead
+from ctrpipe.transforms.log.readers import RANGE_BYTES, find_files
+
+WORKER_MODULES = "ctrpipe.pipeline.run.worker_modules"
+# For a log of 46 MB worker processes take 10 CPU seconds, most of them to load libraries; the same work takes 4 here.
+PRELOAD_BYTES = 2 * RANGE_BYTES
+
+
+def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, Any]:
+    """Runs the pipeline.
+
+    Returns:
+        The contents of metrics.json; `blessed` says whether the model was pushed.
+
+    Raises:
+        InputError: the data, the configuration or the output folder cannot be used.
+    """
+    begin_phases("checks")
+    paths = find_files(files)
+    with working_ahead(config, paths, output) as libraries_loaded:
+        start_phase("loading TensorFlow")
+        import_tensorflow()
+        start_phase("checks")
+        _check_model(config)
+        check_output(output)
+        announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
+        monitored = find_monitored(config.monitoring)
+        with one_run_at_a_time(output):
+            return _run_pipeline(config, paths, monitored, output.resolve(), libraries_loaded)
+
+
+@contextlib.contextmanager
+def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[Callable[[], None]]:
+    """Reads the log in the background while the block loads libraries, and makes workers that have them.
+
+    Does neither for a log of one part, on one core or with Beam. The log is read ahead only in a folder's first run: in
+    a later one the cache may hold what is made of it. Where this process cannot be copied, as in a notebook, nothing is
+    read ahead, and the workers load the libraries themselves, beside the block, for a log of more than PRELOAD_BYTES.
+
+    Yields:
+        What the block calls once it has imported TensorFlow and TFX, and before it asks TensorFlow for its devices: the
+        workers are copies of this process as it is then.
+
+    Raises:
+        InputError: the system allows this process too little address space.
+    """
+    require_address_space("a run", RUN_GIB)
+    workers = config.workers_for()
+    processes = min(workers.most or cores(), cores())
+    size = sum(map(os.path.getsize, files))
+    if workers.beam_args or processes == 1 or size <= RANGE_BYTES:
+        yield lambda: None
+        return
+    if "tensorflow" in sys.modules or threading.active_count() > 1:
+        if size > PRELOAD_BYTES:
+            preload(WORKER_MODULES)
+        yield lambda: None
+        return
+    with contextlib.ExitStack() as stack:
+        if not (output / METADATA).exists():
+            seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
+            with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
+                stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, processes))
+        yield lambda: preload_in_copy(WORKER_MODULES)
+
+
+def _run_pipeline(
+    config: RunConfig,
+    files: list[str],
+    monitored: dict[str, Any],
+    output: pathlib.Path,
+    libraries_loaded: Callable[[], None],
+) -> dict[str, Any]:
+    announce("Loading TFX")
+    start_phase("loading TFX")
+    with importing_tfx(config.beam_args), described(files) as description:
+        from ctrpipe.pipeline.run.local_runner import run_pipeline
+        from ctrpipe.pipeline.run.parent import complete_with_parent
+
+    libraries_loaded()
+    load_tensorflow()
+    data = description.result()
+    start_phase("checks")
+    inputs = complete_with_parent(config, run_inputs(config, files, data, output), monitored)
+    artifacts = run_pipeline(config, inputs)
+    start_phase("report")
+    return finish(config, data, code_version(), output, artifacts, seconds_by_phase())
+
+
+def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
+    """Makes the checks of `run` for a graph that another program runs, as Kubeflow does.
+
+    Returns:
+        The graph's RunInputs, and the log's files as `finish` takes them.
+
+    Raises:
+        InputError: as `run` does.
+    """
+    paths = find_files(files)
+    load_tensorflow()
+    _check_model(config)
+    check_output(output)
+    data = [describe_file(path) for path in paths]
+    inputs = run_inputs(config, paths, data, output.resolve())
+    from ctrpipe.pipeline.run.parent import complete_with_parent
+
+    return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data
+
+
+def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> TransformedLog:
+    """Runs the pipeline up to Transform, from the cache where nothing has changed. The caller holds the folder's lock.
+
+    Raises:
+        InputError: the data or the configuration cannot be used, or the models are to begin with a parent.
+    """
+    if config.training.warm_start:
+        raise InputError(
+            "training.warm_start: models to compare begin with random weights; add --set training.warm_start=null"
+        )
+    paths = find_files(files)
+    with working_ahead(config, paths, output) as libraries_loaded:
+        import_tensorflow()
+        announce("Loading TFX")
+        with importing_tfx(config.beam_args), described(paths) as description:
+            from ctrpipe.pipeline.run.local_runner import run_data_pipeline
+        libraries_loaded()
+        load_tensorflow()
+        return run_data_pipeline(config, run_inputs(config, paths, description.result(), output.resolve()))
+
+
+def check_options(config: RunConfig) -> None:
+    """Raises InputError where a model does not exist, does not have its options, or needs more labels."""
+    for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
+        if model:
+            try:
+                check_hyperparameters(model.name, **model.hyperparameters)
+                if model_class(model.name).needs_tasks:
+                    from ctrpipe.models.base.ctr_model import (
+                        require_several_tasks,  # Keras, which the model's class has imported
+                    )
+
+                    require_several_tasks(model.name, tuple(config.data.labels))
+            except (ValueError, TypeError) as error:
+                raise _option_mistake(key, model, error) from error
+    if config.serving.explain and model_class(config.model.name).boosts:
+        raise InputError(
+            f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
+        )
+    key = config.training.fake_negatives or ("end_at_base_rate" if config.training.end_at_base_rate else "")
+    if key and model_class(config.model.name).boosts:
+        raise InputError(
+            f"training.{key}: boosted trees do not go with it; set it false for the model {config.model.name}"
+        )
+
+
+def _option_mistake(key: str, model: Model, error: Exception) -> InputError:
+    """Returns what is wrong with a model's options; of an unknown one with the key that it may have meant."""
+    text = f"{key}: {one_line(error)}"
+    with contextlib.suppress(ValueError):  # there is no such model
+        options = model_class(model.name).options()
+        if unknown := [name for name in model.hyperparameters if name not in options]:
+            nearest = nearest_key(f"model.{unknown[0]}", model.name) or ""
+            return UnknownKeyError(text, f"{key}.{unknown[0]}", nearest.replace("model.", f"{key}.", 1) or None)
+    return InputError(text)
+
+
+def _check_model(config: RunConfig) -> None:
+    if config.training.backend == "jax":
+        require("jax", "training.backend: jax", "set tensorflow or auto")
+    if config.text:
+        require("text", "features: text")
+    check_options(config)
+    for model in filter(None, (config.model, config.evaluation.baseline)):
+        with_encoder(model, config.text)
+    if config.text and config.text.tokens == "checkpoint":
+        from ctrpipe.transforms.text.tokenize import read_tokenizer
+
+        read_tokenizer(config.text.encoder)

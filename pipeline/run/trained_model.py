@@ -1,0 +1,118 @@
+"""Finds a trained model: its SavedModel, and the Keras model with its weights that a run or a sweep keeps."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import yaml
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_folder
+from ctrpipe.models.base.saved import is_saved
+from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
+from ctrpipe.serving.layout import Asset, asset_path, find_version
+
+LINEAGE = pathlib.Path("report_data") / "lineage.json"
+KEPT_BY_VERSION = "keras"  # in a run's folder: the Keras models of pushed versions, where artifacts are elsewhere
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A trained model's files.
+
+    Attributes:
+        version: The folder of its SavedModel.
+        run: The folder of the finished run that trained it; None where the version was given.
+    """
+
+    version: pathlib.Path
+    run: pathlib.Path | None
+
+    def kept(self) -> pathlib.Path | None:
+        """Returns the folder for `ctrpipe.models.base.saved.load_model`; None where the model was not kept.
+
+        Of a version that was pushed, it is searched for in the folder of the run that pushed it.
+        """
+        if self.run is not None:
+            return _if_saved(self.version.parent / KEPT_MODEL)
+        base = self.version.absolute().parent
+        if found := _if_saved(base.parent.parent / KEPT_BY_VERSION / self.version.name):
+            return found
+        try:
+            newest = _artifact(base.parent.parent)
+            ours = _identity(self.version)
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        for artifact in sorted(newest.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True):
+            try:
+                if _identity(artifact / SERVABLE) == ours:
+                    return _if_saved(artifact / KEPT_MODEL)
+            except OSError:
+                continue  # an unfinished training
+        return None
+
+    def position(self) -> dict[str, str | float]:
+        """Returns the position that the served model takes for every request; {} where none is fixed or known."""
+        run = self.run or self.version.absolute().parent.parent.parent
+        try:
+            config = yaml.safe_load((run / "report_data" / "config.yaml").read_text())
+            return dict(config["serving"]["position"])
+        except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
+            return {}
+
+
+def keep_by_version(artifact: pathlib.Path, output: pathlib.Path, version: pathlib.Path) -> None:
+    """Copies a trained model's Keras model into a run's folder, and removes those whose version is gone.
+
+    A step on Kubeflow has artifacts of an object store in its own container, where no later run finds them.
+
+    Args:
+        artifact: The folder of the Model artifact.
+        output: The run's folder.
+        version: The folder of the version that was pushed.
+    """
+    folder = output / KEPT_BY_VERSION
+    if not (folder / version.name).exists():
+        with atomic_folder(folder / version.name) as unfinished:
+            shutil.copytree(artifact / KEPT_MODEL, unfinished, dirs_exist_ok=True)
+    for kept in folder.iterdir():
+        if not (version.parent / kept.name).exists():
+            shutil.rmtree(kept)
+
+
+def find_model(folder: pathlib.Path) -> TrainedModel:
+    """Returns the model of a finished run, pushed or not, of a folder of versions (the newest), or of a version.
+
+    Raises:
+        InputError: the folder holds none of them, or the run's model was removed.
+    """
+    if not (folder / "metrics.json").exists():
+        return TrainedModel(find_version(folder), None)
+    try:
+        model = _artifact(folder)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{folder}: no finished run ({one_line(error, 100)}); run `ctrpipe run` again") from error
+    version = model / SERVABLE
+    if not version.is_dir():
+        raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
+    return TrainedModel(version, folder)
+
+
+def _artifact(run: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the newest model that a run trained, also where the run's folder was moved since."""
+    recorded = pathlib.Path(json.loads((run / LINEAGE).read_text())["model"])
+    moved = (run / recorded.relative_to(parent) for parent in recorded.parents)
+    return next((path for path in (recorded, *moved) if path.is_dir()), recorded)
+
+
+def _identity(version: pathlib.Path) -> tuple[bytes, bytes, bytes]:
+    """Returns what two versions share only where the same code trained the same model."""
+    names = (Asset.TRAINING_FINGERPRINT, Asset.CODE_VERSION)
+    first, second = (asset_path(version, name).read_bytes() for name in names)
+    parent = asset_path(version, Asset.PARENT)
+    return first, second, parent.read_bytes() if parent.exists() else b""
+
+
+def _if_saved(folder: pathlib.Path) -> pathlib.Path | None:
+    return folder if is_saved(folder) else None

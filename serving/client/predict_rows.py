@@ -1,0 +1,194 @@
+"""`ctrpipe predict`: sends raw rows of a file to a server, and yields the probabilities that it answers."""
+
+import pathlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving import explained
+from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.client import ModelClient
+from ctrpipe.serving.client.model_client import Answer
+from ctrpipe.serving.layout import find_version
+from ctrpipe.transforms.log.raw_arrays import raw_arrays
+from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from ctrpipe.transforms.log.spec import LogSpec
+
+BATCH = 1000
+EXPLAINED_BATCH = 50  # an explanation takes as long as a few answers
+# Of a batch that joins several clients' requests only the first row is answered: the other clients ask again.
+_ASKS = 20
+_PAUSE_SECONDS = 0.1
+
+
+class Explanation(NamedTuple):
+    """Why a row has its probability.
+
+    Attributes:
+        logit, baseline: Of the row, and of a row without values.
+        columns: What each column adds to the logit; their sum is `logit - baseline`.
+        row: The raw row.
+    """
+
+    logit: float
+    baseline: float
+    columns: dict[str, float]
+    row: pa.RecordBatch
+
+
+class PredictedRow(NamedTuple):
+    """A row's prediction.
+
+    Attributes:
+        line: The row's line in the file, from 1 (of Parquet its row).
+        probability: The probability of the primary task.
+        label: The label that was asked; None for none.
+        version: The version that answered; None where the client does not ask for it.
+        explanation: Why; None where it was not asked for.
+    """
+
+    line: int
+    probability: float
+    label: str | None
+    version: int | None
+    explanation: Explanation | None = None
+
+
+def predict_rows(
+    client: ModelClient,
+    file: pathlib.Path,
+    rows: int,
+    model: pathlib.Path | None = None,
+    spec: LogSpec | None = None,
+    key: str | None = None,
+    passed_over: Callable[[Reject], None] = lambda reject: None,
+    explain: bool = False,
+) -> Iterator[PredictedRow]:
+    """Yields the predictions of a file's first good rows, in their order.
+
+    A client that divides requests between labels divides the rows.
+
+    Args:
+        client: A client of the model.
+        file: A raw log.
+        rows: How many rows at most.
+        model: The served model's folder, to read the log's format from.
+        spec: The log's description, in place of `model`; with neither, the server is asked for it.
+        key: A column; rows with the same value of it go to the same label.
+        passed_over: Called with each malformed row that lies before or between the rows.
+        explain: Whether to ask for explanations too.
+
+    Raises:
+        InputError: the file, the model or the server's answer cannot be used, or the model explains
+            nothing.
+    """
+    path = find_files([str(file)])[0]
+    spec = spec or _spec(client, model)
+    if key is not None and key not in spec.feature_columns:
+        raise InputError(f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}")
+    for batch in _first_rows(LogReader(spec, labels=False), path, rows, EXPLAINED_BATCH if explain else BATCH):
+        for reject in batch.rejects:
+            passed_over(reject)
+        if len(batch.lines):
+            yield from _ask(client, spec, batch, key, explain)
+
+
+def _ask(client: ModelClient, spec: LogSpec, batch: LogBatch, key: str | None, explain: bool) -> list[PredictedRow]:
+    columns = raw_arrays(batch.rows, spec)
+    predicted: list[PredictedRow] = []
+    for label, rows in _by_label(client, batch.rows, key).items():
+        asked = {name: values[rows] for name, values in columns.items()}
+        answer = _explained(client, asked, label) if explain else client.ask(asked, "serving_raw", label=label)
+        probabilities = _probabilities(client, answer.outputs, spec, len(rows))
+        for place, row in enumerate(rows):
+            explanation = _explanation(answer.outputs, place, batch.rows.slice(row, 1)) if explain else None
+            line, probability = int(batch.lines[row]), float(probabilities[place])
+            predicted.append(PredictedRow(line, probability, answer.label, answer.version, explanation))
+    return sorted(predicted, key=lambda one: one.line)
+
+
+def _explained(client: ModelClient, columns: dict[str, np.ndarray], label: str | None) -> Answer:
+    try:
+        return client.ask(columns, explained.SIGNATURE, label=label)
+    except InputError as error:
+        if explained.SIGNATURE in str(error):  # the model has no such signature
+            raise InputError(f"{error}; the model explains its answers where serving.explain is true") from error
+        raise
+
+
+def _explanation(outputs: dict[str, np.ndarray], place: int, row: pa.RecordBatch) -> Explanation:
+    columns = {name: float(values[place]) for name, values in explained.attributions(outputs).items()}
+    logit, baseline = (float(outputs[name][place]) for name in (explained.LOGIT, explained.BASELINE_LOGIT))
+    return Explanation(logit, baseline, columns, row)
+
+
+def _by_label(client: ModelClient, rows: pa.RecordBatch, key: str | None) -> dict[str | None, np.ndarray]:
+    """Returns the numbers of the rows for each label; None is the client's own choice."""
+    if client.split is None:
+        return {None: np.arange(rows.num_rows)}
+    keys = [None] * rows.num_rows if key is None else rows[key].to_pylist()
+    labels = np.array([client.split.choose(value) for value in keys])
+    return {str(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
+
+
+def _probabilities(client: ModelClient, outputs: dict[str, np.ndarray], spec: LogSpec, rows: int) -> np.ndarray:
+    task = next(iter(spec.data.labels))
+    values = outputs.get(task)
+    if values is None or values.shape != (rows,) or values.dtype.kind not in "fi":
+        message = f"the answer holds no probability of '{task}' for each row; is this the right model?"
+        raise InputError(f"{client.address}: {message}")
+    return values
+
+
+def _described(client: ModelClient) -> dict[str, np.ndarray]:
+    """Returns the outputs of the signature log_spec; a server with --enable_batching may have to be asked again."""
+    for _ in range(_ASKS):
+        outputs = client.predict({"request": [""]}, signature_name="log_spec")
+        texts = np.ravel(outputs.get("log_spec", ()))
+        if not texts.size or any(texts):
+            break
+        time.sleep(random.uniform(0, _PAUSE_SECONDS))
+    return outputs
+
+
+def _spec(client: ModelClient, model: pathlib.Path | None) -> LogSpec:
+    """Returns the log's description: from a model's folder, or from the served model itself."""
+    if model:
+        return read_log_spec(find_version(model))
+    hint = "give --model or --config to say what the file looks like"
+    try:
+        outputs = _described(client)
+    except InputError as error:
+        if "log_spec" in str(error):  # the model has no such signature
+            raise InputError(f"{error}; {hint}") from error
+        raise
+    try:
+        return LogSpec.model_validate_json(outputs["log_spec"][0])
+    except (pydantic.ValidationError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{client.address}: the server does not say what the model's log looks like; {hint}"
+        ) from error
+
+
+def _first_rows(reader: LogReader, path: str, rows: int, size: int) -> Iterator[LogBatch]:
+    """Yields the first good rows in batches of one request, each with the malformed rows before its last one."""
+    left = rows
+    for batch in reader.read(path):
+        rejects = list(batch.rejects)
+        for start in range(0, batch.rows.num_rows, size):
+            take = min(size, left, batch.rows.num_rows - start)
+            lines = batch.lines[start : start + take]
+            before = [reject for reject in rejects if reject.line < lines[-1]]
+            yield LogBatch(batch.path, batch.rows.slice(start, take), lines, before)
+            rejects = rejects[len(before) :]
+            left -= take
+            if not left:
+                return
+        if rejects:
+            yield LogBatch(batch.path, batch.rows.slice(0, 0), batch.lines[:0], rejects)

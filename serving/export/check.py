@@ -1,0 +1,75 @@
+"""Checks that an export runs in the C++ loader and predicts what Keras predicts."""
+
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
+from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, attributions
+from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
+from ctrpipe.serving.export.export import candidates_of
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.served import ServedVersion
+from ctrpipe.serving.server.warmup import replay_warmup
+from ctrpipe.serving.xla import xla_node
+
+EXPLAINED_TOLERANCE = 1e-3  # of the sum of a row's attributions, beside the difference of the logits
+
+
+def check_servable(version: pathlib.Path) -> float:
+    """Replays the warm-up requests and compares probabilities with those that Keras gave at export.
+
+    Returns:
+        The largest difference between two probabilities.
+
+    Raises:
+        InputError: the graph needs XLA, the model does not load, a warm-up request fails, or a probability differs by
+            more than the precision of the encoder explains (1e-6 for float32).
+    """
+    if node := xla_node(version):
+        raise InputError(
+            f"{version}: {node} is compiled by XLA, which TF Serving refuses unless it runs with "
+            "--xla_cpu_compilation_enabled; take jit_compile=True out of the model"
+        )
+    tasks = read_feature_map(version).tasks
+    try:
+        servable = Servable(version)
+        replay_warmup(ServedVersion("", 0, servable), version)
+    except Exception as error:
+        reason = one_line(error, 300)
+        raise InputError(f"{version}: the export does not run in TF Serving's loader: {reason}") from error
+    try:
+        golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
+        requests = {"serving_raw": golden.raw, "serving_packed": golden.packed}
+        expected = dict.fromkeys(requests, golden.probabilities)
+        if golden.candidates is not None:
+            shared = candidates_of(golden.raw, golden.packed, read_log_spec(version))
+            requests |= shared
+            expected |= dict.fromkeys(shared, golden.candidates)
+        worst = 0.0
+        if EXPLAIN in servable.signatures:
+            explained = servable.run(EXPLAIN, golden.raw)
+            worst = _check_attributions(version, explained, golden.probabilities[:, 0], tasks[0])
+        for signature, inputs in requests.items():
+            outputs = servable.run(signature, inputs)
+            for index, task in enumerate(tasks):
+                worst = max(worst, float(np.abs(outputs[task] - expected[signature][:, index]).max()))
+    finally:
+        servable.close()
+    if not worst <= golden.tolerance:
+        raise InputError(f"{version}: the export and Keras differ by {worst:.2e}, more than {golden.tolerance:.0e}")
+    return worst
+
+
+def _check_attributions(
+    version: pathlib.Path, answer: Mapping[str, np.ndarray], expected: np.ndarray, task: str
+) -> float:
+    """Returns how far the probabilities are from those expected. Raises InputError where a sum is no difference."""
+    added = np.sum(list(attributions(answer).values()), axis=0)
+    left = np.abs(answer[LOGIT] - answer[BASELINE_LOGIT] - added).max()
+    if not left <= EXPLAINED_TOLERANCE:
+        raise InputError(f"{version}: attributions leave {left:.2e} of a logit, more than {EXPLAINED_TOLERANCE:.0e}")
+    return float(np.abs(answer[task] - expected).max())

@@ -1,0 +1,219 @@
+"""Adds an index of items to an exported model with towers: the signature `serving_retrieve`, and an approximate one.
+
+The vectors are weights of the version and the products are its graph's, of TensorFlow's own operations: whatever serves
+the model serves the index, and no version can meet another one's vectors.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
+
+from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.export.export import USER_VECTORS, VECTORS, Tensors, arguments_of, name_inputs, predict_log
+from ctrpipe.serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path
+
+RETRIEVE, APPROXIMATE = "serving_retrieve", "serving_retrieve_approximate"
+ITEMS, SCORES = "items", "scores"
+Names = npt.NDArray[np.object_]
+Vectors = npt.NDArray[np.float32]
+Search = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+BLOCK = 32  # products whose largest alone is compared with that of other blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Items divided by their vectors, for an index that reads the items of a few cells (an inverted file).
+
+    Attributes:
+        centers: float32 [C, vector_dim].
+        of_vector: Each item's cell, int32 [M].
+        probes: How many cells an answer reads, those whose centers have the largest products with the user's vector.
+
+    References:
+        Jégou et al., "Product Quantization for Nearest Neighbor Search", 2011, section IV; here with whole vectors.
+    """
+
+    centers: Vectors
+    of_vector: npt.NDArray[np.int32]
+    probes: int
+
+
+class ExactSearch:
+    """Finds the largest products with all vectors.
+
+    The `top` largest products lie in the `top` blocks of the largest maxima. Maxima of blocks and the products of those
+    few take a fraction of the time of TensorFlow's top_k of all products, which is half of that of the search.
+
+    Args:
+        vectors: float32 [M, vector_dim].
+        top: How many items are answered; at most M.
+    """
+
+    def __init__(self, vectors: tf.Variable, top: int):
+        self.top = top
+        self._vectors = vectors
+        self._blocks = vectors.shape[0] // BLOCK
+
+    def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        vectors = tf.convert_to_tensor(self._vectors)
+        if self._blocks <= self.top:
+            scores, places = tf.math.top_k(tf.matmul(users, vectors, transpose_b=True), self.top)
+            return scores, places
+        end = self._blocks * BLOCK
+        products = tf.reshape(tf.matmul(users, vectors[:end], transpose_b=True), [-1, self._blocks, BLOCK])
+        _, blocks = tf.math.top_k(tf.reduce_max(products, axis=2), self.top)
+        within = tf.reshape(tf.gather(products, blocks, batch_dims=1), [-1, self.top * BLOCK])
+        places = tf.reshape(blocks[:, :, None] * BLOCK + tf.range(BLOCK), [-1, self.top * BLOCK])
+        behind = tf.matmul(users, vectors[end:], transpose_b=True)  # the last vectors, which fill no block
+        behind_places = tf.zeros_like(behind, tf.int32) + tf.range(end, vectors.shape[0])
+        scores, best = tf.math.top_k(tf.concat([within, behind], axis=1), self.top)
+        return scores, tf.gather(tf.concat([places, behind_places], axis=1), best, batch_dims=1)
+
+
+class CellSearch(tf.Module):
+    """Finds the largest products with the vectors of the cells that are nearest to a user.
+
+    Where the probed cells hold fewer than `top` items, further ones are read, so that every answer has `top`.
+
+    Args:
+        vectors: float32 [M, vector_dim], cell by cell.
+        cells: Their division.
+        top: How many items are answered; at most M.
+    """
+
+    def __init__(self, vectors: tf.Variable, cells: Cells, top: int):
+        super().__init__()
+        sizes = np.bincount(cells.of_vector, minlength=len(cells.centers))
+        enough = int(np.searchsorted(np.cumsum(np.sort(sizes)), top)) + 1  # cells, however small, with `top` items
+        self.probes, self.top, self._most = cells.probes, top, max(cells.probes, enough)
+        self._vectors = vectors
+        self._centers = tf.Variable(cells.centers, trainable=False)
+        self._starts = tf.Variable(np.append(0, np.cumsum(sizes)).astype(np.int32), trainable=False)
+
+    def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        _, cells = tf.math.top_k(tf.matmul(users, self._centers, transpose_b=True), self._most)
+        starts = tf.gather(self._starts, cells)
+        sizes = tf.gather(self._starts, cells + 1) - starts
+        is_probed = tf.range(self._most) < self.probes
+        is_read = is_probed | (tf.cumsum(sizes, axis=1, exclusive=True) < self.top)
+        ends = starts + tf.where(is_read, sizes, 0)
+        ranges = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
+        of_user = tf.gather(ranges.row_splits, self._most * tf.range(tf.shape(users)[0] + 1))
+        places = tf.RaggedTensor.from_row_splits(ranges.values, of_user, validate=False).to_tensor(-1)
+        # Of a tensor: after a gather of a variable, each read of it copies all of it, the exact search's reads too.
+        vectors = tf.gather(tf.convert_to_tensor(self._vectors), tf.maximum(places, 0))
+        products = tf.linalg.matvec(vectors, users)
+        scores, best = tf.math.top_k(tf.where(places < 0, -np.inf, products), self.top)
+        return scores, tf.gather(places, best, batch_dims=1)
+
+
+class ItemIndex(tf.Module):
+    """Items, and the searches among them: their names and vectors are variables, as a graph holds at most 2 GB.
+
+    Args:
+        names: The items' names, bytes [M].
+        vectors: Their vectors, float32 [M, vector_dim].
+        top: How many items are answered; at most M.
+        cells: How the vectors are divided; None for the exact search alone.
+    """
+
+    def __init__(self, names: Names, vectors: Vectors, top: int, cells: Cells | None = None):
+        super().__init__()
+        if cells is not None:
+            order = np.argsort(cells.of_vector, kind="stable")
+            names, vectors = names[order], vectors[order]
+        self._names = tf.Variable(tf.constant(names, tf.string), trainable=False)
+        self._vectors = tf.Variable(vectors, trainable=False)
+        self._searches: dict[str, Search] = {RETRIEVE: ExactSearch(self._vectors, top)}
+        if cells is not None:
+            self._cells = CellSearch(self._vectors, cells, top)
+            self._searches[APPROXIMATE] = self._cells
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """The signatures that the index answers."""
+        return tuple(self._searches)
+
+    def best(self, signature: str, users: tf.Tensor) -> Tensors:
+        """Returns the names and the products of the best items of each user, whose vectors are [N, vector_dim]."""
+        scores, places = self._searches[signature](users)
+        return {ITEMS: tf.gather(self._names, places), SCORES: scores}
+
+
+class _Indexed(tf.Module):
+    """A loaded version and the index of its items."""
+
+    def __init__(self, version: pathlib.Path, index: ItemIndex):
+        super().__init__()
+        load_text_operations()
+        self._loaded = tf.saved_model.load(str(version))
+        self._index = index
+
+    def _signature(self, name: str) -> Any:
+        """Returns the signature that answers the best items of each user."""
+        user = self._loaded.signatures[USER_VECTORS]
+
+        @tf.function(autograph=False)
+        def serving_retrieve(**tensors: tf.Tensor) -> Tensors:
+            return self._index.best(name, user(**tensors)[VECTORS])
+
+        return serving_retrieve.get_concrete_function(**user.structured_input_signature[1])
+
+    def all_signatures(self) -> dict[str, Any]:
+        """Returns the version's signatures, without those of an index that it had, and the index's."""
+        former = {name: one for name, one in self._loaded.signatures.items() if name not in (RETRIEVE, APPROXIMATE)}
+        return former | {name: self._signature(name) for name in self._index.signatures}
+
+
+def add_index(
+    version: pathlib.Path, names: Names, vectors: Vectors, top: int, path: pathlib.Path, cells: Cells | None = None
+) -> None:
+    """Writes a copy of a version that also has `serving_retrieve`: a user's columns in, the best items out.
+
+    It answers `items`, bytes [N, top], the best first, and `scores`, float32 [N, top], the products of the vectors.
+    With `cells` the version has `serving_retrieve_approximate` too, which answers the same of the probed cells. An
+    index that the version has already is left out of the copy.
+
+    Args:
+        version: An exported version with `serving_user`.
+        names: The items' names, bytes [M].
+        vectors: Their vectors, float32 [M, vector_dim].
+        top: How many items are answered; at most M.
+        path: The folder to write.
+        cells: How the vectors are divided; None for the exact index alone.
+    """
+    indexed = _Indexed(version, ItemIndex(names, vectors, top, cells))
+    signatures = indexed.all_signatures()
+    tf.saved_model.save(indexed, str(path), signatures=signatures)
+    spec = read_log_spec(version)
+    name_inputs(path / SAVED_MODEL, {argument: name for name, argument in arguments_of(spec).items()})
+    shutil.copytree(version / ASSETS, path / ASSETS)
+    golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
+    row = {name: values[:1] for name, values in golden.raw.items() if name not in spec.item_columns}
+    requests = [predict_log(name, row).SerializeToString() for name in (RETRIEVE, APPROXIMATE) if name in signatures]
+    _replace_requests(asset_path(path, Asset.WARMUP), requests)
+
+
+def _replace_requests(file: pathlib.Path, requests: list[bytes]) -> None:
+    """Adds requests to those that a server replays before it takes a version, and leaves out those of a former index.
+
+    A server refuses a version that cannot answer one of them.
+    """
+    former = [
+        record
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+        if PredictionLog.FromString(record).predict_log.request.model_spec.signature_name not in (RETRIEVE, APPROXIMATE)
+    ]
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for one in [*former, *requests]:
+            writer.write(one)

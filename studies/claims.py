@@ -1,0 +1,350 @@
+"""Tests what the papers claim of their models, on generated logs whose true probabilities are known.
+
+    python -m studies.claims [--claim top_k ...] [--seeds 5] [--rows 40000] [--epochs 15] [--folder DIR]
+
+Both sides of a claim have the same rows, settings, seeds and budget, and differ in what the claim is about alone. Their
+test AUCs are compared over rows and seeds, as `ctrpipe compare` does. A claim of a gain holds where the 95% interval of
+the difference lies above 0, and one of no loss where it lies above -MARGIN; it does not hold where the whole interval
+lies below; otherwise it cannot be told. Where two models are said to be the same, the second has the first's trained
+weights, and each row's probabilities may differ by SAME. LR and the true probabilities stand beside them. Trainings
+that are in --folder are not repeated.
+
+The logs have categorical columns alone, and no effect of a single column; logits have a standard deviation of 2:
+
+- `sparse`: four pairs of 16 columns interact, by a product of signs of their values; the other columns are noise.
+- `vectors`: triples of columns interact by the sum over d of the product of their values' vectors' elements d.
+- `by_pair`: every pair of columns interacts by vᵀ M w of its values' vectors, with a matrix M of the pair's own.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, folder_option, machine, output_option
+from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, with_weights, write_packed_log
+from benchmarks.harness.verdicts import DOES_NOT_HOLD, HOLDS, Said, verdict
+from ctrpipe.common.files import atomic_path
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import Difference
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.sides import compare_sides, side
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.transforms.generate.click_model import sigmoid
+from ctrpipe.transforms.generate.sample import Sample
+
+MARGIN = 0.001  # of AUC: less is no loss
+SAME = 1e-5  # between probabilities that are the same
+VECTOR = 3  # length of a value's vector
+LOGIT_DEVIATION, BIAS = 2.0, -1.0
+WORLD = 7  # seed of the hidden effects, which are those of all rows
+
+TRAINING = Training(
+    batch_size=512, epochs=15, learning_rate=0.003, monitor="auc", patience=4, plateau=None, distribution="one_device"
+)
+# Near zero a product of three embeddings has no gradient.
+FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
+ATTENTION_NET = {**FACTORS, "embedding_dim": 16, "layers": 2, "heads": 2, "hidden_units": (64, 64)}
+TOKENS = {**ATTENTION_NET, "layers": 1, "key_dim": 8, "value_dim": 16, "ffn_dim": 32}
+
+
+Logits = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Truth:
+    """How the clicks of a log come about.
+
+    Attributes:
+        columns: Number of columns.
+        values: Number of values of each.
+        logits: Makes, from a generator of random numbers, the function from codes `[N, columns]` to logits `[N]`, up to
+            their scale.
+    """
+
+    columns: int
+    values: int
+    logits: Callable[[np.random.Generator], Logits]
+
+
+def _sparse_pairs(random: np.random.Generator) -> Logits:
+    signs = np.stack([random.permutation(np.repeat([-1.0, 1.0], 15)) for _ in range(8)])
+
+    def logits(codes: np.ndarray) -> np.ndarray:
+        of = [signs[column, codes[:, column]] for column in range(len(signs))]
+        return sum((first * second for first, second in zip(of[::2], of[1::2], strict=True)), np.zeros(len(codes)))
+
+    return logits
+
+
+def _centred_vectors(random: np.random.Generator, columns: int) -> np.ndarray:
+    """Returns vectors `[columns, 10, VECTOR]` with the mean 0 over a column's 10 values: it has no effect alone."""
+    vectors = random.normal(size=(columns, 10, VECTOR))
+    return vectors - vectors.mean(1, keepdims=True)
+
+
+def _vector_triples(random: np.random.Generator) -> Logits:
+    vectors = _centred_vectors(random, 6)
+    triples = ((0, 1, 2), (3, 4, 5))
+
+    def logits(codes: np.ndarray) -> np.ndarray:
+        of = [vectors[column, codes[:, column]] for column in range(len(vectors))]
+        return sum(((of[a] * of[b] * of[c]).sum(1) for a, b, c in triples), np.zeros(len(codes)))
+
+    return logits
+
+
+def _matrix_by_pair(random: np.random.Generator) -> Logits:
+    vectors = _centred_vectors(random, 6)
+    matrices = {pair: random.normal(size=(VECTOR, VECTOR)) for pair in itertools.combinations(range(6), 2)}
+
+    def logits(codes: np.ndarray) -> np.ndarray:
+        of = [vectors[column, codes[:, column]] for column in range(len(vectors))]
+        products = (np.einsum("nd,de,ne->n", of[a], matrix, of[b]) for (a, b), matrix in matrices.items())
+        return sum(products, np.zeros(len(codes)))
+
+    return logits
+
+
+TRUTHS = {
+    "sparse": Truth(16, 30, _sparse_pairs),
+    "vectors": Truth(6, 10, _vector_triples),
+    "by_pair": Truth(6, 10, _matrix_by_pair),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What a paper says of one model beside another.
+
+    Attributes:
+        name: Its name for --claim.
+        source: The paper and its section or table.
+        log: One of TRUTHS.
+        models: The name of each side and its model: first the other one, then the one that the claim is about.
+        kind: Whether it is said to gain AUC, to lose none, or to compute the same from the same weights.
+    """
+
+    name: str
+    source: str
+    log: str
+    models: tuple[tuple[str, Model], tuple[str, Model]]
+    kind: Said | Literal["same"]
+
+    def verdict(self, difference: Difference, largest: float) -> str:
+        """Returns whether the claim holds: see verdicts.verdict.
+
+        Args:
+            difference: That of the AUCs.
+            largest: The largest difference between the sides' probabilities of a row, by the same seed.
+        """
+        if self.kind == "same":
+            return HOLDS if largest <= SAME else DOES_NOT_HOLD
+        return verdict(self.kind, difference.interval, MARGIN)
+
+
+def _model(name: str, settings: dict[str, Any], **own: Any) -> Model:
+    return Model(name=name, **settings, **own)
+
+
+_WHOLE = _model("hiformer", TOKENS, qk_rank=None, v_rank=None)
+CLAIMS = (
+    Claim(
+        "top_k",
+        "Attention-Net, Table 1: the k largest scores of a row beside all of them",
+        "sparse",
+        (
+            ("all 16", _model("attention_net", ATTENTION_NET, top_k=None)),
+            ("top 3", _model("attention_net", ATTENTION_NET, top_k=3)),
+        ),
+        "gain",
+    ),
+    Claim(
+        "vector_wise",
+        "xDeepFM, Table 2: CIN beside CrossNet",
+        "vectors",
+        (("CrossNet", _model("crossnet", FACTORS, layers=2)), ("CIN", _model("cin", FACTORS, maps=(32, 32)))),
+        "gain",
+    ),
+    Claim(
+        "heterogeneous",
+        "Hiformer, section 3.3, Table 1: HeteroAtt beside the Transformer",
+        "by_pair",
+        (("Transformer", _model("transformer", TOKENS)), ("HeteroAtt", _model("hetero_att", TOKENS))),
+        "gain",
+    ),
+    Claim(
+        "composite",
+        "Hiformer, section 3.4, Table 1: Hiformer beside HeteroAtt",
+        "by_pair",
+        (("HeteroAtt", _model("hetero_att", TOKENS)), ("Hiformer", _WHOLE)),
+        "gain",
+    ),
+    Claim(
+        "low_rank",
+        "Hiformer, section 3.5.1, Table 2: low ranks beside whole matrices",
+        "by_pair",
+        (("whole", _WHOLE), ("low rank", _model("hiformer", TOKENS, qk_rank=14, v_rank=28))),
+        "no loss",
+    ),
+    Claim(
+        "pruning",
+        "Hiformer, section 3.5.2: the last layer for the task token alone",
+        "by_pair",
+        (("all tokens", _model("transformer", TOKENS, prune=False)), ("pruned", _model("transformer", TOKENS))),
+        "same",
+    ),
+)
+
+
+def draw(truth: Truth, rows: int, seed: int) -> Sample:
+    """Returns rows with uniform values; effects and scale are the same for all seeds."""
+    logits = truth.logits(np.random.default_rng(WORLD))
+    sample = np.random.default_rng([WORLD, 0]).integers(truth.values, size=(100_000, truth.columns))
+    scale = LOGIT_DEVIATION / logits(sample).std()
+    random = np.random.default_rng([WORLD, 1, seed])
+    codes = random.integers(truth.values, size=(rows, truth.columns))
+    probabilities = sigmoid(BIAS + scale * logits(codes))
+    labels = (random.random(rows) < probabilities).astype(np.int8)
+    return Sample(codes, (truth.values,) * truth.columns, labels, probabilities)
+
+
+def make_log(name: str, rows: int, folder: pathlib.Path) -> PackedLog:
+    """Returns a new log by one of TRUTHS."""
+    truth = TRUTHS[name]
+    parts = {part: draw(truth, int(rows * of), seed) for part, (seed, of) in PARTS.items()}
+    columns = [f"C{index + 1}" for index in range(truth.columns)]
+    return write_packed_log(name, columns, parts, folder)
+
+
+def trainings(
+    model: Model,
+    training: Training,
+    log_name: str,
+    log: PackedLog,
+    seeds: Iterable[int],
+    folder: pathlib.Path,
+    told_by: Model | None = None,
+) -> list[np.ndarray]:
+    """Returns the test rows' probabilities by each training, `[N]`; read from the folder where they are there.
+
+    Args:
+        model: The model to train.
+        training: The training's settings.
+        log_name: One of TRUTHS.
+        log: The log.
+        seeds: Those of the trainings.
+        folder: Where results are kept.
+        told_by: The model that predicts with the trained weights; None: the model itself.
+    """
+    results = []
+    for seed in seeds:
+        rows = (log_name, len(log.labels), log.best_auc)
+        training_key = fingerprint(model, training, seed, rows)
+        path = folder / "trainings" / f"{fingerprint(training_key, told_by)}.npy"
+        if not path.exists():
+            # The folder is the training's, whoever predicts: from its end nothing is trained again.
+            learner = trained(model, training, log, seed, folder / "work" / training_key)
+            if told_by:
+                learner = with_weights(told_by, training, log, learner.weights())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(path) as partial, open(partial, "wb") as file:
+                np.save(file, predicted(learner, log))
+        results.append(np.load(path))
+        announce(f"{log_name}: {model.name}, seed {seed}: test AUC {metrics.auc(log.labels, results[-1]):.4f}")
+    return results
+
+
+def check(claim: Claim, training: Training, log: PackedLog, seeds: int, folder: pathlib.Path) -> dict[str, Any]:
+    """Trains both sides of a claim and LR; returns their AUCs, the difference and the verdict."""
+    (other, other_model), (claimed, claimed_model) = claim.models
+
+    def scores(model: Model, told_by: Model | None = None) -> list[np.ndarray]:
+        return trainings(model, training, claim.log, log, range(seeds), folder, told_by)
+
+    scored = {"LR": scores(Model(name="lr")), other: scores(other_model)}
+    scored[claimed] = scores(other_model, claimed_model) if claim.kind == "same" else scores(claimed_model)
+    shard = shards(len(log.labels))
+    of_other, of_claimed = (side(log.labels, scored[name], shard) for name in (other, claimed))
+    tested = compare_sides(of_other, of_claimed, "auc").tested
+    assert tested  # the test rows have both classes
+    largest = max(float(np.abs(a - b).max()) for a, b in zip(scored[other], scored[claimed], strict=True))
+    return {
+        "source": claim.source,
+        "log": claim.log,
+        "best_auc": log.best_auc,
+        "auc": {name: [metrics.auc(log.labels, values) for values in results] for name, results in scored.items()},
+        "difference": dataclasses.asdict(tested),
+        "largest_difference_of_a_row": largest,
+        "said": claim.kind,
+        "verdict": claim.verdict(tested, largest),
+    }
+
+
+def _table(checked: dict[str, dict[str, Any]], seeds: int) -> Table:
+    table = Table(title=f"Test AUC, mean of {seeds} seeds; the 95% interval of the difference is over rows and seeds")
+    for heading in ("claim", "log", "best", "LR", "without it", "with it", "difference", "interval", "said", "verdict"):
+        table.add_column(heading, justify="left" if heading in ("claim", "log", "said", "verdict") else "right")
+    for name, result in checked.items():
+        (_, lr), *sides = ((side, np.mean(aucs)) for side, aucs in result["auc"].items())
+        low, high = result["difference"]["interval"]
+        table.add_row(
+            name,
+            result["log"],
+            f"{result['best_auc']:.4f}",
+            f"{lr:.4f}",
+            *(f"{side} {auc:.4f}" for side, auc in sides),
+            f"{result['difference']['difference']:+.4f}",
+            f"{low:+.4f} .. {high:+.4f}",
+            result["said"],
+            result["verdict"],
+        )
+    return table
+
+
+@command("studies.claims")
+@click.option(
+    "--claim", "names", multiple=True, type=click.Choice([claim.name for claim in CLAIMS]), help="Default: all."
+)
+@click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each side.")
+@click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
+@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
+@folder_option("claims")
+@output_option("claims")
+def main(names: Sequence[str], seeds: int, rows: int, epochs: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+    """Test the papers' claims on generated logs with a known truth: which hold, which do not, which cannot be told.
+
+    Prints a table, writes JSON, and prints it as the last line.
+    """
+    training = TRAINING.model_copy(update={"epochs": epochs})
+    load_tensorflow()
+    folder.mkdir(parents=True, exist_ok=True)
+    checked: dict[str, dict[str, Any]] = {}
+    for claim in CLAIMS:
+        if not names or claim.name in names:
+            checked[claim.name] = check(claim, training, make_log(claim.log, rows, folder), seeds, folder)
+            announce(f"{claim.name}: {checked[claim.name]['verdict']}")
+    report = {
+        "benchmark": "claims",
+        "machine": machine(),
+        "rows": rows,
+        "seeds": seeds,
+        "training": training.model_dump(mode="json"),
+        "settings": {
+            claim.name: {name: model.model_dump(mode="json") for name, model in claim.models} for claim in CLAIMS
+        },
+        "claims": checked,
+    }
+    finish(report, output, _table(checked, seeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,345 @@
+"""Tests whether `ctrpipe explain` finds the columns that matter in a log, and the pairs of them that act together.
+
+    python -m studies.explain [--model attention_net ...] [--seeds 5] [--rows 120000] [--folder DIR]
+
+A log has 39 categorical columns of 2 to 50 values (of 2 to 1,000 where they are noise), whose frequencies fall as 1 /
+rank, independent of each other. 20 columns are important: they have an effect of their own, are in one of 10 pairs, or
+both. A pair acts by the inner product of centred vectors of the two values, so that it has no effect on a single
+column. Which columns these are, and all effects, differ by seed. The models' settings were chosen on the log of
+another seed.
+
+Each log is trained on with `ctrpipe run`, and explained with the functions of `ctrpipe explain` on the run's test
+rows:
+
+- A column is in use where permuting it costs log loss with a p-value below 0.05, adjusted for 39 columns. It is found
+  where it is in use, or where the log shows that it acts together with another: what the model has not learned,
+  permuting cannot find.
+- A pair is found where the log shows that it acts together, with a p-value below 0.05, adjusted for 741 pairs.
+- What the model has learned of the pairs: those among the permuted ones whose columns need each other (the 95%
+  interval lies above 0), and how many of the 10 strongest pairs by what attention picks, or by the model's learned
+  strengths, are planted.
+
+The bars: 95% of the planted columns and 90% of the planted pairs, over all seeds, with less than 5% false ones among
+the found ones; and a rank correlation of complementarity and what attention picks above 0, with an interval over
+seeds.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import scipy.stats
+from rich.table import Table
+
+from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from ctrpipe.common.code_version import stage_version
+from ctrpipe.common.files import write_json
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.transforms.generate.click_model import sigmoid
+
+COLUMNS, IMPORTANT, PAIRS = 39, 20, 10
+VALUES, NOISE_VALUES = (2, 50), (2, 1000)
+VECTOR = 3  # length of a value's vector in a pair
+OWN_DEVIATION, PAIR_DEVIATION, BIAS = 0.3, 0.5, -1.5  # of the logit
+PERMUTED_PAIRS = 20
+COLUMN_BAR, PAIR_BAR, FALSE_BAR = 0.95, 0.9, 0.05
+
+# Near zero a product of embeddings has no gradient.
+FACTORS = {"embedding_dim": 16, "embedding_stddev": 0.1, "use_linear": True, "embedding_l2": 0.03}
+MODELS: dict[str, dict[str, Any]] = {
+    "attention_net": {
+        **FACTORS,
+        "embedding_stddev": 0.3,
+        "embedding_l2": 0.0,
+        "embedding_dropout": 0.3,
+        "dropout": 0.3,
+        "layers": 2,
+        "heads": 2,
+        "top_k": 5,
+        "hidden_units": [64, 64],
+    },
+    "fm": FACTORS,
+    "ffm": {**FACTORS, "embedding_dim": 4},
+    "dcn_v2": {**FACTORS, "layers": 2, "hidden_units": [64]},
+    "xdeepfm": {**FACTORS, "maps": [32, 32], "hidden_units": [64, 64]},
+}
+TRAINING = {
+    "batch_size": 512,
+    "epochs": 20,
+    "learning_rate": 0.002,
+    "monitor": "log_loss",
+    "patience": 4,
+    "plateau": None,
+    "distribution": "one_device",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Truth:
+    """What is planted in a log.
+
+    Attributes:
+        values: The number of values of each column.
+        own: Of the columns with an effect of their own, by number, the logit of each value.
+        pairs: Of each pair of columns the vectors of both columns' values, `[values, VECTOR]`.
+    """
+
+    values: tuple[int, ...]
+    own: Mapping[int, np.ndarray]
+    pairs: Mapping[tuple[int, int], tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def important(self) -> set[str]:
+        """The names of the important columns."""
+        return {name_of(column) for column in {*self.own, *itertools.chain(*self.pairs)}}
+
+    @property
+    def pair_names(self) -> set[frozenset[str]]:
+        """The names of the columns of each pair."""
+        return {frozenset(map(name_of, pair)) for pair in self.pairs}
+
+    def logits(self, codes: np.ndarray) -> np.ndarray:
+        """Returns the logit of each row, given codes `[N, columns]`."""
+        total = np.full(len(codes), BIAS)
+        for column, effect in self.own.items():
+            total += effect[codes[:, column]]
+        for (first, second), (of_first, of_second) in self.pairs.items():
+            total += (of_first[codes[:, first]] * of_second[codes[:, second]]).sum(axis=1)
+        return total
+
+
+def name_of(column: int) -> str:
+    """Returns a column's name."""
+    return f"C{column + 1}"
+
+
+def frequencies(values: int) -> np.ndarray:
+    """Returns the frequency of each value, which falls as 1 / rank."""
+    shares = 1 / np.arange(1, values + 1)
+    return np.asarray(shares / shares.sum())
+
+
+def plant(seed: int) -> Truth:
+    """Returns a log's truth. Each important column is in a pair, or has an effect of its own; some have both."""
+    random = np.random.default_rng([seed, 0])
+    important = sorted(random.choice(COLUMNS, IMPORTANT, replace=False).tolist())
+    possible = list(itertools.combinations(important, 2))
+    pairs = [possible[place] for place in sorted(random.choice(len(possible), PAIRS, replace=False))]
+    in_pairs = set(itertools.chain(*pairs))
+    values = []
+    for column in range(COLUMNS):
+        low, high = VALUES if column in important else NOISE_VALUES
+        values.append(int(np.exp(random.uniform(np.log(low), np.log(high + 1)))))
+    own = {
+        column: _scaled(random.normal(size=(values[column], 1)), values[column])[:, 0] * OWN_DEVIATION
+        for column in important
+        if column not in in_pairs or random.random() < 0.5
+    }
+    effects = {}
+    for first, second in pairs:
+        vectors = [_scaled(random.normal(size=(values[column], VECTOR)), values[column]) for column in (first, second)]
+        by_value = (vectors[0] @ vectors[1].T) ** 2
+        deviation = np.sqrt(frequencies(values[first]) @ by_value @ frequencies(values[second]))
+        effects[first, second] = (vectors[0] * PAIR_DEVIATION / deviation, vectors[1])
+    return Truth(tuple(values), own, effects)
+
+
+def _scaled(vectors: np.ndarray, values: int) -> np.ndarray:
+    """Returns values' vectors with the mean 0 and the deviation 1 over rows."""
+    shares = frequencies(values)
+    centred = vectors - shares @ vectors
+    return np.asarray(centred / np.sqrt(shares @ centred**2))
+
+
+def write_log(truth: Truth, rows: int, seed: int, path: pathlib.Path) -> float | None:
+    """Writes a log (TSV); returns the AUC of its true probabilities."""
+    random = np.random.default_rng([seed, 1])
+    codes = np.stack([random.choice(count, rows, p=frequencies(count)) for count in truth.values], axis=1)
+    probabilities = sigmoid(truth.logits(codes))
+    labels = (random.random(rows) < probabilities).astype(np.int8)
+    columns = {name_of(column): pa.array(codes[:, column]) for column in range(COLUMNS)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t")
+    pyarrow.csv.write_csv(pa.table({"label": labels, **columns}), path, options)
+    return metrics.auc(labels, probabilities)
+
+
+def config_of(model: str) -> RunConfig:
+    """Returns the configuration of a run, as a YAML file would have it."""
+    return RunConfig.model_validate(
+        {
+            "name": f"planted_{model}",
+            "data": {
+                "format": "tsv",
+                "columns": ["label", f"C1..C{COLUMNS}"],
+                "labels": {"ctr": "label"},
+                "split": {"by": "order", "validation": 0.1, "test": 0.4},
+            },
+            "features": [{"kind": "categorical", "columns": [name_of(column) for column in range(COLUMNS)]}],
+            "model": {"name": model, **MODELS[model]},
+            "training": TRAINING,
+        }
+    )
+
+
+def judge(truth: Truth, explained: Mapping[str, Any], alpha: float) -> dict[str, Any]:
+    """Returns how many of the planted columns and pairs an explanation finds, and how many others.
+
+    Args:
+        truth: What was planted.
+        explained: What `explain` returns.
+        alpha: Below which a p-value is a finding.
+    """
+    used = {one["name"] for one in explained["columns"] if one["p_value"] < alpha}
+    pairs = {_pair(one) for one in explained["pairs"] if one["interplay"]["p_value"] < alpha}
+    columns = used | set(itertools.chain(*pairs))
+    permuted = {_pair(one): one["interaction"]["log_loss"] for one in explained["pairs"] if one["interaction"]}
+    needed = {pair for pair, loss in permuted.items() if loss["interval"][0] > 0}
+    strongest = {}
+    for measure in ("picked", "strength"):
+        known = sorted((one for one in explained["pairs"] if one[measure] is not None), key=lambda one: -one[measure])
+        if known:
+            strongest[measure] = sum(_pair(one) in truth.pair_names for one in known[:PAIRS])
+    return {
+        "auc": explained["auc"],
+        "columns": _counted(columns, truth.important),
+        "used_columns": _counted(used, truth.important),
+        "pairs": _counted(pairs, truth.pair_names),
+        "missed": sorted(truth.important - columns) + sorted("x".join(sorted(p)) for p in truth.pair_names - pairs),
+        "permuted_pairs": len(permuted),
+        "needed_pairs": _counted(needed, truth.pair_names),
+        "planted_among_the_strongest": strongest,
+        "rank_correlations": explained["rank_correlations"],
+    }
+
+
+def _pair(one: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset((one["first"], one["second"]))
+
+
+def _counted(found: set[Any], planted: set[Any]) -> dict[str, int]:
+    return {"planted": len(planted), "found": len(found & planted), "false": len(found - planted)}
+
+
+def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the counts over seeds, whether they meet the bars, and the rank correlations with 95% intervals."""
+    found: dict[str, Any] = {}
+    for kind, bar in (("columns", COLUMN_BAR), ("used_columns", None), ("pairs", PAIR_BAR), ("needed_pairs", None)):
+        total = {key: sum(one[kind][key] for one in judged) for key in ("planted", "found", "false")}
+        shares = {
+            "share_found": total["found"] / total["planted"],
+            "share_false": total["false"] / max(total["found"] + total["false"], 1),
+        }
+        found[kind] = {**total, **shares}
+        if bar is not None:
+            found[kind]["met"] = shares["share_found"] >= bar and shares["share_false"] < FALSE_BAR
+    found["rank_correlations"] = correlations = {}
+    for first, second in dict.fromkeys((c["first"], c["second"]) for one in judged for c in one["rank_correlations"]):
+        values = [
+            c["spearman"]
+            for one in judged
+            for c in one["rank_correlations"]
+            if (c["first"], c["second"]) == (first, second)
+        ]
+        correlations[f"{first} and {second}"] = {"mean": float(np.mean(values)), "interval": interval(values)}
+    return found
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Returns the 95% interval of the mean, by Student's distribution; None of one value."""
+    if len(values) < 2:
+        return None
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def explained_log(model: str, rows: int, sample: int, seed: int, folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the explanation of a model that is trained on a planted log; read from the folder where it is there."""
+    from ctrpipe.pipeline.explain.explain import Settings, explain
+    from ctrpipe.pipeline.run.run import run
+    from ctrpipe.pipeline.run.trained_model import find_model
+
+    planted = VALUES, NOISE_VALUES, VECTOR, OWN_DEVIATION, PAIR_DEVIATION, BIAS
+    place = folder / f"{model}-{seed}-{fingerprint(MODELS[model], TRAINING, rows, planted)[:8]}"
+    path = place / f"explanation-{sample}-{stage_version('ctrpipe.pipeline.explain.explain')[:8]}.json"
+    if not path.exists():
+        announce(f"{model}, seed {seed}: generating {rows:,} rows")
+        log = place / "log.tsv"
+        best = write_log(plant(seed), rows, seed, log)
+        run(config_of(model), [str(log)], place / "run")  # which trains no second time on the same rows
+        explained = explain(find_model(place / "run"), [], Settings(rows=sample, pairs=PERMUTED_PAIRS, seed=seed))
+        write_json(path, {**explained, "best_auc": best})
+    kept: dict[str, Any] = json.loads(path.read_text())
+    return kept
+
+
+def _table(checked: Mapping[str, Mapping[str, Any]], caption: str | None) -> Table:
+    table = Table(title="What was planted and is found", caption=caption)
+    for name in ("model", "what", "planted", "found", "false", "share found", "share false", "bar"):
+        table.add_column(name, justify="left" if name in ("model", "what", "bar") else "right")
+    for model, result in checked.items():
+        for kind in ("columns", "used_columns", "pairs", "needed_pairs"):
+            one = result["summary"][kind]
+            counts = [f"{one[key]}" for key in ("planted", "found", "false")]
+            shares = [f"{one[key]:.1%}" for key in ("share_found", "share_false")]
+            bar = "" if "met" not in one else "met" if one["met"] else "not met"
+            table.add_row(model, kind.replace("_", " "), *counts, *shares, bar)
+        for names, one in result["summary"]["rank_correlations"].items():
+            low, high = one["interval"] or (float("nan"), float("nan"))
+            table.add_row(
+                model, f"ranks by {names}", "", "", "", f"{one['mean']:+.2f}", "", f"{low:+.2f} .. {high:+.2f}"
+            )
+        table.add_section()
+    return table
+
+
+@command("studies.explain")
+@click.option("--model", "names", multiple=True, type=click.Choice(list(MODELS)), default=("dcn_v2", "attention_net"))
+@click.option("--seeds", type=click.IntRange(1), default=5, help="Logs, each with a truth of its own.")
+@click.option("--rows", type=click.IntRange(2000), default=120_000, help="Of each log, half of them for training.")
+@click.option("--sample", type=click.IntRange(100), default=20_000, help="Rows that are permuted, and attended to.")
+@folder_option("explain")
+@output_option("explain")
+def main(names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+    """Count how many planted columns and pairs `ctrpipe explain` finds, and how many that are none.
+
+    Prints a table, writes JSON, and prints it as the last line. What is in --folder is not trained again.
+    """
+    load_tensorflow()
+    from ctrpipe.pipeline.explain.importance import ALPHA
+
+    load = busy()
+    checked: dict[str, dict[str, Any]] = {}
+    for name in names:
+        judged = []
+        for seed in range(seeds):
+            explained = explained_log(name, rows, sample, seed, folder)
+            judged.append({**judge(plant(seed), explained, ALPHA), "best_auc": explained["best_auc"]})
+            one = judged[-1]
+            announce(f"{name}, seed {seed}: columns {one['columns']}, pairs {one['pairs']}, missed {one['missed']}")
+        checked[name] = {"settings": MODELS[name], "seeds": judged, "summary": summary(judged)}
+    report = {
+        "benchmark": "explain",
+        "machine": machine(),
+        "busy": load,
+        "rows": rows,
+        "sample": sample,
+        "training": TRAINING,
+        "models": checked,
+    }
+    finish(report, output, _table(checked, busy_caption(load)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Measures whether the models learn interactions, on two generated logs whose best possible AUC is known.
+
+    python -m studies.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--epochs 12] [--output FILE]
+
+The clicks of one log depend on pairs of columns only, those of the other on triples only: on products of signs, which
+no single column shows (and, of triples, no pair of columns). A model's share is the part of the way from LR's test AUC
+to that of the true probabilities, mean and spread over the seeds; LR's own share is counted from 0.5. The models are
+trained on ids, by the trainer of a run.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import chosen_names, command, finish, machine, output_option
+from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.transforms.generate import FORMATS, ClickModel
+from ctrpipe.transforms.generate.sample import sample
+
+# The columns with planted effects, and four without any.
+COLUMNS = ("I4", "I9", "C6", "C9", "C14", "C17", "C20", "C22", "C23", "C25")
+CLICK_MODELS = {
+    "pairs": ClickModel("pairs", main_strength=0.0, pair_strength=2.0),
+    "triples": ClickModel("triples", main_strength=0.0, triple_strength=2.0),
+}
+
+TRAINING = Training(
+    batch_size=512, epochs=12, learning_rate=0.005, monitor="auc", patience=6, plateau=None, distribution="one_device"
+)
+# The logs hold interactions only, so embeddings start large: near zero a product of three has no gradient.
+FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
+DEEP = {**FACTORS, "hidden_units": (64, 64)}
+TOKENS = {**DEEP, "embedding_dim": 16, "heads": 2, "key_dim": 8, "value_dim": 8, "ffn_dim": 32}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lr": {},
+    "fm": FACTORS,
+    "ffm": {**FACTORS, "embedding_dim": 4},
+    "afm": FACTORS,
+    "mlp": DEEP,
+    "features_only": {**DEEP, "token_dim": 64},
+    "fnn": DEEP,
+    "ccpm": DEEP,
+    "pnn": DEEP,
+    "deepfm": DEEP,
+    "wide_deep": DEEP,
+    "dcn": DEEP,
+    "crossnet": FACTORS,
+    "dcn_v2": DEEP,
+    "dlrm": DEEP,
+    "cin": {**FACTORS, "maps": (32, 32)},
+    "xdeepfm": {**DEEP, "maps": (32, 32)},
+    "autoint": {**DEEP, "layers": 2, "attention_dim": 16},
+    "attention_net": {**DEEP, "embedding_dim": 16, "layers": 2},
+    "transformer": TOKENS,
+    "transformer_pe": TOKENS,
+    "hetero_att": TOKENS,
+    "hiformer": {**TOKENS, "qk_rank": 32, "v_rank": 64},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """A bound on a model's share on a log: the least it must reach, or the most it may reach."""
+
+    log: str
+    model: str
+    least: float | None = None
+    most: float | None = None
+
+    def holds(self, share: float) -> bool:
+        return (self.least is None or share >= self.least) and (self.most is None or share <= self.most)
+
+    def __str__(self) -> str:
+        return f">= {self.least:.0%}" if self.least is not None else f"<= {self.most:.0%}"
+
+
+# On pairs every model except LR should reach an FM. LR's share is counted from 0.5: from LR it would always be 0.
+BOUNDS = (
+    *(Bound("pairs", name, least=0.7) for name in SETTINGS if name != "lr"),
+    Bound("pairs", "lr", most=0.1),
+    *(Bound("triples", name, most=0.1) for name in ("lr", "fm")),
+    *(Bound("triples", name, least=0.4) for name in ("xdeepfm", "attention_net", "hiformer")),
+)
+
+
+def make_log(kind: str, rows: int, folder: pathlib.Path) -> PackedLog:
+    """Returns a new log by one of CLICK_MODELS: training rows, a quarter as many validation, half as many test rows."""
+    spec = FORMATS["criteo"]
+    spec = dataclasses.replace(spec, columns=tuple(column for column in spec.columns if column.name in COLUMNS))
+    parts = {part: sample(spec, CLICK_MODELS[kind], int(rows * of), seed) for part, (seed, of) in PARTS.items()}
+    names = [column.name for column in spec.columns]
+    return write_packed_log(kind, names, parts, folder)
+
+
+def trained_auc(model: str, log: PackedLog, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
+    """Trains to the best validation AUC, and returns the AUC on the test rows."""
+    learner = trained(Model(name=model, **SETTINGS[model]), training, log, seed, work)
+    auc = metrics.auc(log.labels, predicted(learner, log))
+    assert auc is not None  # the log has both classes
+    return auc
+
+
+def share(auc: float, start: float, best: float) -> float:
+    """Returns the share of the way from `start` to `best` at which an AUC lies."""
+    return (auc - start) / (best - start)
+
+
+def measure(
+    kind: str,
+    names: Sequence[str],
+    rows: int,
+    seeds: int,
+    progress: Callable[[str], None],
+    training: Training = TRAINING,
+) -> dict[str, Any]:
+    """Trains the models on a log, and returns their test AUCs and shares.
+
+    Args:
+        kind: One of CLICK_MODELS.
+        names: The models, lr first.
+        rows: Training rows.
+        seeds: Trainings of each model.
+        progress: Called with a line of text after each training.
+        training: The training's settings.
+
+    Returns:
+        {"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}, with lists over the seeds.
+    """
+    aucs_of: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        log = make_log(kind, rows, work)
+        for name in names:
+            aucs_of[name] = []
+            for seed in range(seeds):
+                aucs_of[name].append(trained_auc(name, log, seed, work / name / str(seed), training))
+                progress(f"{kind}: {name}, seed {seed}: test AUC {aucs_of[name][-1]:.4f} of {log.best_auc:.4f}")
+    start = statistics.mean(aucs_of["lr"])
+    models = {
+        name: {"auc": aucs, "share": [share(auc, 0.5 if name == "lr" else start, log.best_auc) for auc in aucs]}
+        for name, aucs in aucs_of.items()
+    }
+    return {"best_auc": log.best_auc, "lr_auc": start, "models": models}
+
+
+def missed(logs: dict[str, dict[str, Any]]) -> list[str]:
+    """Returns one line for every bound that the mean over the seeds misses."""
+    lines = []
+    for bound in BOUNDS:
+        measured = logs.get(bound.log, {"models": {}})["models"].get(bound.model)
+        if measured and not bound.holds(statistics.mean(measured["share"])):
+            lines.append(f"{bound.log}: {bound.model} {statistics.mean(measured['share']):.1%}, should be {bound}")
+    return lines
+
+
+def _table(logs: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
+    parts = [f"{kind}: from {log['lr_auc']:.4f} (LR) to {log['best_auc']:.4f} (best)" for kind, log in logs.items()]
+    table = Table(title=f"Share of the way in test AUC. {'; '.join(parts)}")
+    table.add_column("model")
+    for kind in logs:
+        for heading in (f"{kind}: AUC", "share", "least .. most", "bound"):
+            table.add_column(heading, justify="right")
+    bounds = {(bound.log, bound.model): str(bound) for bound in BOUNDS}
+    for name in names:
+        cells = [name]
+        for kind, log in logs.items():
+            measured = log["models"][name]
+            shares = measured["share"]
+            cells += [f"{statistics.mean(measured['auc']):.4f}", f"{statistics.mean(shares):.1%}"]
+            cells += [f"{min(shares):.1%} .. {max(shares):.1%}", bounds.get((kind, name), "")]
+        table.add_row(*cells)
+    return table
+
+
+def chosen_models(text: str | None, known: Collection[str], first: str) -> tuple[str, ...]:
+    """Returns the models of the option --models, or all, behind the one that shares are counted from.
+
+    Raises:
+        InputError: one does not exist.
+    """
+    names = chosen_names("--models", text, known) if text else known
+    return tuple(dict.fromkeys((first, *names)))
+
+
+@command("studies.learning")
+@click.option("--models", help="Names, separated by commas. Default: all.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
+@click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
+@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
+@output_option("learning")
+@click.pass_context
+def main(context: click.Context, models: str | None, seeds: int, rows: int, epochs: int, output: pathlib.Path) -> None:
+    """Measure each model's share of the way from LR's test AUC to the best possible, on logs of pairs and of triples.
+
+    Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
+    """
+    names, training = chosen_models(models, SETTINGS, "lr"), TRAINING.model_copy(update={"epochs": epochs})
+    load_tensorflow()
+    logs = {kind: measure(kind, names, rows, seeds, announce, training) for kind in CLICK_MODELS}
+    failures = missed(logs)
+    report = {
+        "benchmark": "learning",
+        "machine": machine(),
+        "rows": rows,
+        "seeds": seeds,
+        "training": training.model_dump(mode="json"),
+        "settings": {name: SETTINGS[name] for name in names},
+        "logs": logs,
+        "missed": failures,
+    }
+    finish(report, output, _table(logs, names))
+    if failures:
+        click.echo("\n".join(failures), err=True)
+        context.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Measures what training on a share of the negatives costs in log loss and calibration, and what it saves in time.
+
+    python -m studies.negative_sampling [--rows 2000000] [--share 0.1] [--click-rate 0.03] [--config criteo/lr.yaml]
+        [--set training.end_at_base_rate=true]
+
+Both sides train on one generated log with the same settings, `data.negative_sampling` excepted, and are measured on the
+same test rows, which are not sampled. The bar: calibration within .99 and 1.01, log loss within .0005 of that of all
+rows, in at most a quarter of the time.
+"""
+
+import pathlib
+import shutil
+import time
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, folder_option, output_option
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base.metrics import summarise
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.pipeline.run.run import transform
+from ctrpipe.transforms.generate import ClickModel, generate
+
+LOSS_BAR, CALIBRATION_BAR, TIME_BAR = 0.0005, 0.01, 0.25
+
+
+def train_side(config: RunConfig, data: str, folder: pathlib.Path) -> dict[str, Any]:
+    """Returns a training's test metrics, its rows and the seconds that it took, without the transform."""
+    from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows  # Keras: after TensorFlow
+    from ctrpipe.pipeline.training.train import train
+
+    check_output(folder)
+    with one_run_at_a_time(folder):
+        log = transform(config, [data], folder)
+        shutil.rmtree(folder / "work", ignore_errors=True)  # with a checkpoint the training would take no time
+        started = time.monotonic()
+        fields = log.feature_map
+        result = train(config.model, config.training, fields, log.train, log.validation, config.seed, folder / "work")
+        seconds = time.monotonic() - started
+    labels, predicted = result.learner.predict(packed_batches(log.test, fields, prediction_rows(fields)))
+    rows = count_rows(log.train)
+    return {"rows": rows, "test_rows": len(labels), "seconds": seconds, **summarise(labels[:, 0], predicted[:, 0])}
+
+
+def verdict(everything: dict[str, Any], sampled: dict[str, Any]) -> dict[str, Any]:
+    """Returns how far the sampled side is from the one on all rows, and whether it keeps the bar."""
+    loss = sampled["log_loss"] - everything["log_loss"]
+    share = sampled["seconds"] / everything["seconds"]
+    calibrated = abs(sampled["calibration"] - 1) <= CALIBRATION_BAR
+    passed = abs(loss) <= LOSS_BAR and calibrated and share <= TIME_BAR
+    return {"log_loss_difference": loss, "share_of_seconds": share, "passed": passed}
+
+
+@command("studies.negative_sampling")
+@click.option("--rows", type=click.IntRange(1000), default=2_000_000, help="Rows of the log.")
+@click.option("--share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, help="Of negatives.")
+@click.option("--click-rate", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.03)
+@click.option("--config", default="criteo/lr.yaml", help="A configuration of configs/ for Criteo's format.")
+@click.option("--epochs", type=click.IntRange(1), default=20, help="The most passes over the rows.")
+@click.option("--set", "own", multiple=True, help="KEY=VALUE of the configuration, for both sides; repeat for more.")
+@folder_option("negative_sampling")
+@output_option("negative_sampling")
+def main(
+    rows: int,
+    share: float,
+    click_rate: float,
+    config: str,
+    epochs: int,
+    own: tuple[str, ...],
+    folder: pathlib.Path,
+    output: pathlib.Path,
+) -> None:
+    """Trains on all rows and on a share of the negatives, and compares the two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"log-{rows}-{click_rate:g}.tsv"
+    if not log.exists():
+        generate("criteo", rows, 0, log, click_model=ClickModel(base_rate=click_rate))
+    load_tensorflow()
+    sides = {}
+    for name, value in (("all rows", 1.0), ("sampled", share)):
+        settings = (f"data.negative_sampling={value}", f"training.epochs={epochs}", "training.refit=false", *own)
+        announce(f"Training on {name}")
+        sides[name] = train_side(load_config(configs_folder() / config, settings), str(log), folder / name)
+    judged = verdict(sides["all rows"], sides["sampled"])
+    table = Table("", "training rows", "log loss", "AUC", "calibration", "seconds", title=f"{rows:,} rows")
+    for name, side in sides.items():
+        metrics = (f"{side[key]:.5f}" for key in ("log_loss", "auc", "calibration"))
+        table.add_row(name, f"{side['rows']:,}", *metrics, f"{side['seconds']:.1f}")
+    asked = {"rows": rows, "share": share, "click_rate": click_rate, "config": config, "set": own}
+    finish({**asked, "sides": sides, **judged}, output, table)
+
+
+if __name__ == "__main__":
+    main()

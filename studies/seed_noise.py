@@ -1,0 +1,121 @@
+"""Measures how often a comparison calls two models different that are not, and how often it finds a planted difference.
+
+    python -m studies.seed_noise [--rows 60000] [--seeds 5] [--repeats 400] [--difference 0.002] [--output FILE]
+
+Trainings are simulated: each scores a row by its true logit, to which it adds an error of its own. The error is a sum
+of the row's attributes with weights that are the training's: so trainings of one model differ by more than by the rows
+that they are tested on, as real ones do. Their AUCs have a standard deviation of about 0.0018. Half of the comparisons
+are of a model with itself. In the others the second side's errors are smaller: its AUC is larger by --difference
+over all rows and seeds. Each repeat draws new rows and new trainings.
+"""
+
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, output_option
+from ctrpipe.common.progress import throttled_announce
+from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.sides import Compared, compare_sides, side
+
+CLICK_LOGIT, LOGIT_DEVIATION = -1.5, 1.0  # a click-through rate of about 0.24, and an AUC of about 0.74
+ATTRIBUTES = 16  # that a training's error depends on: the fewer, the more trainings differ
+ERROR = 0.2  # standard deviation of a training's error, in logits
+SHARDS_BOUND = 3.0  # t over shards above which BERT4CTR, section 4.1.4, calls a difference significant
+CALIBRATION_ROWS = 400_000
+RULES = ("rows and seeds", "rows alone, one seed a side", "t over shards above 3, one seed a side")
+
+
+def draw_log(random: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns rows' true logits, `[rows]`, their labels, `[rows]`, and their attributes, `[rows, ATTRIBUTES]`."""
+    logits = random.normal(CLICK_LOGIT, LOGIT_DEVIATION, rows)
+    labels = (random.random(rows) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+    return logits, labels, random.normal(size=(rows, ATTRIBUTES))
+
+
+def draw_trainings(
+    random: np.random.Generator, logits: np.ndarray, attributes: np.ndarray, count: int, error: float
+) -> list[np.ndarray]:
+    """Returns the probabilities of trainings of a model whose errors have the deviation `error`, `[rows]` each."""
+    weights = random.normal(scale=error / math.sqrt(ATTRIBUTES), size=(count, ATTRIBUTES))
+    # No product of BLAS, whose threads would wait for each other all the time.
+    errors = np.einsum("ra,ta->tr", attributes, weights)
+    return list(1 / (1 + np.exp(-logits - errors)))
+
+
+def smaller_error(difference: float, seed: int = 0) -> float:
+    """Returns the deviation of the errors of a model whose AUC is larger by `difference` than that of ERROR."""
+    random = np.random.default_rng(seed)
+    logits, labels, attributes = draw_log(random, CALIBRATION_ROWS)
+
+    def mean_auc(error: float) -> float:
+        scored = draw_trainings(np.random.default_rng(seed + 1), logits, attributes, 20, error)
+        return float(np.mean([metrics.auc(labels, values) for values in scored]))
+
+    aim, low, high = mean_auc(ERROR) + difference, 0.0, ERROR
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean_auc(middle) > aim else (low, middle)
+    return (low + high) / 2
+
+
+def called_different(first: Sequence[np.ndarray], second: Sequence[np.ndarray], labels: np.ndarray) -> tuple[bool, ...]:
+    """Returns by each of RULES whether the second side's AUC differs from the first's."""
+    shard = shards(len(labels))
+
+    def compared(seeds: int | None) -> Compared:
+        return compare_sides(*(side(labels, each[:seeds], shard) for each in (first, second)), "auc")
+
+    of_all, of_one = compared(None), compared(1)
+    t = of_one.t_over_shards
+    return (_is_below(of_all), _is_below(of_one), t is not None and abs(t) > SHARDS_BOUND)
+
+
+def _is_below(compared: Compared) -> bool:
+    return compared.tested is not None and compared.tested.p is not None and compared.tested.p < 1 - LEVEL
+
+
+def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed: int) -> tuple[float, ...]:
+    """Returns by each of RULES how often two models whose errors have these deviations are called different."""
+    progress, called = throttled_announce(), []
+    for repeat in range(repeats):
+        random = np.random.default_rng([seed, repeat])
+        logits, labels, attributes = draw_log(random, rows)
+        first, second = (draw_trainings(random, logits, attributes, seeds, one) for one in errors)
+        called.append(called_different(first, second, labels))
+        progress(f"{repeat + 1} of {repeats} comparisons")
+    return tuple(np.mean(called, axis=0).tolist())
+
+
+@command("studies.seed_noise")
+@click.option("--rows", type=click.IntRange(1000), default=60_000, help="Test rows.")
+@click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each side.")
+@click.option("--repeats", type=click.IntRange(1), default=400, help="Comparisons of each kind.")
+@click.option("--difference", type=click.FloatRange(0, 0.02), default=0.002, help="The planted difference in AUC.")
+@output_option("seed_noise")
+def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib.Path) -> None:
+    """Rates of error of comparisons, on simulated trainings."""
+    shares_by_kind = {
+        "same model": rates(rows, seeds, repeats, (ERROR, ERROR), seed=1),
+        f"AUC larger by {difference}": rates(rows, seeds, repeats, (ERROR, smaller_error(difference)), seed=2),
+    }
+    table = Table(title=f"{repeats} comparisons each, {rows:,} test rows, {seeds} seeds a side: called different at 5%")
+    table.add_column("models")
+    for rule in RULES:
+        table.add_column(rule, justify="right")
+    for name, shares in shares_by_kind.items():
+        table.add_row(name, *(f"{share:.1%}" for share in shares))
+    report: dict[str, Any] = {"benchmark": "seed_noise", "rows": rows, "seeds": seeds, "repeats": repeats}
+    report |= {"called_different": {name: dict(zip(RULES, of, strict=True)) for name, of in shares_by_kind.items()}}
+    finish(report, output, table)
+
+
+if __name__ == "__main__":
+    main()

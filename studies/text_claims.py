@@ -1,0 +1,281 @@
+"""Tests what BERT4CTR's paper claims of it, on generated logs in which a text and features do or do not act together.
+
+    python -m studies.text_claims [--interplay 0 --interplay 1] [--seeds 5] [--lines 40000] [--folder DIR]
+
+The logs are those of `ctrpipe generate --format kddcup2012 --click-rate 0.3`. With --interplay 0 what a title says and
+who reads it add up to the logit, and BERT4CTR should gain nothing on the best of the other models. With 1 each of the
+title's words also matters to users of one age, and it should gain. A log is several generated ones that have queries,
+titles and words in common, so that each word comes often.
+
+All models have the same rows, features, encoder, batches and learning rate, and pass over a text FIRST + EPOCHS times
+in all stages together; the weights with the best validation AUC are kept. BERT4CTR is compared with each other model
+over rows and seeds, as `ctrpipe compare` does. A claim of a gain holds where the 95% interval lies above 0; one of no
+gain, over the model that is the best on the validation rows, where it lies below MARGIN.
+
+The cost of a training is that of one pass over the rows in each of its stages (BERT4CTR, section 4.1.4), that of
+inference that of one prediction, both measured in turns on this machine. Trainings that are in --folder are not
+repeated.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from benchmarks.harness.verdicts import Said, verdict
+from ctrpipe.common.code_version import stage_version
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_bytes, write_json
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.processes import Workers
+from ctrpipe.common.progress import announce
+from ctrpipe.models.base.registry import model_class
+from ctrpipe.pipeline.compare.sides import compare_sides
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.run.prepared import join
+from ctrpipe.pipeline.sweep.plan import Costs, Plan, Point
+from ctrpipe.pipeline.sweep.summary import sides
+from ctrpipe.transforms.generate import TextClickModel, generate_kddcup2012
+from ctrpipe.transforms.kddcup2012 import Options
+
+MAIN = "BERT4CTR"
+MARGIN = 0.005  # of AUC: less is no gain
+CLICK_RATE = 0.3
+RAW = "raw"  # what is generated
+GENERATOR = "ctrpipe.transforms.generate.kddcup2012"
+# Lines that a log's queries, titles and words are made for. Several such logs, which have them in common, are one here:
+# each word comes often enough for a model that starts from random weights.
+WORLD = 2_000
+# Many rows to test: a prediction costs a fraction of what a training row does.
+FIRST_SEED = 1_000  # of the generated logs; the settings were chosen on others
+PARTS = Options(test=0.5, validation=0.1)
+FIRST, EPOCHS = 2, 10  # of a first stage, and of what follows it
+
+ENCODER = {"encoder_layers": 1, "encoder_width": 32, "encoder_heads": 2, "encoder_ffn": 64, "encoder_positions": 128}
+# Near zero a product of a feature's vector and a word's has no gradient.
+VECTORS = {"embedding_dim": 16, "embedding_stddev": 0.1, "hidden_units": [64]}
+TOKEN = {**VECTORS, "token_dim": 32}
+MODELS: dict[str, dict[str, Any]] = {
+    "LR": {"name": "lr", "linear_rate": 20.0},
+    "MLP": {"name": "features_only", **TOKEN},
+    "TextOnly": {"name": "text_only", **ENCODER},
+    "NumBERT": {"name": "numbert", **ENCODER},
+    "Cascading Wide & Deep": {"name": "cascading_wide_deep", **ENCODER, **VECTORS},
+    "Cascading DeepFM": {"name": "cascading_deepfm", **ENCODER, **VECTORS},
+    "Cascading NN + GBDT": {"name": "cascading_nn_gbdt", **ENCODER, **VECTORS},
+    "Shallow Interaction-1": {"name": "shallow_interaction_1", **ENCODER, **TOKEN},
+    "Shallow Interaction-N": {"name": "shallow_interaction_n", "token_ffn": 64, **ENCODER, **TOKEN},
+    MAIN: {"name": "bert4ctr", "token_ffn": 64, "attention_dim": 16, **ENCODER, **TOKEN},
+}
+TRAINING = {
+    "batch_size": 256,
+    "learning_rate": 0.002,
+    "monitor": "auc",
+    "patience": FIRST + EPOCHS,  # what texts and features do together is learned after what each does alone
+    "plateau": None,
+    "start_at_base_rate": True,
+    "bucket_by_length": True,
+    "distribution": "one_device",
+}
+
+
+def config_of(name: str, epochs: int) -> RunConfig:
+    """Returns a model's configuration, as a YAML file would have it, for logs of `ctrpipe prepare kddcup2012`.
+
+    Of the ids and histories of texts there are none: a model without the text is to know nothing of its words. There is
+    the ad, whose topic and users' groups act together, so that features alone can learn what is theirs.
+
+    Args:
+        name: One of MODELS.
+        epochs: Passes over the rows after a first stage of FIRST.
+    """
+    model = MODELS[name]
+    first = model_class(model["name"]).pretraining
+    return RunConfig.model_validate(
+        {
+            "name": "text_claims",
+            "data": {
+                "format": "parquet",
+                "labels": {"ctr": "click"},
+                "split": {"by": "time", "column": "part", "validation_from": "2_validation", "test_from": "3_test"},
+            },
+            "features": [
+                {
+                    "kind": "text",
+                    "columns": ["query_tokens", "ad_tokens"],
+                    "length": 24,
+                    "tokens": "vocabulary",
+                    "separator": "|",
+                    "top_k": 300_000,
+                },
+                {
+                    "kind": "categorical",
+                    "columns": ["ad", "gender", "age", "depth"],
+                    "min_count": 2,
+                    "missing_rate": 0.05,
+                },
+                {
+                    "kind": "numeric",
+                    "columns": ["ctr_ad", "ctr_user", "query_length", "title_length"],
+                    "transform": "min_max",
+                    "buckets": 101,
+                },
+                {"kind": "categorical", "columns": ["position"], "role": "position"},
+            ],
+            "model": model,
+            "training": {
+                **TRAINING,
+                "epochs": epochs if first else FIRST + epochs,
+                "stages": {stage: {"epochs": FIRST} for stage in first},
+            },
+        }
+    )
+
+
+def plan_of(names: Sequence[str], seeds: int, epochs: int) -> Plan:
+    """Returns the sweep over the models."""
+    points = tuple(Point(name, name, {}, {}, config_of(name, epochs)) for name in names)
+    base = points[0].config.model_copy(update={"raw_numbers": True})  # which NumBERT reads
+    costs = Costs(batch_size=TRAINING["batch_size"], batches=1)
+    return Plan("text_claims", base, points, seeds, latency=False, reference=None, costs=costs)
+
+
+def make_log(interplay: float, lines: int, folder: pathlib.Path) -> tuple[str, dict[str, Any]]:
+    """Generates and joins a log, where the folder does not have it; returns its glob, and what is known of it."""
+    about = folder / "generated.json"
+    if not about.exists():
+        announce(f"Generating {lines:,} lines with an interplay of {interplay:g}")
+        write_json(about, {"interplay": interplay, "lines": lines, "best_auc": _generate(interplay, lines, folder)})
+    prepared = join(folder / RAW, folder / "prepared", PARTS, Workers())
+    return prepared.log, {**json.loads(about.read_text()), "rows": prepared.rows, "clicks": prepared.clicks}
+
+
+def _generate(interplay: float, lines: int, folder: pathlib.Path) -> float:
+    """Writes logs that have queries, titles and words in common as one; returns the mean AUC of true probabilities."""
+    truth = TextClickModel(interplay=interplay, base_rate=CLICK_RATE)
+    logs = [
+        generate_kddcup2012(WORLD, seed, folder / f"{RAW}-{seed}", click_model=truth)
+        for seed in range(FIRST_SEED, FIRST_SEED + lines // WORLD)
+    ]
+    shutil.copytree(logs[0].path.parent, folder / RAW, dirs_exist_ok=True)
+    write_bytes(folder / RAW / logs[0].path.name, b"".join(log.path.read_bytes() for log in logs))
+    return statistics.mean(log.best_auc for log in logs)
+
+
+def compare(interplay: float, results: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Returns the metrics and costs of each model, and how far MAIN is ahead of it over rows and seeds.
+
+    A verdict stands with every other model where texts and features act together, and else with the best one alone.
+
+    Args:
+        interplay: How much they do.
+        results: By model the results of its trainings, as run_sweep returns them.
+    """
+    models: dict[str, Any] = {}
+    for name, runs in results.items():
+        models[name] = {key: [run["test"][key] for run in runs] for key in ("auc", "rig", "log_loss")}
+        models[name] |= {"validation_auc": [run["validation"]["auc"] for run in runs], "costs": runs[0]["costs"]}
+    others = [name for name in models if name != MAIN]
+    best = max(others, key=lambda name: statistics.mean(models[name]["validation_auc"]))
+    of_main = sides(results[MAIN])[""]
+    said: Said = "gain" if interplay else "no gain"
+    for name in others:
+        compared = compare_sides(sides(results[name])[""], of_main, "auc")
+        assert compared.tested  # the test rows have both classes
+        models[name]["behind"] = compared.to_json()
+        if interplay or name == best:
+            models[name] |= {"said": said, "verdict": verdict(said, compared.tested.interval, MARGIN)}
+    return {"best_of_the_others": best, "models": models}
+
+
+def _table(checked: Sequence[dict[str, Any]], seeds: int, caption: str | None) -> Table:
+    table = Table(
+        title=f"Test AUC, mean of {seeds} seeds; the 95% interval of the difference is over rows and seeds",
+        caption=" ".join(filter(None, ("*: best of the others on the validation rows.", caption))),
+    )
+    words = ("model", "claim", "verdict")
+    for heading in ("model", "AUC", "RIG", f"{MAIN} ahead", "95%", *words[1:], "training, ms a row", "inference"):
+        table.add_column(heading, justify="left" if heading in words else "right")
+    for log in checked:
+        table.add_section()
+        table.add_row(f"interplay {log['interplay']:g}: best possible", f"{log['best_auc']:.4f}")
+        for name, model in log["models"].items():
+            star = "*" if name == log["best_of_the_others"] else ""
+            cells = [f"{statistics.mean(model[key]):.4f}" for key in ("auc", "rig")]
+            cells += _ahead(model["behind"]) if "behind" in model else ["", ""]
+            costs = [model["costs"][kind]["median"] for kind in ("training", "inference")]
+            cells += [model.get("said", ""), model.get("verdict", ""), *(f"{cost:.3f}" for cost in costs)]
+            table.add_row(name + star, *cells)
+    return table
+
+
+def _ahead(compared: dict[str, Any]) -> list[str]:
+    low, high = compared["interval"]
+    return [f"{compared['difference']:+.4f}", f"{low:+.4f} .. {high:+.4f}"]
+
+
+@command("studies.text_claims")
+@click.option(
+    "--interplay",
+    "interplays",
+    multiple=True,
+    type=click.FloatRange(0, 10),
+    default=(0.0, 1.0),
+    help="How much texts and features act together.",
+)
+@click.option("--model", "names", multiple=True, type=click.Choice(list(MODELS)), help="Default: all.")
+@click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each model.")
+@click.option("--lines", type=click.IntRange(WORLD), default=40_000, help="Of each log; a line has 1.5 rows or so.")
+@click.option("--epochs", type=click.IntRange(1), default=EPOCHS, help="After a first stage.")
+@folder_option("text_claims")
+@output_option("text_claims")
+def main(
+    interplays: Sequence[float],
+    names: Sequence[str],
+    seeds: int,
+    lines: int,
+    epochs: int,
+    folder: pathlib.Path,
+    output: pathlib.Path,
+) -> None:
+    """Test BERT4CTR's claims on generated logs whose texts and features do or do not act together.
+
+    Prints a table, writes JSON, and prints it as the last line. After an interrupt the same command resumes.
+    """
+    if lines % WORLD:
+        raise InputError(f"--lines should be a multiple of {WORLD:,}. Received: {lines:,}")
+    load_tensorflow()
+    from ctrpipe.pipeline.sweep.run import run_sweep  # TFX: 1 s that --help does without
+
+    plan = plan_of([name for name in MODELS if not names or name in {*names, MAIN}], seeds, epochs)
+    load = busy()
+    checked = []
+    for interplay in interplays:
+        place = folder / fingerprint(
+            interplay, lines, WORLD, CLICK_RATE, dataclasses.asdict(PARTS), stage_version(GENERATOR)
+        )
+        log, about = make_log(interplay, lines, place)
+        checked.append(about | compare(interplay, run_sweep(plan, [log], place / "sweep")))
+    report = {
+        "benchmark": "text_claims",
+        "machine": machine(),
+        "busy": load,
+        "seeds": seeds,
+        "epochs": epochs,
+        "training": TRAINING,
+        "settings": MODELS,
+        "logs": checked,
+    }
+    finish(report, output, _table(checked, seeds, busy_caption(load)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Joins a log without labels with a file of them: by the order of the rows, or by a key."""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.log.ingest import dead_letter
+from ctrpipe.transforms.log.payload import PayloadWriter
+from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from ctrpipe.transforms.log.sample import Sample, read_sample, spec_of_texts
+from ctrpipe.transforms.log.spec import LogSpec
+
+LOG, DEAD_LETTER, REJECTS, SUMMARY = "log", "dead_letter", "rejects.jsonl", "summary.json"
+_LABEL = "label"  # the column of labels without a name
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """What became of a join.
+
+    Attributes:
+        log: A glob of its Parquet files.
+        label: The columns that the labels brought.
+        rows: The rows that were written.
+        unmatched: Rows without a label, which were left out, or got the label that was given for them.
+        unused: Labels whose key no row has.
+        rejected: Malformed rows of both files, whose partner is left out with them.
+    """
+
+    log: str
+    label: tuple[str, ...]
+    rows: int
+    unmatched: int
+    unused: int
+    rejected: int
+
+
+def join_labels(
+    log: list[str], labels: list[str], output: pathlib.Path, key: str | None = None, unmatched: str | None = None
+) -> Labelled:
+    """Writes the log with the labels beside its columns, all as text, in the log's order.
+
+    Args:
+        log: The log's files and globs.
+        labels: Those of the labels.
+        output: Leaves `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` there.
+        key: A column of both; None: the n-th row of the labels is that of the n-th row of the log.
+        unmatched: The label of rows whose key the labels lack; None: such rows are left out.
+
+    Raises:
+        InputError: a file cannot be read, the key is in one of them alone or has two labels, or, without a key, they
+            have different numbers of rows.
+    """
+    rows, partners = TextFiles.of(log), TextFiles.of(labels)
+    brought = brought_columns(rows, partners, key)
+    check_output(output)
+    with one_run_at_a_time(output), atomic_folder(output / LOG) as unfinished:
+        (output / DEAD_LETTER).mkdir(exist_ok=True)
+        schema = pa.schema([(name, pa.binary()) for name in [*rows.names, *brought.values()]])
+        with (
+            open(output / DEAD_LETTER / REJECTS, "w") as letters,
+            PayloadWriter(unfinished, "part", schema) as writer,
+        ):
+            joined = _Join(rows, partners, brought, Letters(letters))
+            counts = joined.by_order(writer) if key is None else joined.by_key(writer, key, unmatched)
+        result = Labelled(str(output / LOG / "*.parquet"), tuple(brought.values()), *counts)
+        if not result.rows:
+            raise InputError(f"{partners.files[0]}: no row of the log has a label in it; are these the log's labels?")
+        write_json(output / SUMMARY, dataclasses.asdict(result))
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFiles:
+    """Files of one kind, all columns of which are read as text. `TextFiles.of` finds their format."""
+
+    files: list[str]
+    sample: Sample
+    spec: LogSpec
+
+    @classmethod
+    def of(cls, patterns: list[str]) -> "TextFiles":
+        files = find_files(patterns)
+        sample = read_sample(files[0])
+        return cls(files, sample, spec_of_texts(sample))
+
+    @property
+    def names(self) -> list[str]:
+        return self.spec.feature_columns
+
+    def batches(self, letters: "Letters") -> Iterator[LogBatch]:
+        """Yields the rows in their order, and adds the malformed ones to `letters`."""
+        reader = LogReader(self.spec, labels=False)
+        for batch in itertools.chain.from_iterable(reader.read(path) for path in self.files):
+            letters.add(batch.path, batch.rejects)
+            yield batch
+
+
+class Letters:
+    """Malformed rows, counted and written to a file, if there is one.
+
+    Args:
+        file: Gets a line for each.
+    """
+
+    def __init__(self, file: TextIO | None = None):
+        self.rejected = 0
+        self._file = file
+
+    def add(self, path: str, rejects: Sequence[Reject]) -> None:
+        """Adds malformed rows of a file."""
+        self.rejected += len(rejects)
+        if self._file:
+            self._file.writelines(dead_letter(path, reject) for reject in rejects)
+
+
+def brought_columns(
+    rows: TextFiles, partners: TextFiles, key: str | None, label_time: str | None = None
+) -> dict[str, str]:
+    """Returns the columns of the labels that are new to the log, and their names in it; `label_time` stays behind.
+
+    Raises:
+        InputError: one of the two lacks the key, or no column is new.
+    """
+    for side in (rows, partners):
+        if key is not None and key not in side.names:
+            raise InputError(f"{side.files[0]}: --key {key}: no such column; it has {', '.join(side.names)}")
+    names = [name for name in partners.names if name not in (key, label_time)]
+    if key is not None and not names:
+        return {key: _LABEL}
+    without_header = "columns" in partners.sample.data
+    if without_header and len(names) == 1:
+        return {names[0]: _LABEL}
+    brought = {name: name for name in names if key is None or name not in rows.names}
+    twice = sorted(set(brought) & set(rows.names))
+    if twice or not brought:
+        named = ", ".join(twice or names)
+        raise InputError(f"{partners.files[0]}: the log has {named} already; which of the two is the label?")
+    return brought
+
+
+class _Join:
+    """Writes the rows of a log with what their partners bring."""
+
+    def __init__(self, rows: TextFiles, partners: TextFiles, brought: dict[str, str], letters: Letters):
+        self._rows, self._partners, self._brought, self._letters = rows, partners, brought, letters
+
+    def by_order(self, writer: PayloadWriter) -> tuple[int, int, int, int]:
+        """Returns the numbers of rows, unmatched ones, unused labels and malformed rows."""
+        written = 0
+        sides = [_Ordered(side.batches(self._letters)) for side in (self._rows, self._partners)]
+        while True:
+            left, right = (side.next_rows() for side in sides)
+            if left is None or right is None:
+                break
+            size = min(left.end - left.start, right.end - right.start)
+            first, second = left.taken(size), right.taken(size)
+            both = np.intersect1d(first.numbers, second.numbers)
+            one, two = (each.rows.take(pa.array(np.searchsorted(each.numbers, both))) for each in (first, second))
+            written += len(both)
+            writer.write(self._together(one, two))
+        counts = [side.count() for side in sides]
+        if counts[0] != counts[1]:
+            names = [side.files[0] for side in (self._rows, self._partners)]
+            raise InputError(
+                f"{names[1]}: {counts[1]:,} rows of labels for {counts[0]:,} rows of {names[0]}; "
+                "without --key there must be one for each"
+            )
+        return written, 0, 0, self._letters.rejected
+
+    def by_key(self, writer: PayloadWriter, key: str, unmatched: str | None) -> tuple[int, int, int, int]:
+        """Returns the numbers of rows, unmatched ones, unused labels and malformed rows."""
+        labels = self._labels_by_key(key)
+        used = np.zeros(len(labels), bool)
+        written = without = 0
+        for batch in self._rows.batches(self._letters):
+            places = pc.index_in(batch.rows[key], value_set=labels[key].combine_chunks(), skip_nulls=True)
+            used[places.drop_null().to_numpy()] = True
+            without += places.null_count
+            rows = pa.Table.from_batches([batch.rows])
+            columns = partner_columns(labels, places, self._brought, key, unmatched)
+            if unmatched is None:
+                matched = places.is_valid()
+                rows, columns = rows.filter(matched), {name: value.filter(matched) for name, value in columns.items()}
+            for name, value in columns.items():
+                rows = rows.append_column(name, value)
+            written += rows.num_rows
+            for part in rows.combine_chunks().to_batches():
+                writer.write(part)
+        return written, without, int((~used).sum()), self._letters.rejected
+
+    def _labels_by_key(self, key: str) -> pa.Table:
+        batches = [batch.rows for batch in self._partners.batches(self._letters)]
+        names = [key, *(name for name in self._brought if name != key)]
+        return once_by_key(pa.Table.from_batches(batches).select(names), key, self._partners.files[0])
+
+    def _together(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: rows[name] for name in self._rows.names}
+        columns |= {new: partners[name] for name, new in self._brought.items()}
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def partner_columns(
+    labels: pa.Table, places: pa.Array, brought: Mapping[str, str], key: str, unmatched: str | None
+) -> dict[str, pa.ChunkedArray]:
+    """Returns what labels bring to rows, by its names in the log.
+
+    Args:
+        labels: Each key once.
+        places: The label of each row, null where it has none.
+        brought: The labels' columns, and their names in the log.
+        key: The key's column, which as a label is 1.
+        unmatched: The label of rows without one; None: null.
+    """
+    partners = labels.take(places).combine_chunks()
+    columns = {new: partners[name] if name != key else _one_where(places) for name, new in brought.items()}
+    return {
+        name: values if unmatched is None else pc.fill_null(values, unmatched.encode())
+        for name, values in columns.items()
+    }
+
+
+def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None) -> pa.Table:
+    """Returns the labels with each key once.
+
+    Args:
+        table: The key, the columns that labels bring, and `moment`.
+        key: The key's column; rows without one are left out.
+        path: The labels' file, for the message.
+        moment: A column of numbers, of which a key's least one is kept.
+
+    Raises:
+        InputError: a key has two labels.
+    """
+    names = [name for name in table.column_names if name != moment]
+    least = [(moment, "min")] if moment else []
+    table = table.filter(table[key].is_valid()).group_by(names, use_threads=False).aggregate(least)
+    if pc.count_distinct(table[key]).as_py() < table.num_rows:
+        counted = max(pc.value_counts(table[key]), key=lambda count: count["counts"].as_py())
+        twice = counted["values"].as_py().decode("utf-8", "replace")
+        raise InputError(f"{path}: {key} {twice} has two labels; leave one of them")
+    return table
+
+
+def _one_where(places: pa.Array) -> pa.Array:
+    """Returns b"1" where a row has a partner, else null."""
+    return pc.if_else(places.is_valid(), pa.scalar(b"1", pa.binary()), pa.scalar(None, pa.binary()))
+
+
+@dataclasses.dataclass
+class _Numbered:
+    """Good rows, and their numbers in the log, malformed rows counted, which are between `start` and `end`."""
+
+    rows: pa.RecordBatch
+    numbers: np.ndarray
+    start: int
+    end: int
+
+    def taken(self, size: int) -> "_Numbered":
+        """Takes the first `size` numbers away, and returns them."""
+        stop = self.start + size
+        count = int(np.searchsorted(self.numbers, stop))
+        first = _Numbered(self.rows.slice(0, count), self.numbers[:count], self.start, stop)
+        self.rows, self.numbers, self.start = self.rows.slice(count), self.numbers[count:], stop
+        return first
+
+
+class _Ordered:
+    """The rows of files by their number, some at a time."""
+
+    def __init__(self, batches: Iterator[LogBatch]):
+        self._batches = batches
+        self._current: _Numbered | None = None
+        self._end = 0
+
+    def next_rows(self) -> _Numbered | None:
+        """Returns rows of which some are left; None after the last."""
+        while self._current is None or self._current.start == self._current.end:
+            batch = next(self._batches, None)
+            if batch is None:
+                return None
+            lines = np.append(batch.lines, [reject.line for reject in batch.rejects]).astype(np.int64)
+            numbers = self._end + np.argsort(np.argsort(lines, kind="stable"), kind="stable")[: len(batch.lines)]
+            start, self._end = self._end, self._end + len(lines)
+            self._current = _Numbered(batch.rows, numbers, start, self._end)
+        return self._current
+
+    def count(self) -> int:
+        """Returns the number of rows, those that nobody took included."""
+        for batch in self._batches:
+            self._end += len(batch.lines) + len(batch.rejects)
+        return self._end

@@ -1,0 +1,368 @@
+"""Joins a log with labels that arrive after its rows: rows wait for their labels, or are written as both arrive.
+
+A row is positive where its label came within a delay of the row's own time, so that all rows have had equally long.
+What is not over yet is left out, positives included: of rows that are a day old and may take three, the positives are
+known before the negatives are, and keeping these alone would raise the rate of the newest rows.
+
+References:
+    Ktena et al., "Addressing Delayed Feedback for Continuous Training with Neural Networks in CTR prediction", 2019.
+"""
+
+import dataclasses
+import datetime
+import pathlib
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.hashing import hash_values
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.labels.labelled import (
+    DEAD_LETTER,
+    LOG,
+    REJECTS,
+    SUMMARY,
+    Letters,
+    TextFiles,
+    brought_columns,
+    once_by_key,
+    partner_columns,
+)
+from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.payload import PayloadWriter
+from ctrpipe.transforms.log.readers import LogBatch, Reject
+from ctrpipe.transforms.log.spec import Data, LabelDelay
+
+PART = "part"  # 0 training, 1 validation, 2 test
+_MOMENT = "\0moment"  # a column beside those of the labels
+_MAX_BAD_RATE = float(Data.model_fields["max_bad_row_rate"].default)
+
+Moments = npt.NDArray[np.float64]  # seconds since 1970
+
+
+@dataclasses.dataclass
+class LateLabels:
+    """What became of a join with labels that arrive late.
+
+    Attributes:
+        log: A glob of its Parquet files.
+        label: The columns that the labels brought.
+        until: The moment to which labels are known, ISO 8601.
+        rows: The rows that were written.
+        pending: Rows that were left out because their label may still come.
+        early: Those of them that have their label already.
+        late: Labels of written rows that came after the delay and do not count.
+        former: Rows of which all was known at `since`, which were left out.
+        positives: Rows with a label in time that were written.
+        repeated: Those of them that are there as a negative too, now or in a log of before.
+        unused: Labels whose key no row has.
+        rejected: Malformed rows of both, and those without a time.
+    """
+
+    log: str
+    label: tuple[str, ...]
+    until: str
+    rows: int = 0
+    pending: int = 0
+    early: int = 0
+    late: int = 0
+    former: int = 0
+    positives: int = 0
+    repeated: int = 0
+    unused: int = 0
+    rejected: int = 0
+
+
+def join_late_labels(
+    log: list[str], delay: LabelDelay, output: pathlib.Path, fake_negatives: bool = False, seed: int = 1
+) -> LateLabels:
+    """Writes a log with its labels, all columns as text, in the log's order.
+
+    Args:
+        log: The log's files and globs.
+        delay: Where the labels are, and how long one may take; without labels, the log has them.
+        output: Leaves `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` there.
+        fake_negatives: Whether rows are written as they arrive: as a negative at once, and once more when their label
+            comes. A column PART then says which rows these are (0), and which ones waited (1, 2).
+        seed: Of the draw of the rows that wait for their labels although `fake_negatives`.
+
+    Raises:
+        InputError: a file cannot be read; a column is missing, or has no times; a key has two labels; or no row is
+            left.
+    """
+    rows = TextFiles.of(log)
+    partners = TextFiles.of(delay.labels) if delay.labels else None
+    brought = brought_columns(rows, partners, delay.key, delay.label_time) if partners else {}
+    _check_columns(rows, partners, delay, fake_negatives)
+    since = -np.inf if delay.since is None else moment_of(delay.since, delay, "since")
+    check_output(output)
+    with one_run_at_a_time(output), atomic_folder(output / LOG) as unfinished:
+        (output / DEAD_LETTER).mkdir(exist_ok=True)
+        with open(output / DEAD_LETTER / REJECTS, "w") as file:
+            letters = Letters(file)
+            labels, newest = _read_labels(partners, brought, delay, letters) if partners else (None, -np.inf)
+            if delay.until is None:
+                until = max(newest, _newest(rows, delay))
+            else:
+                until = moment_of(delay.until, delay, "until")
+            counts = LateLabels(str(output / LOG / "*.parquet"), tuple(brought.values()), _shown(until))
+            names = [*rows.names, *brought.values(), *([PART] if fake_negatives else [])]
+            schema = pa.schema([(name, pa.binary()) for name in names])
+            join = _Join(delay, since, until, labels, brought, seed, counts)
+            with PayloadWriter(unfinished, "part", schema) as writer:
+                for batch in _with_moments(rows, delay, letters):
+                    known = join.known(*batch)
+                    for part in join.as_they_arrive(known) if fake_negatives else join.settled(known):
+                        writer.write(part)
+                        counts.rows += part.num_rows
+            counts.unused = join.unused
+            counts.rejected = letters.rejected
+        _check_counts(counts, rows, partners, delay)
+        write_json(output / SUMMARY, dataclasses.asdict(counts))
+    return counts
+
+
+def summary_of(counts: LateLabels, delay: LabelDelay) -> list[str]:
+    """Returns what a join has done, in lines."""
+    lines = [
+        f"{counts.rows:,} rows, {counts.positives:,} with a label in time; labels are known until {counts.until}",
+        f"{counts.pending:,} rows have not had {delay.delay} by then and are left out, {counts.early:,} of them with a "
+        f"label; {counts.late:,} labels came later than {delay.delay} and do not count",
+        f"{counts.unused:,} labels of no row; {counts.rejected:,} malformed rows in dead_letter/{REJECTS}",
+    ]
+    if counts.repeated:
+        lines.insert(1, f"{counts.repeated:,} rows are positives beside the negatives that they were until then")
+    if counts.former:
+        lines.insert(-1, f"{counts.former:,} rows were known at {delay.since} and are left out")
+    return lines
+
+
+def moment_of(text: str, delay: LabelDelay, name: str) -> float:
+    """Returns a moment that was given, in seconds since 1970.
+
+    Raises:
+        InputError: it is no time.
+    """
+    moments = [epoch_seconds(pa.array([text]), form)[0] for form in (delay.time_format, "auto")]
+    known = [moment for moment in moments if not np.isnan(moment)]
+    if not known:
+        raise InputError(f"{name}: '{text}' is no time; write it as the log does, or as 2026-11-02T00:00:00Z")
+    return float(known[0])
+
+
+def _check_columns(rows: TextFiles, partners: TextFiles | None, delay: LabelDelay, fake_negatives: bool) -> None:
+    wanted = [(rows, "time", delay.time)]
+    if partners and delay.label_time:
+        wanted.append((partners, "label_time", delay.label_time))
+    for side, name, column in wanted:
+        if column not in side.names:
+            raise InputError(f"{side.files[0]}: {name}: there is no column {column}; it has {', '.join(side.names)}")
+    if fake_negatives and not (partners and delay.label_time):
+        raise InputError("fake negatives: a row is positive from its label's time on; give label_time")
+    if fake_negatives and PART in rows.names:
+        raise InputError(f"{rows.files[0]}: the log has a column {PART}, which the rows get; rename it")
+
+
+def _check_counts(counts: LateLabels, rows: TextFiles, partners: TextFiles | None, delay: LabelDelay) -> None:
+    if not counts.rows:
+        raise InputError(
+            f"{rows.files[0]}: no row is left: {counts.pending:,} have not had {delay.delay} by {counts.until}, "
+            f"{counts.former:,} are of before; give a shorter delay or a longer log"
+        )
+    if partners and not counts.positives:
+        raise InputError(f"{partners.files[0]}: no row of the log has a label in it; are these the log's labels?")
+
+
+def _shown(moment: float) -> str:
+    return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+# Times ---------------------------------------------------------------------------------------------------------------
+
+
+def _with_moments(
+    side: TextFiles, delay: LabelDelay, letters: Letters, column: str | None = None
+) -> Iterator[tuple[pa.RecordBatch, Moments]]:
+    """Yields the rows of files that have a time, and their times.
+
+    Raises:
+        InputError: more than a hundredth of the rows have none.
+    """
+    column = column or delay.time
+    rows = wrong = 0
+    first = ""
+    for batch in side.batches(letters):
+        moments = epoch_seconds(batch.rows[column], delay.time_format)
+        bad = np.isnan(moments)
+        rejects = _rejects(batch, column, np.flatnonzero(bad))
+        letters.add(batch.path, rejects)
+        first = first or next((f"line {reject.line}: {reject.reason}" for reject in rejects), "")
+        rows, wrong = rows + len(bad), wrong + int(bad.sum())
+        yield batch.rows.filter(pa.array(~bad)), moments[~bad]
+    if wrong > _MAX_BAD_RATE * rows:
+        raise InputError(
+            f"{side.files[0]}: {wrong} of {rows} rows have no time that can be read; the first is {first}; name the "
+            "column of the time, and its form by time_format"
+        )
+
+
+def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> list[Reject]:
+    found = []
+    for place in places.tolist():
+        value = batch.rows[column][place].as_py()
+        shown = "a missing value" if value is None else f"'{value.decode('utf-8', 'replace')}'"
+        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is no time", ""))
+    return found
+
+
+def _newest(rows: TextFiles, delay: LabelDelay) -> float:
+    """Returns the newest time of the log."""
+    return max(float(moments.max(initial=-np.inf)) for _, moments in _with_moments(rows, delay, Letters()))
+
+
+def _read_labels(
+    partners: TextFiles, brought: dict[str, str], delay: LabelDelay, letters: Letters
+) -> tuple[pa.Table, float]:
+    """Returns the labels, each key once, with the first moment of each, and the newest of all moments.
+
+    Labels without times have -inf.
+    """
+    key = str(delay.key)
+    names = [key, *(name for name in brought if name != key)]
+    if delay.label_time:
+        parts = list(_with_moments(partners, delay, letters, delay.label_time))
+    else:
+        parts = [(batch.rows, np.full(batch.rows.num_rows, -np.inf)) for batch in partners.batches(letters)]
+    tables = [
+        pa.Table.from_batches([rows]).select(names).append_column(_MOMENT, pa.array(times)) for rows, times in parts
+    ]
+    table = once_by_key(pa.concat_tables(tables), key, partners.files[0], _MOMENT)
+    newest = max((float(times.max(initial=-np.inf)) for _, times in parts), default=-np.inf)
+    return table.rename_columns([_MOMENT if each == f"{_MOMENT}_min" else each for each in table.column_names]), newest
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """Rows, and what is known of them.
+
+    Attributes:
+        rows: The log's columns and the labels'.
+        moments: The rows' times, `[N]`.
+        arrivals: Their labels' times, `[N]`, NaN where a row has none.
+        in_time: Whether a label came within the delay, and is known, `[N]`.
+    """
+
+    rows: pa.Table
+    moments: Moments
+    arrivals: Moments
+    in_time: npt.NDArray[np.bool_]
+
+
+class _Join:
+    """Rows of the log to rows that are written, which it counts."""
+
+    def __init__(
+        self,
+        delay: LabelDelay,
+        since: float,
+        until: float,
+        labels: pa.Table | None,
+        brought: dict[str, str],
+        seed: int,
+        counts: LateLabels,
+    ):
+        self._delay, self._since, self._until, self._counts = delay, since, until, counts
+        self._labels, self._brought, self._seed = labels, brought, seed
+        self._seconds = 60 * delay.minutes
+        self._used = np.zeros(0 if labels is None else labels.num_rows, bool)
+
+    @property
+    def unused(self) -> int:
+        """How many labels no row of before has had."""
+        return int((~self._used).sum())
+
+    def known(self, rows: pa.RecordBatch, moments: Moments) -> _Known:
+        """Returns rows with what their labels bring, and the labels' times."""
+        table = pa.Table.from_batches([rows])
+        if self._labels is None:
+            nothing = np.full(len(moments), np.nan)
+            return _Known(table, moments, nothing, np.zeros(len(moments), bool))
+        key = str(self._delay.key)
+        places = pc.index_in(rows[key], value_set=self._labels[key].combine_chunks(), skip_nulls=True)
+        self._used[places.drop_null().to_numpy()] = True
+        for name, values in partner_columns(self._labels, places, self._brought, key, self._delay.unmatched).items():
+            table = table.append_column(name, values)
+        arrivals = self._labels[_MOMENT].take(places).to_numpy()  # a row without a label has NaN
+        in_time = (arrivals <= moments + self._seconds) & (arrivals <= self._until)
+        return _Known(table, moments, arrivals, in_time)
+
+    def settled(self, known: _Known) -> Iterator[pa.RecordBatch]:
+        """Yields the rows that have had the delay, with their final labels."""
+        kept = self._settled(known)
+        self._count_pending(known, np.ones(len(kept), bool))
+        self._counts.positives += int((known.in_time & kept).sum())
+        yield from self._as_batches(known.rows, kept, known.in_time)
+
+    def as_they_arrive(self, known: _Known) -> Iterator[pa.RecordBatch]:
+        """Yields rows as negatives, and as positives where their label has come; of some, their final labels."""
+        part = self._parts(known.rows[str(self._delay.key)])
+        trained = (part == 0) & (known.moments <= self._until)
+        new = trained & (known.moments > self._since)
+        positive = trained & known.in_time & (known.arrivals > self._since) & self._is_positive(known.rows)
+        waited = self._settled(known) & (part > 0)
+        self._count_pending(known, part > 0)
+        self._counts.former += int((trained & ~new).sum())
+        self._counts.repeated += int(positive.sum())
+        self._counts.positives += int((positive | (waited & known.in_time)).sum())
+        rows = known.rows.append_column(PART, pa.array(part.astype(str)).cast(pa.binary()))
+        yield from self._as_batches(rows, new, np.zeros(len(part), bool))
+        yield from self._as_batches(rows, positive, known.in_time)
+        yield from self._as_batches(rows, waited, known.in_time)
+
+    def _settled(self, known: _Known) -> npt.NDArray[np.bool_]:
+        over = known.moments + self._seconds
+        kept: npt.NDArray[np.bool_] = (over <= self._until) & (over > self._since)
+        return kept
+
+    def _count_pending(self, known: _Known, waiting: npt.NDArray[np.bool_]) -> None:
+        over = known.moments + self._seconds
+        pending = waiting & (over > self._until)
+        has_label = ~np.isnan(known.arrivals)
+        self._counts.pending += int(pending.sum())
+        self._counts.early += int((pending & has_label).sum())
+        self._counts.late += int((waiting & (over <= self._until) & has_label & ~known.in_time).sum())
+        self._counts.former += int((waiting & (over <= self._since)).sum())
+
+    def _parts(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """Returns 0 for rows that are written as they arrive, and 1 or 2 for those that wait, the same in every log."""
+        codes = np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.uint64)
+        draws = (hash_values(f"label_delay/{self._seed}", codes) >> np.uint64(11)) * 2.0**-53
+        ends = np.cumsum([self._delay.test, self._delay.validation])
+        parts: npt.NDArray[np.int64] = np.array([2, 1, 0])[np.searchsorted(ends, draws, side="right")]
+        return parts
+
+    def _is_positive(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        unmatched = self._delay.unmatched.encode()
+        found = [pc.not_equal(rows[name], unmatched).fill_null(False).to_numpy() for name in self._brought.values()]
+        positive: npt.NDArray[np.bool_] = np.any(found, axis=0)
+        return positive
+
+    def _as_batches(
+        self, rows: pa.Table, kept: npt.NDArray[np.bool_], labelled: npt.NDArray[np.bool_]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields some of the rows; those that are not `labelled` get the label of rows without one."""
+        rows, labelled = rows.filter(pa.array(kept)), labelled[kept]
+        unmatched = pa.scalar(self._delay.unmatched.encode(), pa.binary())
+        for name in self._brought.values():
+            index = rows.column_names.index(name)
+            rows = rows.set_column(index, name, pc.if_else(pa.array(labelled), rows[name], unmatched))
+        yield from rows.combine_chunks().to_batches()
