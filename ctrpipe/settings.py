@@ -1,4 +1,4 @@
-"""Convert configurations and keys given in Python: a path, dict or draft, and keywords such as `training__epochs=2`."""
+"""Convert configurations (path, dict or draft) and keywords (`training__epochs=2`) to those of the command line."""
 
 import json
 import pathlib
