@@ -1,4 +1,4 @@
-"""The extra that each command or feature needs, and the message that tells the user which one to install.
+"""The extra that each command or feature needs, and the command that installs it.
 
 `pip install ctrpipe` installs the base: serving, clients, scoring, benchmarks and explanations. pyproject.toml lists
 the packages of the base and of the extras, with a reason for each.
@@ -59,7 +59,7 @@ MODULES = {
 
 
 def missing(extra: str) -> str:
-    """Returns the first module of an extra that is not installed, without importing any; "" if all are installed."""
+    """Returns the first module of an extra that is not installed, or "". Imports no module."""
     return next((module for module in MODULES.get(extra, ()) if not is_installed(module)), "")
 
 

@@ -8,7 +8,7 @@ _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def splitmix64(x: np.ndarray) -> np.ndarray:
-    """Applies the output function of SplitMix64 (Steele et al. 2014), a bijection: uint64 `[N]` to uint64 `[N]`."""
+    """Applies SplitMix64's output function (Steele et al. 2014), a bijection, to uint64 `[N]`."""
     with np.errstate(over="ignore"):
         z = x.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -338,7 +338,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns the number of cores that this process may use, or all cores if the system has no affinity (macOS)."""
+    """Returns the number of cores that this process may use (on macOS, of all cores)."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
@@ -380,7 +380,10 @@ def _by_pool(
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """Yields a pool of at most `processes` processes. Forks of a preloaded process are kept until `end_idle_pools`."""
+    """Yields a pool of at most `processes` processes.
+
+    Forks of a preloaded process are kept until `end_idle_pools`.
+    """
     pool = _idle_pools.pop(processes, None)
     if pool is None:
         # Not forked from this process, which may have loaded TensorFlow: a fork does not copy its threads.

@@ -1,4 +1,4 @@
-"""Load a SavedModel like TF Serving: with the TF1 loader into a session, and with the errors of the C++ loader."""
+"""Load a SavedModel like TF Serving: with the TF1/C++ loader, into a session."""
 
 import pathlib
 from collections.abc import Sequence

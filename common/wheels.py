@@ -1,4 +1,4 @@
-"""Determine which Python can run the whole pipeline on this system: TFX has wheels for some versions only.
+"""Determine if this Python can run the whole pipeline: TFX has wheels for some systems only.
 
 Imports only the standard library, because tools/install.py uses this module before anything is installed.
 """
@@ -29,7 +29,7 @@ def unfit() -> str:
 
 
 def needs_overrides() -> bool:
-    """Returns whether the releases that TFX's packages require cannot be installed here, so overrides are needed.
+    """Returns whether pip must install other releases than those that TFX's packages require.
 
     An old glibc has no wheels of these releases. A missing C++ compiler cannot build the pyfarmhash that TFDV requires,
     which is a source distribution; newer releases have wheels.

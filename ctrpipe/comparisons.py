@@ -22,7 +22,9 @@ Compared: TypeAlias = PathLike | Run | Sweep | Scoring
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """Metrics of several models on the same test rows. The table and `to_pandas` have one row per slice and model.
+    """Metrics of several models on the same test rows.
+
+    The table and `to_pandas` have one row per slice and model.
 
     Attributes:
         report: The contents of the JSON file that `ctrpipe compare` writes.

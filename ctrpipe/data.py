@@ -1,4 +1,4 @@
-"""Input data of all functions: files, globs, or in-memory tables, which are written to Parquet files first."""
+"""Input data of all functions: files, globs, and in-memory tables (written to Parquet first)."""
 
 import atexit
 import contextlib
@@ -116,7 +116,7 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
 
 @functools.cache
 def scratch() -> pathlib.Path:
-    """Returns a temporary folder for tables and results without an output folder, removed when the process ends."""
+    """Returns a temporary folder for data without an output folder, removed when the process ends."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ctrpipe-"))
     atexit.register(_remove, folder, os.getpid())
     return folder

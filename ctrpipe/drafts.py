@@ -14,7 +14,9 @@ NAME = "log"  # name of a configuration drafted from an in-memory table, which h
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Draft(Result):
-    """A configuration drafted by `init`. The table and `to_pandas` have one row per column that a run reads.
+    """A configuration drafted by `init`.
+
+    The table and `to_pandas` have one row per column that a run reads.
 
     Attributes:
         text: The configuration as commented YAML, as `ctrpipe init` writes it.

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Drift(Result):
-    """The distance between two logs. The table and `to_pandas` have one row per column, the most drifted first.
+    """The distance between two logs, column by column.
+
+    The table and `to_pandas` have one row per column, the most drifted first.
 
     Attributes:
         report: The contents of drift.json.

@@ -1,4 +1,4 @@
-"""Turn failures that a user can fix into one-line InputErrors, with the same text as on the command line."""
+"""Turn failures that a user can fix into InputErrors with the text of the command line."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a public function to raise InputError for every failure that a user can fix, such as a full disk.
+    """Decorates a function to raise InputError for failures that a user can fix, such as a full disk.
 
     - Raises InputError if the extra that the function needs is not installed.
     - Unwraps an InputError that a library wrapped in an exception of its own.

@@ -67,7 +67,9 @@ class Predictions(Result):
 
 
 class Model:
-    """A trained model that predicts from raw rows. Created by `load`; close it with `close` or a `with` block.
+    """A trained model that predicts from raw rows.
+
+    Created by `load`. Close it with `close` or a `with` block.
 
     Args:
         source: The folder of a version, or the URL of a served model. None for a model of a sweep, which has no
@@ -245,7 +247,7 @@ def load(source: pathlib.Path | str | Run) -> Model:
 
 
 def _is_missing(values: np.ndarray) -> bool:
-    """Returns whether all values are NaN: a text column without values arrives so from pandas or from None."""
+    """Returns whether all values are NaN, the form of an empty text column from pandas or from None."""
     return values.dtype.kind == "f" and bool(np.isnan(values).all())
 
 

@@ -21,7 +21,9 @@ SHOWN = ("auc", "log_loss", "calibration", "cpu_seconds")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Replay(Result):
-    """A finished replay. The table has the means per policy; `to_pandas` has one row per seed, policy and day.
+    """A finished replay.
+
+    The table has the means per policy. `to_pandas` has one row per seed, policy and day.
 
     Attributes:
         output: The folder of the replay.

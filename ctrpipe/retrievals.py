@@ -81,10 +81,11 @@ def retrieve(
     recall: float = 0.95,
     cells: int | None = None,
 ) -> Retrieval:
-    """Builds an item index for a two-tower model (two_tower, starspace), and retrieves the best items of each user.
+    """Builds an item index for a two-tower model, and retrieves the best items of each user.
 
-    Given `output`, exports a version with an index of the items. This version also has the signature
-    `serving_retrieve`. Given `queries`, retrieves the best items of each query from such a version.
+    Works with the models two_tower and starspace. Given `output`, exports a version with an index of the items. This
+    version also has the signature `serving_retrieve`. Given `queries`, retrieves the best items of each query from such
+    a version.
 
     Args:
         model: A run, the folder of a model's versions, or one version.

@@ -48,7 +48,7 @@ class Run(Result):
 
     @functools.cached_property
     def history(self) -> "pd.DataFrame":
-        """The evaluations during training, in order: losses and validation metrics. `best` marks the kept weights."""
+        """Losses and validation metrics of all evaluations in order. `best` marks the kept weights."""
         return evaluations([({}, self._history)])
 
     @property
@@ -72,7 +72,7 @@ class Run(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Plots the charts of the report: learning curves, ROC, precision-recall, calibration and score histogram."""
+        """Plots the report's charts: learning curves, ROC, precision-recall, calibration and scores."""
         from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.plots import charts
 

@@ -20,7 +20,9 @@ OWN = ("model_base_path", "model_name", "rest_api_port", "port")  # flags that `
 
 
 class Server:
-    """A running server. Created by `serve`; close it with `close` or a `with` block. It also ends with the process.
+    """A running server.
+
+    Created by `serve`. Stop it with `close` or a `with` block; it also stops when the process ends.
 
     Attributes:
         url: The URL of the model, for `ctrpipe.load` and `ctrpipe predict --url`.

@@ -1,4 +1,4 @@
-"""Convert configurations (path, dict or draft) and keywords (`training__epochs=2`) to those of the command line."""
+"""Convert configurations and keywords such as `training__epochs=2` for the pipeline."""
 
 import json
 import pathlib

@@ -20,7 +20,9 @@ SHOWN = ("validation_auc", "validation_log_loss", "auc", "log_loss")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Sweep(Result):
-    """A finished sweep. The table has the means over the seeds per point; `to_pandas` has one row per training run.
+    """A finished sweep.
+
+    The table has the means over the seeds per point. `to_pandas` has one row per training run.
 
     Attributes:
         output: The folder of the sweep, for `ctrpipe.compare`.

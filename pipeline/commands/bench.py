@@ -109,7 +109,7 @@ def latency(
 
 
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
-    """Makes a sample export and returns the folder of the version. Loads TensorFlow without its log lines first."""
+    """Makes a sample export and returns the folder of the version."""
     load_tensorflow()
     from ctrpipe.pipeline.sample_export import make_export
 

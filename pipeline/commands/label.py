@@ -86,7 +86,7 @@ def _parse_assignments(assignments: tuple[str, ...]) -> dict[str, int]:
 def _server(
     model: str, grpc: str | None, url: str | None, stack: contextlib.ExitStack
 ) -> "tuple[ModelClient | None, Callable[[ModelServerConfig], None] | None]":
-    """Returns a client, and a function that reloads the server's config; None for what the options do not provide."""
+    """Returns a client, and a function that reloads the server's config (gRPC only); None without."""
     if grpc and url:
         raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
     if grpc:
