@@ -1,4 +1,4 @@
-"""`ctrpipe bench`."""
+"""The command `ctrpipe bench`."""
 
 import json
 import pathlib

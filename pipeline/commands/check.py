@@ -1,4 +1,4 @@
-"""`ctrpipe check`."""
+"""The command `ctrpipe check`."""
 
 import pathlib
 import sys

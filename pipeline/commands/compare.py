@@ -1,4 +1,4 @@
-"""`ctrpipe compare`."""
+"""The command `ctrpipe compare`."""
 
 import pathlib
 

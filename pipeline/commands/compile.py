@@ -1,4 +1,4 @@
-"""`ctrpipe compile`."""
+"""The command `ctrpipe compile`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""`ctrpipe configs`."""
+"""The command `ctrpipe configs`."""
 
 import pathlib
 

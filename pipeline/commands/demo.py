@@ -1,4 +1,4 @@
-"""`ctrpipe demo`."""
+"""The command `ctrpipe demo`."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""`ctrpipe drift`."""
+"""The command `ctrpipe drift`."""
 
 import pathlib
 import sys

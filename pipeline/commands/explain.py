@@ -1,4 +1,4 @@
-"""`ctrpipe explain`."""
+"""The command `ctrpipe explain`."""
 
 import pathlib
 

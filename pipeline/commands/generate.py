@@ -1,4 +1,4 @@
-"""`ctrpipe generate`."""
+"""The command `ctrpipe generate`."""
 
 import pathlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""`ctrpipe init`."""
+"""The command `ctrpipe init`."""
 
 import pathlib
 

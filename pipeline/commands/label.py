@@ -1,4 +1,4 @@
-"""`ctrpipe label`."""
+"""The command `ctrpipe label`."""
 
 import contextlib
 import pathlib

@@ -1,4 +1,4 @@
-"""`ctrpipe models`."""
+"""The command `ctrpipe models`."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""`ctrpipe predict`."""
+"""The command `ctrpipe predict`."""
 
 import pathlib
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`ctrpipe prepare`."""
+"""The command `ctrpipe prepare`."""
 
 import pathlib
 from typing import TYPE_CHECKING, Any

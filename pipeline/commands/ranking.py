@@ -1,4 +1,4 @@
-"""`ctrpipe ranking`."""
+"""The command `ctrpipe ranking`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""`ctrpipe replay`."""
+"""The command `ctrpipe replay`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""`ctrpipe report`."""
+"""The command `ctrpipe report`."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""`ctrpipe retrieve`."""
+"""The command `ctrpipe retrieve`."""
 
 import pathlib
 

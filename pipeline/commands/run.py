@@ -1,4 +1,4 @@
-"""`ctrpipe run`."""
+"""The command `ctrpipe run`."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""`ctrpipe score`."""
+"""The command `ctrpipe score`."""
 
 import pathlib
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`ctrpipe serve`."""
+"""The command `ctrpipe serve`."""
 
 import click
 

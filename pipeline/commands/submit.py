@@ -1,4 +1,4 @@
-"""`ctrpipe submit`."""
+"""The command `ctrpipe submit`."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""`ctrpipe sweep`."""
+"""The command `ctrpipe sweep`."""
 
 import pathlib
 

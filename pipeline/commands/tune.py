@@ -1,4 +1,4 @@
-"""`ctrpipe tune`."""
+"""The command `ctrpipe tune`."""
 
 import pathlib
 from typing import Literal

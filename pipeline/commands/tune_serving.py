@@ -1,4 +1,4 @@
-"""`ctrpipe tune-serving`."""
+"""The command `ctrpipe tune-serving`."""
 
 import pathlib
 
