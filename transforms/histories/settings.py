@@ -12,8 +12,9 @@ _Name = Annotated[str, pydantic.Field(min_length=1)]
 
 
 class EventLog(Section):
-    """Reads an event log instead of impressions. Each row is an event: a user, an item and a time. Rows can be in any
-    order.
+    """Converts an event log to impressions with histories.
+
+    Each row of the log is an event of a user, an item and a time. Rows can be in any order.
 
     Each event becomes an impression with the user's earlier items, oldest first, in `<item>_history`, and in
     `<column>_history` for each column of `sequences`. These are lists of equal length, for features of kind `sequence`.
