@@ -8,11 +8,11 @@ from ctrpipe.transforms.log.spec import Section
 
 
 class Calibration(Section):
-    """Corrects the trained model's click probabilities on rows that the weights were not trained on.
+    """Calibrates the trained model's click probabilities with rows that the weights were not trained on.
 
     The correction is fitted after training and is a part of the SavedModel. It is non-decreasing in the model's logit.
-    Early stopping selects the weights on the same rows but trains none on them. `training.refit` trains on these rows,
-    and therefore cannot be combined with `calibration`.
+    Early stopping uses the same rows to select the weights, but does not train on them. `training.refit` trains on
+    these rows, and therefore cannot be combined with `calibration`.
 
     Example:
         calibration: {method: isotonic, by: [device], on: validation}

@@ -180,7 +180,7 @@ class Training(Section):
     labels, in validation and in serving (Ktena et al. 2019).
     """
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
-    """Maximum global norm of the gradients, which are clipped to it; null: no clipping."""
+    """Global norm that all gradients together are clipped to; null: no clipping."""
     monitor: Literal["auc", "log_loss"] = "log_loss"
     """Metric on the validation rows that selects the best weights."""
     evaluations_per_epoch: int = pydantic.Field(1, ge=1)
@@ -231,7 +231,7 @@ class Training(Section):
     start_at_base_rate: bool = False
     """Whether the untrained model predicts the base rate (share of clicks) of the training rows instead of 1/2.
 
-    If clicks are rare, the first training steps would otherwise learn little but that rate.
+    If clicks are rare, the first training steps would otherwise learn little more than that rate.
     """
     end_at_base_rate: bool = False
     """Whether to add a constant to the trained model's logits that makes its mean probability over the training rows

@@ -130,7 +130,7 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
     own = category_of(item)[:, None]
     category = np.where(place == 0, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
     which = whole(LIKED, BLOCK_ROWS, length)
-    another = (item % ITEMS // 2 + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED  # index of an item other than the candidate
+    another = (item % ITEMS // 2 + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED  # index of another item
     which[:, 0] = np.where(liked[:, 0] == 1 - item % 2, another, which[:, 0])
     history = category * ITEMS + 2 * which + (1 - liked)
     history = history[:, np.where(place[0] < 2, place[0], 2 + (place[0] - 2) // model.repeats)]

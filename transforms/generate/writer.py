@@ -81,7 +81,7 @@ def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
 def open_log(path: pathlib.Path, compress: bool) -> Iterator[BinaryIO]:
     """Opens a binary file for writing, optionally with gzip.
 
-    The gzip header has no name and time, so that equal rows give equal bytes.
+    The gzip header has no name and time. Equal rows therefore give equal bytes.
     """
     with open(path, "wb") as raw:
         if not compress:

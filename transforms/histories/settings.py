@@ -113,7 +113,7 @@ class EventLog(Section):
 
     @property
     def has_weight(self) -> bool:
-        """Whether rows have weights, which they have if negatives are sampled."""
+        """Whether rows have weights. They do if negatives are sampled."""
         return self.negatives > 0 or self.negatives_of_test > 0
 
     @property

@@ -95,7 +95,7 @@ def _write(path: pathlib.Path, sums: tuple[np.ndarray, ...]) -> None:
 
 
 class History:
-    """Computes history features of lines: click-through rate and impressions of their ids in the training lines.
+    """Computes click-through rate and impressions of the ids of a line in the training lines.
 
     `ctr = (clicks + b p) / (impressions + b)`, where p is the overall click-through rate. All counts, including those
     of p, are out-of-fold: they exclude the training lines of the line's own fold. If no line outside the fold has

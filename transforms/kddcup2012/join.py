@@ -31,7 +31,13 @@ SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """The result of joining a range: files in order, number of rows, and number of lines without a match by table."""
+    """The result of joining a range.
+
+    Attributes:
+        files: Written files, in order.
+        rows: Number of rows.
+        without_partner: Number of lines with an id that the table lacks, by table.
+    """
 
     files: list[pathlib.Path]
     rows: int

@@ -37,7 +37,7 @@ def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: p
 
 
 def write_table(path: pathlib.Path, table: pa.Table) -> None:
-    """Writes an Arrow file with a single batch, so that its columns can be read without a copy."""
+    """Writes an Arrow file with a single batch. Its columns can be read without a copy."""
     write_arrow(path, table.combine_chunks().to_batches() or [_empty(table.schema)], table.schema)
 
 
@@ -75,7 +75,7 @@ def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
 
 
 def bits_for(size: int, bucket_bytes: int) -> int:
-    """Returns the number of bucket bits for a file of `size` bytes, with about `bucket_bytes` or less per bucket."""
+    """Returns the number of bucket bits for a file of `size` bytes and at most about `bucket_bytes` per bucket."""
     return max(0, -(-size // bucket_bytes) - 1).bit_length()
 
 

@@ -1,4 +1,4 @@
-"""Reads user and token-list tables into buckets, rejects repeated ids, and computes TF x IDF of token lists."""
+"""Reads user and token-list tables into buckets, and computes TF x IDF of the token lists."""
 
 import dataclasses
 import pathlib
@@ -102,7 +102,7 @@ class Bucket:
     Attributes:
         folder: Folder of the table.
         path: Source file of the lists, named in dead letters.
-        number, bits: Bucket number, which is the leading `bits` bits of its keys.
+        number, bits: Bucket number: the leading `bits` bits of its keys.
         history: Folder and bucket bits of the training counts by the same id.
     """
 
