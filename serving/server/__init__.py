@@ -3,7 +3,7 @@
 docs/contract.md lists the behaviour shared with TF Serving. A code in a comment, such as (P16), names an item of that
 list.
 
-Submodules are imported on first use, which keeps the parsing of flags fast.
+Submodules are imported on first use. This keeps the parsing of flags fast.
 """
 
 import importlib

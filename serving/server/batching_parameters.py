@@ -29,7 +29,7 @@ _WRAPPED = {
 
 @dataclasses.dataclass(frozen=True)
 class BatchingParameters:
-    """How requests are batched. Names and defaults are those of TF Serving's BatchingParameters and scheduler.
+    """How requests are batched. Names and defaults follow TF Serving's BatchingParameters and scheduler.
 
     Args:
         max_batch_size: Maximum rows of a request; also of a batch, unless large requests are split.
@@ -103,8 +103,8 @@ class BatchingParameters:
 def _message_class() -> Any:
     """Returns a class equivalent to TF Serving's BatchingParameters.
 
-    The tensorflow-serving-api package has no such class. This one defines the names and types of the fields, which is
-    enough to parse text.
+    The tensorflow-serving-api package has no such class. This one defines the names and types of the fields: enough to
+    parse text.
     """
     file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/batching_parameters.proto", package=_PACKAGE)
     file.dependency.append(wrappers_pb2.DESCRIPTOR.name)

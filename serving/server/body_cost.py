@@ -1,6 +1,6 @@
 """Estimates the memory that a parsed JSON body takes, where two bytes of text may become a hundred.
 
-The estimate counts commas, brackets, braces and colons outside of strings, which is fast. It is an upper bound for the
+The estimate is fast: it counts commas, brackets, braces and colons outside of strings. It is an upper bound for the
 parsers, the arrays, TensorFlow and the text of the response together, as `python -m tests.attack` measures.
 """
 
@@ -143,7 +143,7 @@ def _strings(counts: tuple[int, ...]) -> int:
 def _plain_values(counts: tuple[int, ...]) -> int:
     """Returns the number of values that are not strings, lists or objects."""
     commas, lists, objects, _, _ = counts
-    values = commas + lists + objects + 1  # each begins a list or an object, or follows a comma
+    values = commas + lists + objects + 1  # each value begins a list or an object, or follows a comma
     return max(values - _strings(counts) - lists - objects, 0)
 
 

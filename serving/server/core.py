@@ -176,7 +176,7 @@ class ServerCore:
     # Configuration ----------------------------------------------------------------------------------------------------
 
     def reload(self, config: model_server_config_pb2.ModelServerConfig) -> None:
-        """Replaces the served models by those of a new config, and waits until the new models are loaded.
+        """Replaces the served models by the models of a new config, and waits until the new ones are loaded.
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), a new

@@ -192,7 +192,7 @@ class _State(enum.Enum):
     CHUNK = enum.auto()  # has read a chunk's size line; the chunk follows, or the trailers after the last one
     REFUSED = enum.auto()  # ignores them: the request was invalid, and its error response is the last response
     ENDING = enum.auto()  # ignores them: the current request is the last one
-    LINGERING = enum.auto()  # ignores them while the client reads the refusal
+    LINGERING = enum.auto()  # ignores them while the client reads the error response
 
 
 # Module-level names: reading an enum's attribute takes 60 ns, and each request reads five.

@@ -223,8 +223,8 @@ def decimals(array: np.ndarray) -> list[bytes]:
 def _float_text(array: np.ndarray) -> bytes:
     """Returns the JSON of float32 values without white space.
 
-    A plain value becomes the float64 whose shortest text is what TF Serving prints. Other values become NaN, which
-    orjson prints as null, and are filled in afterwards.
+    A plain value becomes the float64 whose shortest text is what TF Serving prints. Other values become NaN. orjson
+    prints NaN as null, and the nulls are filled in afterwards.
     """
     with np.errstate(invalid="ignore"):
         wide = array.astype(np.float64)

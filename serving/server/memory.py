@@ -1,4 +1,4 @@
-"""Settings of the C library's allocator, which otherwise keeps freed memory."""
+"""Sets when the C library's allocator returns freed memory to the system."""
 
 import ctypes
 

@@ -41,7 +41,7 @@ def _busy_poll_micros() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """The flags of `ctrpipe serve`. Names and defaults are those of tensorflow_model_server.
+    """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
     These flags are ours alone: `host` (TF Serving listens on every address); `max_request_bytes`,
     `max_json_memory_bytes` and `max_json_depth` (TF Serving has no limits); `rest_api_busy_poll_micros`; `request_log`
