@@ -165,7 +165,10 @@ def _nest(texts: Sequence[bytes], shape: Sequence[int], depth: int | None = None
 
 
 def _numbers(array: np.ndarray) -> bytes | None:
-    """Returns a numeric tensor's JSON without white space; None for few values or another dtype."""
+    """Returns a numeric tensor's JSON without white space.
+
+    Returns None for scalars, empty tensors, up to _FEW floats, and other dtypes.
+    """
     if array.dtype in _INTEGERS:
         return _text(array) if array.ndim and array.size else None
     if array.size <= _FEW:
