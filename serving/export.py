@@ -105,7 +105,7 @@ class _Servable(tf.Module):
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
 
     def pack_candidates(self, raw: Tensors) -> tuple[Tensors, Tensors]:
-        """Returns the packed tensors of the context [1, ...] and the candidates [N, ...], for raw columns [1] and [N]."""
+        """Returns the packed tensors of the context, [1, ...], and of the candidates, [N, ...]."""
         named = self._spec.candidate_columns
         some = tf.debugging.Assert(tf.size(raw[named[0]]) > 0, ["A request needs a candidate; it has none"])
         with tf.control_dependencies([some]):
