@@ -1,4 +1,4 @@
-"""Reads and writes a version's assets: the descriptions of the log and of the packed tensors, and golden rows."""
+"""Reads and writes a version's assets: the log spec, the feature map and the golden rows."""
 
 import dataclasses
 import pathlib

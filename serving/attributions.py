@@ -1,4 +1,4 @@
-"""Integrated gradients inside the exported graph: the contribution of each column to a row's logit.
+"""Integrated gradients in the exported graph: each column's contribution to a row's logit.
 
 The path is a straight line from a row of missing values to the row, in the space of the model's real-valued inputs:
 embeddings, dense features, rows of the token table. The gradients by these inputs are computed for all points in one

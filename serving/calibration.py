@@ -1,4 +1,4 @@
-"""Calibration of a served model: a rising function from logits to probabilities, part of the exported graph."""
+"""Calibration in the exported graph: a rising function from logits to probabilities."""
 
 import dataclasses
 import json
@@ -83,13 +83,13 @@ class SliceLines:
 
 @dataclasses.dataclass(frozen=True)
 class TaskCalibration:
-    """The calibration of one task: a function for all rows, and a correction by the values of some columns."""
+    """The calibration of one task: a function for all rows, and a correction by column values."""
 
     overall: Line | Curve
     slices: SliceLines | None = None
 
     def probabilities(self, logits: tf.Tensor, ids: tf.Tensor | None) -> tf.Tensor:
-        """Returns the probabilities, float32 `[N]`, of logits float32 `[N]` and packed ids int32 `[N, slots]`."""
+        """Returns float32 probabilities `[N]` of float32 logits `[N]` and int32 ids `[N, slots]`."""
         if self.slices is None:
             return self.overall.probabilities(logits)
         return tf.sigmoid(self.slices.log_odds(self.overall.log_odds(logits), ids))
@@ -139,7 +139,7 @@ class Calibration:
 
 
 def slice_rows(feature_map: FeatureMap, columns: list[str]) -> dict[str, npt.NDArray[np.int32]]:
-    """Returns `slots`, `first`, `rows` and `last` of SliceLines for columns that are single-slot fields."""
+    """Returns `slots`, `first`, `rows` and `last` of SliceLines for single-slot columns."""
     fields = {field.name: field for field in feature_map.fields}
     own = [fields[name] for name in columns]
     ends = np.cumsum([field.size + 2 for field in own])

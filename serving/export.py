@@ -326,7 +326,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
 
 def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
-    """Returns the tensors, with those of `names` fixed to one row in the graph.
+    """Returns the tensors, with the tensors of `names` fixed to one row in the graph.
 
     A request with another number of rows fails, with the operation's name in its error.
     """
@@ -336,7 +336,7 @@ def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
 
 
 def arguments_of(spec: LogSpec) -> dict[str, str]:
-    """Returns a function argument's name for each column: the column's own name if TensorFlow keeps it unchanged."""
+    """Returns an argument name per column: the column's own if TensorFlow keeps it unchanged."""
     return {
         name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
         for index, name in enumerate(spec.feature_columns)
@@ -344,7 +344,9 @@ def arguments_of(spec: LogSpec) -> dict[str, str]:
 
 
 def name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:
-    """Renames the inputs of a SavedModel's signatures from arguments to columns, whose names may contain spaces.
+    """Renames the inputs of a SavedModel's signatures from arguments to columns.
+
+    The names of columns may contain spaces.
 
     Args:
         path: The file saved_model.pb.
@@ -418,7 +420,7 @@ def export(
     tolerance = TOLERANCES["float32" if exported is model else encoder_precision]
 
     def answer_of_keras(inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, float]:
-        """Returns the probabilities and the tolerance for those of the exported graph."""
+        """Returns the probabilities of Keras, and the tolerance for the exported graph."""
         placed = servable.placed(inputs)
         logits = model(placed, training=False)
         if calibration is None:
@@ -442,7 +444,7 @@ def export(
 def candidates_of(
     raw: Mapping[str, np.ndarray], packed: Mapping[str, np.ndarray], spec: LogSpec
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns the inputs, by signature, that score the rows as candidates for the context of the first row.
+    """Returns inputs by signature that score rows as candidates for the first row's context.
 
     Args:
         raw: Raw columns by name, [N].

@@ -15,7 +15,10 @@ ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's ex
 
 
 class Asset(enum.StrEnum):
-    """A file in a version's assets folder. TF Serving defines the names of WARMUP and MLMD_UUID, ctrpipe the others."""
+    """A file in a version's assets folder.
+
+    TF Serving defines the names of WARMUP and MLMD_UUID; ctrpipe defines the others.
+    """
 
     LOG_SPEC = "log_spec.json"  # the description of the raw log
     FEATURE_MAP = "feature_map.json"  # the description of the packed tensors

@@ -19,7 +19,7 @@ from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.common.sessions import load_session, no_saved_model
 from ctrpipe.serving.layout import graph_file
 
-# The most subsets of outputs, and the most sets of signatures, with a run of their own: the session holds a graph each.
+# The session keeps a graph for each subset of outputs and each set of signatures: at most so many of either.
 _MOST_CALLS = 100
 # A run in the caller's thread cannot be interrupted, so only runs expected to be shorter than this stay there.
 _SHORT_SECONDS = 0.1
@@ -158,7 +158,7 @@ class Servable:
     ) -> dict[str, dict[str, np.ndarray]]:
         """Returns the named outputs of several single-input signatures for the same input values.
 
-        One run computes them all. After _MOST_CALLS different sets of signatures, those of a new set run one by one.
+        One run computes them all. After _MOST_CALLS different sets, the signatures of a new set run one by one.
 
         Args:
             outputs: The aliases to return, by signature.
@@ -192,7 +192,7 @@ class Servable:
         }
 
     def _may_join(self, key: tuple[tuple[str, ...], ...]) -> bool:
-        """Returns whether the session may hold a graph for this set of signatures."""
+        """Returns whether the session may keep a graph for this set of signatures."""
         if key not in self._joint_calls and len(self._joint_calls) < _MOST_CALLS:
             self._joint_calls.add(key)
         return key in self._joint_calls
@@ -236,9 +236,10 @@ class Servable:
             return self._session_run(feeds, fetches, _IN_CALLERS_THREAD)
 
     def _make_callable(self, key: Hashable, feeds: Iterable[Any], fetches: Iterable[Any]) -> None:
-        """Makes a C++ callable for these tensors. It takes a tenth less time than Session::Run for one row.
+        """Makes a C++ callable for these tensors.
 
-        Session::Run looks up its graph by a string of all tensor names; a callable does not.
+        For one row it takes a tenth less time than Session::Run, which looks up its graph by a string of all tensor
+        names.
         """
         with self._lock:  # only once: TensorFlow optimises the graph for each callable
             if key not in self._callables:
@@ -250,7 +251,10 @@ class Servable:
     def _session_run(
         self, feeds: dict[Any, np.ndarray], fetches: list[Any], options: config_pb2.RunOptions | None
     ) -> list[np.ndarray]:
-        """Calls C++'s Session::Run. The Python code of tf.compat.v1.Session.run takes longer than a small model."""
+        """Calls C++'s Session::Run.
+
+        The Python code of tf.compat.v1.Session.run takes longer than a small model.
+        """
         buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString()) if options else None
         try:
             arrays: list[np.ndarray] = pywrap_tf_session.TF_SessionRun_wrapper(
@@ -262,7 +266,7 @@ class Servable:
                 pywrap_tf_session.TF_DeleteBuffer(buffer)
 
     def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Returns the key of the call for these outputs in any order; for all outputs after _MOST_CALLS calls."""
+        """Returns the key of the call for these outputs, or for all outputs after _MOST_CALLS keys."""
         key = (signature, *sorted(outputs))
         return key if key in self._calls or len(self._calls) < _MOST_CALLS else (signature,)
 

@@ -44,7 +44,7 @@ class Written:
 
 
 def write_rows(folder: pathlib.Path, spec: LogSpec, output: pathlib.Path) -> Written:
-    """Writes the rows of all requests with raw columns to one Parquet file, in the order of the request files.
+    """Writes the rows of all requests with raw columns to one Parquet file, in file order.
 
     The file has the columns of the log, and in addition `request_time` (seconds since 1970), `model_version`, and
     `served_<task>`, the probability in the response.
@@ -142,14 +142,14 @@ def _predicted(request: predict_pb2.PredictRequest, spec: LogSpec) -> Arrays | N
 
 
 def _examples(examples: list[bytes], spec: LogSpec) -> Arrays:
-    """Returns the columns of serialized tf.Examples, parsed as in the graph: an absent value is NaN or b""."""
+    """Parses serialized tf.Examples like the graph: an absent value is NaN or b""."""
     features = {name: tf.io.FixedLenFeature([], tf.float32, float("nan")) for name in spec.numeric_columns}
     features |= {name: tf.io.FixedLenFeature([], tf.string, "") for name in spec.text_columns}
     return {name: values.numpy() for name, values in tf.io.parse_example(examples, features).items()}
 
 
 def _served(kind: str, response: Any, task: str, size: int) -> np.ndarray:
-    """Returns the probabilities of a task in the response, [N]; NaN if the response does not contain them."""
+    """Returns a task's probabilities in the response, [N], or NaN if they are absent."""
     if kind == "predict_log" and task in response.outputs:
         return to_array(response.outputs[task])
     if kind == "regress_log":

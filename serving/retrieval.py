@@ -1,7 +1,8 @@
-"""Adds an item index to an exported two-tower model: the signature `serving_retrieve`, and an approximate one.
+"""Adds retrieval of items to an exported two-tower model.
 
-The item vectors are weights of the version, and its graph computes the dot products with TensorFlow's own operations.
-Any server of the model therefore serves the index, and user and item vectors always come from the same version.
+The signature `serving_retrieve` is exact; `serving_retrieve_approximate` reads only a part of the items. The item
+vectors are weights of the version, and its graph computes the dot products with TensorFlow's own operations. Any server
+of the model therefore serves the index, and user and item vectors always come from the same version.
 """
 
 import dataclasses
@@ -30,7 +31,9 @@ BLOCK = 32  # items in a block; blocks are compared by their largest dot product
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """A partition of the item vectors into cells, for an index that reads only a few cells (an inverted file).
+    """A partition of the item vectors into cells, for an inverted file index.
+
+    A search reads only the vectors of a few cells.
 
     Attributes:
         centers: The centers of the cells, float32 [C, vector_dim].
@@ -50,7 +53,7 @@ class ExactSearch:
     """Finds the items with the largest dot products, among all vectors.
 
     The `top` largest products lie in the `top` blocks with the largest maxima. Searching these blocks takes a fraction
-    of the time of TensorFlow's top_k over all products, which would be half of the search.
+    of the time of TensorFlow's top_k over all products. That top_k would take half of the search.
 
     Args:
         vectors: The item vectors, float32 [M, vector_dim].
@@ -63,7 +66,7 @@ class ExactSearch:
         self._blocks = vectors.shape[0] // BLOCK
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        """Returns scores, float32 [N, top], and vector indices, int32 [N, top], for users [N, vector_dim]."""
         vectors = tf.convert_to_tensor(self._vectors)
         if self._blocks <= self.top:
             scores, places = tf.math.top_k(tf.matmul(users, vectors, transpose_b=True), self.top)
@@ -100,7 +103,7 @@ class CellSearch(tf.Module):
         self._starts = tf.Variable(np.append(0, np.cumsum(sizes)).astype(np.int32), trainable=False)
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        """Returns scores, float32 [N, top], and vector indices, int32 [N, top], for users [N, vector_dim]."""
         _, cells = tf.math.top_k(tf.matmul(users, self._centers, transpose_b=True), self._most)
         starts = tf.gather(self._starts, cells)
         sizes = tf.gather(self._starts, cells + 1) - starts
@@ -180,7 +183,7 @@ class _Indexed(tf.Module):
 def add_index(
     version: pathlib.Path, names: Names, vectors: Vectors, top: int, path: pathlib.Path, cells: Cells | None = None
 ) -> None:
-    """Writes a copy of a version with the signature `serving_retrieve`: a user's columns in, the best items out.
+    """Writes a copy of a version with `serving_retrieve`, which finds the best items for a user.
 
     Its outputs are `items`, bytes [N, top], best first, and `scores`, float32 [N, top], the dot products of the
     vectors. With `cells`, the copy also has `serving_retrieve_approximate`, with the same outputs for the probed cells

@@ -1,4 +1,4 @@
-"""Finds the parts of a SavedModel that XLA must compile, and enables or disables XLA in this process.
+"""Finds nodes of a SavedModel that XLA must compile, and switches XLA on and off.
 
 tensorflow_model_server fails on such a graph with INTERNAL, "XLA compilation disabled", unless it was started with
 --xla_cpu_compilation_enabled (tensorflow_serving/model_servers/main.cc).
@@ -49,7 +49,7 @@ def xla_compilation(enabled: bool) -> Iterator[None]:
 
     While XLA is disabled, graphs that need it fail with INTERNAL. The block calls the C++ functions that
     tensorflow_model_server calls, because TensorFlow's Python API does not expose them. After the block XLA is enabled,
-    which is TensorFlow's default. If TensorFlow's C++ library is not at its usual path, the block changes nothing.
+    TensorFlow's default. If TensorFlow's C++ library is not at its usual path, the block changes nothing.
     """
     path = pathlib.Path(tf.sysconfig.get_lib()) / LIBRARIES.get(sys.platform, LIBRARIES["linux"])
     if not path.exists():

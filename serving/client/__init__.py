@@ -1,4 +1,7 @@
-"""Clients of TF Serving over REST and gRPC. GrpcClient is imported on first use, because it loads TensorFlow."""
+"""Clients of TF Serving over REST and gRPC.
+
+GrpcClient is imported on first use, because it loads TensorFlow.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Converts columns (lists, numpy or Arrow arrays) to request tensors, and JSON responses to arrays."""
+"""Converts lists, numpy and Arrow arrays to request tensors, and JSON responses to arrays."""
 
 import base64
 import json
@@ -93,7 +93,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def predict_body(signature_name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Returns the body of a columnar predict request; NaN and Infinity are written as tokens (contract J4)."""
+    """Returns a columnar predict request's body, with NaN and Infinity as tokens (contract J4)."""
     body = {"signature_name": signature_name, "inputs": {name: _column(values) for name, values in arrays.items()}}
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -134,7 +134,10 @@ def read_json(body: bytes) -> Any:
 
 
 def read_output(values: Any) -> np.ndarray:
-    """Returns an output as an array: floats as float32, text as bytes. Raises ValueError if it is not a tensor."""
+    """Returns an output as an array: floats as float32, text as bytes.
+
+    Raises ValueError if the output is not a tensor.
+    """
     array = np.asarray(values)
     if array.dtype.kind == "f":
         return array.astype(np.float32)
@@ -152,5 +155,8 @@ def _from_text(value: Any) -> bytes:
 
 
 def is_named(outputs: Any) -> bool:
-    """Returns whether a response has several named outputs; TF Serving omits the name of a single output (O2)."""
+    """Returns whether a response has several named outputs.
+
+    TF Serving omits the name of a single output (O2).
+    """
     return isinstance(outputs, dict) and set(outputs) != {"b64"}

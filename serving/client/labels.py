@@ -1,4 +1,4 @@
-"""Changes the labels of a served model in TF Serving's model config file, in steps that a running server accepts.
+"""Changes a model's labels in TF Serving's config file, in steps that a running server accepts.
 
 A label may only point at an available version (contract V7), and a version is available only if the model's version
 policy selects it. A change therefore first makes the server load the target versions, then moves the labels.
@@ -150,7 +150,10 @@ class ServedLabels:
         return set(current.version_labels.values()) or self._loaded(current)
 
     def _loaded(self, current: ModelConfig) -> set[int]:
-        """Returns the versions that the policy loads, according to the server or, without a client, to the folders."""
+        """Returns the versions that the version policy loads.
+
+        Asks the server, or reads the folders without a client.
+        """
         policy = current.model_version_policy
         if policy.HasField("specific"):
             return set(policy.specific.versions)
@@ -162,7 +165,7 @@ class ServedLabels:
     # The steps of a change -------------------------------------------------------------------------------------------
 
     def _write_journal(self, current: ModelConfig, *between: ModelConfig) -> None:
-        """Writes the journal: the model's entry before a change, and the intermediate entry that loads versions.
+        """Writes the journal: the entry before a change, and the entry that first loads versions.
 
         The config file and FILE.previous cannot be written atomically together. If a process is killed in between, the
         next process completes or undoes the change from the journal.
@@ -194,7 +197,7 @@ class ServedLabels:
 
     @contextlib.contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """Restores the file if the block fails, and sends it to the server, which may have applied a part."""
+        """Restores the file if the block fails, and sends it to the server, in case of a partial change."""
         before = self._file.read_text()
         try:
             yield
@@ -303,7 +306,10 @@ def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:
 
 
 def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
-    """Returns the entry with the policy `specific`: `latest` would replace a labelled version by a newer one."""
+    """Returns the entry with the version policy `specific`, unless it has `all`.
+
+    The policy `latest` would unload a labelled version for a newer one.
+    """
     changed = ModelConfig()
     changed.CopyFrom(entry)
     if not entry.model_version_policy.HasField("all"):
@@ -312,7 +318,10 @@ def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
 
 
 def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
-    """Replaces a file by an atomic rename. Keeps its permissions, or those of `like`, for a server of another user."""
+    """Replaces a file by an atomic rename.
+
+    Keeps its permissions, or those of `like`, for a server that runs as another user.
+    """
     with atomic_path(file) as unfinished, open(unfinished, "w") as output:
         shutil.copymode(like or file, unfinished)
         output.write(text)
@@ -322,7 +331,10 @@ def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> N
 
 @contextlib.contextmanager
 def _locked(file: pathlib.Path) -> Iterator[None]:
-    """Locks the file against other changes. The lock is on its folder, because a change replaces the file."""
+    """Locks the file against other changes.
+
+    The lock is on the folder, because a change replaces the file.
+    """
     folder = os.open(file.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -46,7 +46,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class VersionStatus:
-    """The state of a version on the server (START, LOADING, AVAILABLE, UNLOADING or END), and its error."""
+    """A version's error and state: START, LOADING, AVAILABLE, UNLOADING or END."""
 
     version: int
     state: str
@@ -112,7 +112,10 @@ class ModelClient(abc.ABC):
         return VersionChoice(label=self.split.choose(key)) if self.split else self._target
 
     def version_of(self, label: str | None = None) -> int:
-        """Returns the version that a label currently points at; without a label, the default version of requests."""
+        """Returns the version that a label points at.
+
+        Without a label, returns the version that requests use by default.
+        """
         return int(self.metadata(label=label)["model_spec"]["version"])
 
     def metadata(self, *, version: int | None = None, label: str | None = None) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class RestClient(ModelClient):
         return Answer(tensors, label, target.version)
 
     def _only_output(self, signature_name: str, target: VersionChoice) -> str:
-        """Returns the name of a signature's only output, which responses omit (O2). Looked up once and cached."""
+        """Returns and caches the name of a signature's only output, which responses omit (O2)."""
         if signature_name not in self._only_outputs:
             metadata = self._metadata(target)["metadata"]
             try:

@@ -72,7 +72,7 @@ def _numbered(ranges: list[Range]) -> list[ScoredPart]:
 
 
 def score_columns(tasks: list[str]) -> dict[str, str]:
-    """Returns the column of each task: `ctr` for the first, else its name, or <name>_score if reserved."""
+    """Returns the column of each task: `ctr` for the first, else TASK, or TASK_score if reserved."""
     return {
         task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
     }

@@ -75,7 +75,9 @@ def score(
     sample_rows: int = 0,
     compare: Compare = lambda version, files, rows, rejected: None,
 ) -> ScoreResult:
-    """Scores every line of a raw log, with or without labels. The output appears once all of it is written.
+    """Scores every line of a raw log, with or without labels.
+
+    The output appears once all of it is written.
 
     After an interrupt, even by kill -9, the same call resumes. It keeps completed parts, so each line is scored exactly
     once in the output.
@@ -228,7 +230,10 @@ def _load(version: str) -> Scorer:
 
 
 def _read_counts(folder: ScoringFolder, part: ScoredPart) -> ScoreCounts:
-    """Returns the counts of a completed part. Raises RuntimeError if its file has another number of rows."""
+    """Returns the counts of a completed part.
+
+    Raises RuntimeError if its file has another number of rows.
+    """
     counts = ScoreCounts(**json.loads((folder.unfinished / f"{part.name}.json").read_text()))
     written = pa.parquet.read_metadata(folder.scores(part)).num_rows
     if written != counts.rows:

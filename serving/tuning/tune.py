@@ -164,7 +164,7 @@ def _as_json(trial: Trial) -> dict[str, Any]:
 
 
 def rows_of_table(trials: list[Trial], loads: list[ClientLoad]) -> Iterator[list[str]]:
-    """Yields a row for each setting: its name, rows/s (p50 / p99 in ms) by load, and its relative score."""
+    """Yields a row per setting: its name, rows/s (p50 / p99 in ms) by load, and relative score."""
     best = score(trials[0], loads)
     for trial in trials:
         cells = []

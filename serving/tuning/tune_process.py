@@ -50,7 +50,7 @@ class ClientLoad:
 
 @dataclasses.dataclass(frozen=True)
 class TrialResult:
-    """The rows/s of all clients, and a request's median and 99th percentile latency and CPU time, in ms."""
+    """Rows/s of all clients; a request's p50 and p99 latency and CPU time in ms."""
 
     rows_per_s: float
     p50_ms: float
