@@ -1,4 +1,4 @@
-"""Replaces InfraValidator, which needs docker: runs the export in the C++ loader and compares it with Keras."""
+"""Replaces InfraValidator, which needs Docker: runs the export in the C++ loader and compares it with Keras."""
 
 import pathlib
 
@@ -16,10 +16,12 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ) -> None:
-    """Blesses a model that passes ctrpipe.serving.check.check_servable; `code_version`: ctrpipe.pipeline.components.
+    """Blesses a model that passes ctrpipe.serving.check.check_servable.
+
+    For `code_version` see ctrpipe.pipeline.components.
 
     Raises:
-        InputError: the model does not pass, so that the run ends before the pusher.
+        InputError: the model does not pass. The run then ends before the pusher.
     """
     check_servable(pathlib.Path(model.uri) / SERVABLE)
     blessing.set_int_custom_property("blessed", 1)
