@@ -1,4 +1,7 @@
-"""Compares the training rows with an earlier log and with the serving log (see ctrpipe.pipeline.monitoring.drift)."""
+"""Compares the training rows with an earlier log and with the serving log.
+
+See ctrpipe.pipeline.monitoring.drift.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,7 @@
-"""Replaces TFX's Evaluator, which cannot read Parquet. Writes the same artifacts and the metrics of the report."""
+"""Replaces TFX's Evaluator, which cannot read Parquet.
+
+Writes the same artifacts and the metrics of the report.
+"""
 
 import pathlib
 

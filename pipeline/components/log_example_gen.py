@@ -1,4 +1,7 @@
-"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see ctrpipe.transforms.log.ingest)."""
+"""ExampleGen for raw logs: checks, splits and writes a Parquet payload.
+
+See ctrpipe.transforms.log.ingest.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,7 @@
-"""Replaces TFX's StatisticsGen: same results, from record batches (see ctrpipe.pipeline.monitoring.statistics)."""
+"""Replaces TFX's StatisticsGen: computes the same statistics from record batches.
+
+See ctrpipe.pipeline.monitoring.statistics.
+"""
 
 import json
 import pathlib

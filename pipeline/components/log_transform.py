@@ -1,4 +1,7 @@
-"""Replaces TFX's Transform: the same graph from columnar files (see ctrpipe.transforms.features.transform)."""
+"""Replaces TFX's Transform: builds the same graph from columnar files.
+
+See ctrpipe.transforms.features.transform.
+"""
 
 import dataclasses
 import json

@@ -1,4 +1,7 @@
-"""Replaces InfraValidator, which needs Docker: runs the export in the C++ loader and compares it with Keras."""
+"""Replaces InfraValidator, which needs Docker.
+
+Runs the export in the C++ loader and compares its probabilities with those of Keras at export.
+"""
 
 import pathlib
 

@@ -21,7 +21,9 @@ NOTHING: Counts = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the area under the ROC curve by ranks. Ties count half. With one class only it is 0, as in TFMA.
+    """Returns the area under the ROC curve by ranks.
+
+    Ties count half. With one class only it is 0, as in TFMA.
 
     Args:
         predictions: The distinct predictions, ascending, [N].
@@ -32,7 +34,10 @@ def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the log loss, as ctrpipe.models.metrics.log_loss; NaN without rows. See `auc` for the arguments."""
+    """Returns the log loss, as ctrpipe.models.metrics.log_loss; NaN without rows.
+
+    See `auc` for the arguments.
+    """
     p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
     loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
     return float(loss / rows.sum()) if len(rows) else float("nan")
@@ -45,7 +50,10 @@ def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
 
 
 def calibration(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the mean prediction divided by the observed click rate; NaN without clicks, as in TFMA. See `auc`."""
+    """Returns the mean prediction divided by the observed click rate; NaN without clicks, as in TFMA.
+
+    See `auc`.
+    """
     return float(predictions.astype(np.float64) @ rows / clicks.sum()) if clicks.any() else float("nan")
 
 
@@ -109,7 +117,9 @@ class RowCount(metric_types.Metric):
 
 
 class CountClicks(beam.CombineFn):
-    """Counts rows and clicks of each distinct prediction, in 20 bytes each. Inputs hold [N] labels and predictions.
+    """Counts rows and clicks of each distinct prediction, in 20 bytes each.
+
+    Inputs hold [N] labels and predictions.
 
     A row counts by its weight.
     """

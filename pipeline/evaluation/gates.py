@@ -183,7 +183,10 @@ def gate_row(metric: str, kind: str, bound: str, value: float | None, passed: bo
 
 
 def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
-    """Returns TFMA's metrics over all rows. The suffix `_diff` selects the differences to the last blessed model."""
+    """Returns TFMA's metrics over all rows.
+
+    The suffix `_diff` selects the differences to the last blessed model.
+    """
     values: dict[str, float] = {}
     for slice_key, by_output in result.slicing_metrics:
         if slice_key:

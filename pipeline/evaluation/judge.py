@@ -47,7 +47,9 @@ def judge(
     tail: tuple[Tail, Sequence[pathlib.Path]] | None = None,
     baseline: pathlib.Path | None = None,
 ) -> bool:
-    """Writes the models' predictions and TFMA's evaluation. Returns whether the model passes TFMA's thresholds.
+    """Writes the models' predictions and TFMA's evaluation.
+
+    Returns whether the model passes TFMA's thresholds.
 
     Args:
         model: The folder of the SavedModel.
@@ -123,7 +125,9 @@ def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, fo
 
 
 class _WriteResults(beam.PTransform):
-    """Writes the same files as TFMA's writers: configuration, metrics and verdict. These metrics have no plots.
+    """Writes the same files as TFMA's writers: configuration, metrics and verdict.
+
+    These metrics have no plots.
 
     Beam's sinks, which TFMA's writers use, take longer for five files of a kilobyte than the metrics themselves.
     """
@@ -200,7 +204,9 @@ def _blocks(
 def _slices(
     rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
 ) -> Iterator[tuple[tuple[tuple[str, Any], ...], np.ndarray | slice]]:
-    """Yields TFMA's key and the rows of each slice of a column. Without a column, yields one slice of all rows.
+    """Yields TFMA's key and the rows of each slice of a column.
+
+    Without a column, yields one slice of all rows.
 
     Rows whose value is missing or not in `frequent` are in no slice.
     """

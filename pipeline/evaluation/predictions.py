@@ -1,4 +1,4 @@
-"""Predicts a payload with exported models, using TF Serving's C++ loader and signature (`serving_raw`)."""
+"""Predicts a payload with exported models, as TF Serving does: C++ loader, signature `serving_raw`."""
 
 import dataclasses
 import functools

@@ -27,7 +27,7 @@ def tail_rows(
     max_count: int,
     workers: Workers,
 ) -> np.ndarray:
-    """Returns which test rows have a combination of values that occurs in at most `max_count` training rows, bool [N].
+    """Returns which test rows have a combination of values that is rare in training, bool [N].
 
     The counts are exact. A missing value counts as a value. Memory holds the values of the test rows and, in each
     process, one payload file of training rows.

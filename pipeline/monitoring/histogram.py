@@ -51,9 +51,10 @@ def generate_equi_width_histogram(
 
 
 def _shares_within(left: float, right: float, low: np.ndarray, high: np.ndarray, closed: bool) -> np.ndarray:
-    """Returns the share of each interval [low, high] that lies in a bin, assuming evenly spread values: float64 [N].
+    """Returns the share of each interval [low, high] that lies in a bin: float64 [N].
 
-    A value on an edge belongs to the bin before it. The first bin is closed on the left.
+    Values are assumed to be evenly spread over their interval. A value on an edge belongs to the bin before it. The
+    first bin is closed on the left.
     """
     width = high - low
     inside = np.clip(np.minimum(high, right) - np.maximum(low, left), 0, None)

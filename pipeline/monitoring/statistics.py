@@ -134,7 +134,10 @@ def _generators() -> list[Any]:
 
 
 def _summarise(part: _FileGroup) -> list[Any]:
-    """Returns the accumulators of TFDV's generators for one group of files. `_merge` merges those of several groups."""
+    """Returns the accumulators of TFDV's generators for one group of files.
+
+    `_merge` merges those of several groups.
+    """
     generators = _generators()
     kept = [generator.create_accumulator() for generator in generators]
     for batch in _sample(part):
@@ -252,7 +255,7 @@ def summarise_statistics(
 
 
 def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str]) -> list[dict[str, str]]:
-    """Returns the feature columns that teach a model nothing: one value in training, or none in a split."""
+    """Returns the feature columns without information: one value in all training rows, or none in a split."""
     found = []
     for split in splits:
         dataset = read_statistics(statistics, split).datasets[0]

@@ -1,4 +1,4 @@
-"""Resolves `auto` in `training.backend` and `training.precision` to the setting that was measured as faster.
+"""Resolves `auto` in `training.backend` and `training.precision` to the faster setting, as measured.
 
 The rules use only the configuration, the number of training rows and the machine's devices, and no timing. The same run
 on the same machine therefore always gets the same settings.
@@ -114,7 +114,10 @@ def _with_precision(model: Model, training: Training) -> Training:
 
 
 def _onednn_multiplies_bfloat16() -> bool:
-    """Returns whether oneDNN uses the CPU's bfloat16 instructions. Either environment variable can disable them."""
+    """Returns whether oneDNN uses the CPU's bfloat16 instructions.
+
+    Either environment variable can disable them.
+    """
     variables = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or "ONEDNN_MAX_CPU_ISA" in os.environ
     return multiplies_bfloat16() and not variables
 

@@ -110,7 +110,10 @@ def prediction_rows(feature_map: FeatureMap) -> int:
 
 
 def count_rows(patterns: list[str]) -> int:
-    """Returns the number of rows in the files, from their metadata. Raises InputError as `packed_batches` does."""
+    """Returns the number of rows in the files, from their metadata.
+
+    Raises InputError as `packed_batches` does.
+    """
     return PackedReader(_files(patterns), batch_size=1).rows
 
 

@@ -1,4 +1,4 @@
-"""Knowledge distillation: mixes the labels of training rows with a teacher model's click probabilities.
+"""Knowledge distillation: mixes training labels with the click probabilities of a teacher model.
 
 The cross-entropy is linear in the label. The loss against (1 - w) y + w p is therefore (1 - w) times the loss against
 the label y plus w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
@@ -25,7 +25,9 @@ BATCH_ROWS = 1024
 def soften_labels(
     patterns: list[str], feature_map: FeatureMap, teacher: pathlib.Path, weight: float, folder: pathlib.Path
 ) -> str:
-    """Writes the packed rows with mixed labels, in the same order. Does nothing if `folder` already has them.
+    """Writes the packed rows with mixed labels, in the same order.
+
+    Does nothing if `folder` already has them.
 
     Args:
         patterns: Globs of packed files.

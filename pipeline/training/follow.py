@@ -54,7 +54,10 @@ def main(wait: float, backend: str, trainings: int | None) -> None:
 
 
 def _read_own_cluster() -> Cluster:
-    """Returns the workers in TF_CONFIG. Raises InputError if there are none, or if this worker is the chief."""
+    """Returns the workers in TF_CONFIG.
+
+    Raises InputError if there are none, or if this worker is the chief.
+    """
     cluster = read_cluster()
     if cluster is None:
         raise InputError("TF_CONFIG: names no other worker; it has to name all of them, and which of them this is")

@@ -66,7 +66,10 @@ class Devices:
 
 
 def on_host(array: jax.Array, rows: int) -> np.ndarray:
-    """Returns an array as a numpy array. Of a sharded table, returns the first `rows`: the others are padding."""
+    """Returns an array as a numpy array.
+
+    Of a sharded table, returns the first `rows`: the others are padding.
+    """
     whole = np.asarray(array)
     return whole if array.sharding.is_fully_replicated else whole[:rows]
 

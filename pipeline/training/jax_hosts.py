@@ -1,4 +1,4 @@
-"""Connects the JAX processes that train one model, one per TF_CONFIG host, and broadcasts arrays between them."""
+"""Connects the JAX processes of a training run, one per TF_CONFIG host, and broadcasts arrays."""
 
 import jax
 import numpy as np

@@ -90,7 +90,10 @@ class JaxLearner:
 
     @property
     def network(self) -> CTRModel:
-        """Returns the Keras model with its current weights. Sharded tables have padding rows: see FieldEmbedding."""
+        """Returns the Keras model with its current weights.
+
+        Sharded tables have padding rows: see FieldEmbedding.
+        """
         return self._network
 
     @property

@@ -44,7 +44,9 @@ def pretrain_encoder(
     work: pathlib.Path,
     report: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """Trains the encoder in place to predict masked tokens. Resumes from the checkpoint in `work` if there is one.
+    """Trains the encoder in place to predict masked tokens.
+
+    Resumes from the checkpoint in `work` if there is one.
 
     Args:
         encoder: The built encoder.

@@ -1,4 +1,4 @@
-"""Helpers shared by the learners of both backends: model building, task weights, learning-rate factors, sizes."""
+"""Helpers of the learners of both backends: model building, task weights, learning rates, sizes."""
 
 import contextlib
 import math

@@ -454,7 +454,10 @@ def _grouped(fields: Iterable[Field], most_rows: int) -> list[list[Field]]:
 
 
 def _columns(values: tf.Tensor, places: list[slice]) -> tf.Tensor:
-    """Returns some columns of values. Adjacent places are read as one slice, because each slice takes time to trace."""
+    """Returns some columns of values.
+
+    Adjacent places are read as one slice, because each slice takes time to trace.
+    """
     joined = places[:1]
     for place in places[1:]:
         if place.start == joined[-1].stop:

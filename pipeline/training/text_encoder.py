@@ -1,4 +1,4 @@
-"""Pretrained text encoders: reads a checkpoint's shape as model options, and loads its weights into a built model."""
+"""Pretrained text encoders: a checkpoint's shape as model options, and its weights in a built model."""
 
 import pathlib
 from typing import Any
@@ -11,7 +11,9 @@ from ctrpipe.transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
-    """Returns the model with the `encoder_...` options of its checkpoint. Options that the model already has are kept.
+    """Returns the model with the `encoder_...` options of its checkpoint.
+
+    Options that the model already has are kept.
 
     The checkpoint is `model.encoder`, or `text.encoder` if the model names none. A random encoder takes its shape from
     the checkpoint of the text, if there is one. A model that reads no text is returned unchanged.

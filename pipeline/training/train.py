@@ -1,4 +1,4 @@
-"""The training loop for all backends: evaluations, learning-rate plateaus, early stopping, checkpoints."""
+"""The training loop of all backends: evaluations, plateaus, early stopping, checkpoints."""
 
 import dataclasses
 import importlib
@@ -122,7 +122,9 @@ def train(
     shared_stages: pathlib.Path | None = None,
     start: Start | None = None,
 ) -> TrainResult:
-    """Trains a model. Resumes from the checkpoint in `work` if there is one; the weights are the same either way.
+    """Trains a model.
+
+    Resumes from the checkpoint in `work` if there is one; the weights are the same either way.
 
     With `training.end_at_base_rate`, a constant is added to the logits of the trained model (see `shift_to_base_rate`).
     If `feature_map.negative_sampling` is below 1, its logarithm is added to these logits: the prior correction of King
@@ -430,7 +432,9 @@ def language_stage(task: Task, network: CTRModel) -> FirstStage | None:
 
 
 def first_stages(task: Task, network: CTRModel) -> list[Task]:
-    """Returns the training tasks of the models whose weights the network takes, in order. Each may have its own stages.
+    """Returns the training tasks of the models whose weights the network takes, in order.
+
+    Each may have its own stages.
 
     Raises:
         InputError: a hyperparameter of the model is invalid for the model of the stage.
@@ -489,7 +493,10 @@ def _check_stages(task: Task, network: CTRModel) -> None:
 
 
 def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a first stage. A shared stage's name has a hash of everything that its training uses."""
+    """Returns the folder of a first stage.
+
+    A shared stage's name has a hash of everything that its training uses.
+    """
     name = first.model.name
     if not first.shared_stages:
         return work / f"pretrained-{name}"

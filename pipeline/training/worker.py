@@ -1,4 +1,4 @@
-"""Trains on another Keras backend in a separate process: `python -m ctrpipe.pipeline.training.worker FOLDER`.
+"""Trains on another Keras backend: `python -m ctrpipe.pipeline.training.worker FOLDER`.
 
 process.py describes the messages on standard output, and when this process exits.
 """
