@@ -1,9 +1,9 @@
-"""TFX components: thin wrappers around the stages' functions, for lineage and caching.
+"""TFX components: thin wrappers around the functions of the stages, for lineage and caching.
 
-Their parameter `code_version` is a hash of the code that they import, so that changed code misses TFX's cache.
+Their parameter `code_version` is a hash of the code that they import. Changed code therefore misses TFX's cache.
 """
 
 SERVABLE = "Format-Serving"  # where TFX's components look for the SavedModel in a Model artifact
 KEPT_MODEL = (
-    "Format-Keras"  # where ctrpipe.models.saved keeps the trained model in a Model artifact, beside the SavedModel
+    "Format-Keras"  # where ctrpipe.models.saved stores the trained model in a Model artifact, next to the SavedModel
 )

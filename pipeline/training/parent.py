@@ -1,4 +1,4 @@
-"""The parent of a warm start: which of its rows a training's tables begin with."""
+"""Maps the embedding rows of a warm start's parent model to the rows of the new tables."""
 
 import dataclasses
 import pathlib
@@ -28,14 +28,16 @@ from ctrpipe.transforms.log.spec import LogSpec
 def check_alike(
     parent: Parent, spec: LogSpec, model: str, settings: WarmStart, fake_negatives: bool = False
 ) -> list[str]:
-    """Returns how a parent's columns and architecture differ, as far as names say it, and what its weights mean.
+    """Returns how the parent's columns, architecture and logits differ from those of the new model.
+
+    Only names and settings are compared; shapes are compared in warm_start.py.
 
     Args:
         parent: The parent.
-        spec: The description of today's log.
-        model: The name of today's model.
-        settings: What is done where they differ.
-        fake_negatives: Whether today's model is one of rows with fake negatives (`fake_negative_calibration`).
+        spec: The description of the new log.
+        model: The name of the new model.
+        settings: What to do if they differ.
+        fake_negatives: Whether the new model corrects for fake negatives (`fake_negative_calibration`).
 
     Raises:
         InputError: they differ and `on_mismatch` is `refuse`, or the parent's files are absent or damaged.
@@ -56,13 +58,13 @@ def check_alike(
 
 
 def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pathlib.Path) -> Start:
-    """Returns what a training begins with.
+    """Returns the initial values that a training run takes from its parent.
 
     Args:
         parent: The parent.
-        spec: The description of today's log.
-        feature_map: The description of today's packed tensors.
-        graph: The folder of today's transform graph.
+        spec: The description of the new log.
+        feature_map: The description of the new packed tensors.
+        graph: The folder of the new transform graph.
 
     Raises:
         InputError: the parent's files are absent or damaged.
@@ -91,6 +93,6 @@ def _values_of(parent: Parent) -> LearnedValues:
 
 
 def _columns(feature_map: FeatureMap) -> list[object]:
-    """Returns what the weights behind the embeddings depend on: the columns, but not their vocabularies."""
+    """Returns what the non-embedding weights depend on: the columns, but not their vocabularies."""
     fields = [dataclasses.replace(field, size=3, offset=1) for field in feature_map.fields]
     return [fields, feature_map.dense, feature_map.tasks, feature_map.numbers]
