@@ -71,7 +71,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
 
     Yields:
         A function to call after importing TensorFlow and TFX, and before TensorFlow lists its devices. The workers are
-        forks of this process as it is at that call.
+        forks of this process at that moment.
 
     Raises:
         InputError: the system allows this process too little address space.
@@ -91,7 +91,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     with contextlib.ExitStack() as stack:
         if not (output / METADATA).exists():
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
-            with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
+            with contextlib.suppress(OSError):  # check_output reports the error
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, processes))
         yield lambda: preload_in_copy(WORKER_MODULES)
 
@@ -168,7 +168,7 @@ def check_options(config: RunConfig) -> None:
                 check_hyperparameters(model.name, **model.hyperparameters)
                 if model_class(model.name).needs_tasks:
                     from ctrpipe.models.ctr_model import (
-                        require_several_tasks,  # Keras, which the model's class has imported
+                        require_several_tasks,  # Keras, already imported with the model
                     )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
