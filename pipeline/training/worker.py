@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 
+from ctrpipe.common import exit_codes
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.training.process import MISTAKE
 
@@ -23,7 +24,7 @@ def main(folder: str) -> None:
         run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
     except InputError as error:
         print(json.dumps({MISTAKE: str(error)}), flush=True)
-        sys.exit(MISTAKE)
+        sys.exit(exit_codes.MISTAKE)
 
 
 def hide_tensorflow() -> None:
