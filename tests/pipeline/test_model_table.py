@@ -40,6 +40,7 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
     assert sizes["cin"] == (ids * 16 + cin, cin)
 
 
+@pytest.mark.large(like="tests/pipeline/test_model_table.py::test_the_kept_reference_names_every_model_and_option")
 @pytest.mark.slow
 def test_the_kept_reference_is_what_the_models_are():
     assert read_reference().to_json() == measure_reference().to_json(), "run `python -m ctrpipe.pipeline.model_sizes`"
