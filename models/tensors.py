@@ -1,4 +1,4 @@
-"""Type aliases for tensors and shapes: a tensor may be TensorFlow's, JAX's or symbolic, for which Keras has no type."""
+"""Type aliases for tensors and shapes; Keras has no common type for TensorFlow, JAX and symbolic tensors."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
