@@ -14,7 +14,7 @@ from ctrpipe.models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BST(HistoryModel):
-    """Behavior Sequence Transformer: one Transformer over candidate and history with positions, then an MLP.
+    """Behavior Sequence Transformer: one Transformer over candidate and history, then an MLP.
 
     `logit = MLP([fields, dense, Transformer([v_candidate; e_newest; ...; e_oldest])])`, one Transformer for each
     history. An item of several aligned sequences is the concatenation of their embeddings.

@@ -67,9 +67,9 @@ class CIN(CTRModel):
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the strength of each pair of fields and dense features, (parts, parts).
 
-        The first layer adds Σ_h w_h (W_ij^h + W_ji^h) <e_i, e_j> to the logit. The strength of a pair is the standard
-        deviation of its interaction in this sum over rows (see ctrpipe.models.explain.strengths). It is exact for a
-        linear activation; higher orders are left out.
+        For each pair, the first layer adds Σ_h w_h (W_ij^h + W_ji^h) <e_i, e_j> to the logit. The strength is the
+        standard deviation of the interaction in this term over rows (see ctrpipe.models.explain.strengths). It is exact
+        for a linear activation; higher orders are left out.
 
         Args:
             covariances: Covariance of each part's embedding over rows, (embedding_dim, embedding_dim) each.

@@ -35,7 +35,7 @@ class TextReader(Protocol):
 
 
 class CTRModel(keras.Model):
-    """Base class of all models: embeds the ids of all fields, combines the embeddings and returns logits.
+    """Base class of all models: embeds the ids, combines the embeddings and returns logits.
 
     `logits = interact(rows(inputs), inputs) + linear part`.
 

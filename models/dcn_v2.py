@@ -18,7 +18,7 @@ from ctrpipe.models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DCNv2(CTRModel):
-    """Deep & Cross network, second version: a cross network with matrices, in parallel to or before an MLP.
+    """Deep & Cross network, second version: a cross network with weight matrices, and an MLP.
 
     `x_{l+1} = x_0 ∘ (W_l x_l + b_l) + x_l`, the FeatureCross of keras-rs.
 

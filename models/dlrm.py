@@ -15,7 +15,7 @@ from ctrpipe.models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DLRM(CTRModel):
-    """Deep learning recommendation model: inner products of all embeddings, including one of the dense features.
+    """Deep learning recommendation model: inner products of all embeddings, then an MLP.
 
     `logit = MLP(concat(bottom, <e_i, e_j> for i < j))`. A bottom MLP computes the embedding `bottom` from the dense
     features. The products are the DotInteraction of keras-rs.

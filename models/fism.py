@@ -16,7 +16,7 @@ from ctrpipe.models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FISM(HistoryModel):
-    """Factored item similarity model: the similarity of the candidate to the items of the history, equally weighted.
+    """Factored item similarity: similarity of the candidate to the equally weighted items of the history.
 
     `logit = linear part + n^-α Σ_{j in history, j ≠ i} <p_i, q_j>`. An item has two embeddings: p as the candidate and
     q in a history. n is the number of summed items; the candidate is left out of its own history. The linear part

@@ -36,7 +36,7 @@ class History:
 
 
 class HistoryModel(CTRModel):
-    """Base class of history models: gives `interact` the embedding of each slot, and extracts the histories.
+    """Base class of history models: embeds each slot separately and extracts the histories.
 
     Args:
         feature_map: FeatureMap. Must have a history; every history must have a sequence with `shared_with`.

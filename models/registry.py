@@ -1,4 +1,4 @@
-"""Finds and creates models by name: built-in models, and a user's own model as `package.module:Class`."""
+"""Finds and creates models by name, including a user's own model as `package.module:Class`."""
 
 import dataclasses
 import difflib

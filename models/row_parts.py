@@ -35,7 +35,7 @@ def row_parts(model: "CTRModel", inputs: Inputs) -> dict[str, Tensor]:
 
 
 def logits_by_parts(model: "CTRModel", inputs: Inputs, parts: Inputs) -> Tensor:
-    """Returns the logits, float32 (batch_size, tasks), computed from given parts instead of looked-up embeddings.
+    """Returns the logits, float32 (batch_size, tasks), from given parts instead of looked-up embeddings.
 
     Args:
         model: A built model.

@@ -25,7 +25,7 @@ FORMAT = 1  # version of the description; a file with a higher number was writte
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """The state, in addition to the weights, from which a training run continues: the optimizer's variables.
+    """The state of a training run in addition to the weights: the optimizer's variables.
 
     Attributes:
         path: A file written by `write_arrays`.

@@ -14,7 +14,7 @@ from ctrpipe.models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SequenceTransformer(HistoryModel):
-    """Transformer over a history: an encoder of its items in order, and a decoder with the candidate as query.
+    """Transformer over a history: encoder of the items, decoder with the candidate as query.
 
     `logit = MLP([fields, dense, Decoder(v_candidate, Encoder(e_1, ..., e_n))])`, with one Transformer per history. An
     item of several aligned sequences is the concatenation of their embeddings. `training.warmup_steps` sets the

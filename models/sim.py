@@ -21,7 +21,7 @@ SEARCHES = ("soft", "hard")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SIM(HistoryModel):
-    """Search-based Interest Model: attention to the k items of a long history that match the candidate best.
+    """Search-based Interest Model: attention to the k items of a long history that match the candidate.
 
     `logit = MLP([fields, dense, Attention(v_candidate, found), r̄])`.
 

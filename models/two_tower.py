@@ -15,7 +15,9 @@ from ctrpipe.models.vector_model import VectorModel
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TwoTower(VectorModel):
-    """Two-tower model: the logit is the similarity of a user vector and an item vector, as used for retrieval.
+    """Two-tower model: the logit is the similarity of a user vector and an item vector.
+
+    Items can be retrieved by their vectors.
 
     `logit = <u, v> / temperature + b` with `u = MLP_user([fields, dense])` and `v = MLP_item([fields, dense])`. With
     similarity "cosine", u and v are scaled to length 1. The item's columns are those with the role item and those that

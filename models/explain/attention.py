@@ -1,4 +1,4 @@
-"""Statistics of attention maps: the tokens that are picked, and the dimensions that a projection uses."""
+"""Statistics of attention maps: picked tokens, and the rank that a projection uses."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,6 @@
-"""Integrated gradients: contributions of a row's parts to its logit, on the straight path from a baseline.
+"""Integrated gradients: contributions of a row's parts to the change of its logit from a baseline.
+
+The path from the baseline to the row is straight.
 
 References:
     Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equations 1 and 3.
@@ -38,7 +40,9 @@ class PathIntegral:
 
 
 def integrate(way: Way, tolerance: float = 1e-4, most_steps: int = MOST_STEPS) -> PathIntegral:
-    """Returns the integral by the trapezoidal rule, halving the steps until it explains the change of the logit.
+    """Returns the integral by the trapezoidal rule.
+
+    The steps are halved until the integral explains the change of the logit.
 
     Args:
         way: The path; called with new points only.

@@ -11,7 +11,7 @@ from ctrpipe.models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CandidateAttention(keras.layers.Layer):
-    """Sums the items of a history per head, weighted by a softmax of bilinear products with the candidate.
+    """Multi-head attention of the candidate to the items of a history, with bilinear scores.
 
     `head_h = Σ_j a_hj e_j` with `a_h = softmax_j(<W_b^h e_j, W_a^h v_candidate>)`. The output is the concatenation of
     all heads, zero for a history without items.

@@ -12,7 +12,7 @@ from ctrpipe.models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CIN(keras.layers.Layer):
-    """Compressed interaction network: each layer weights the products of the previous maps and the fields.
+    """Compressed interaction network: weighted products of feature maps and fields.
 
     `X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j))`; the output is the maps of all layers, summed over the width.
 
@@ -162,11 +162,11 @@ class CIN(keras.layers.Layer):
 
 
 def _block_bytes() -> int:
-    """Returns the size limit of a block's products in bytes: they fit a CPU's cache or keep an accelerator busy.
+    """Returns the size limit of a block's products in bytes.
 
-    The limit need not follow the size of the cache. On a CPU with 1 MiB of L2 per core and 32 MiB of L3, the training
-    time of xDeepFM differs by at most a tenth between 4 and 16 MiB, with one or two threads, with AVX-512 or AVX2. With
-    1 MiB it is up to a quarter slower.
+    The products fit a CPU's cache, or keep an accelerator busy. The limit need not follow the size of the cache. On a
+    CPU with 1 MiB of L2 per core and 32 MiB of L3, the training time of xDeepFM differs by at most a tenth between 4
+    and 16 MiB, with one or two threads, with AVX-512 or AVX2. With 1 MiB it is up to a quarter slower.
     """
     on_cpu = all(device.startswith("cpu") for device in keras.distribution.list_devices())
     return (4 if on_cpu else 512) * 2**20

@@ -14,7 +14,7 @@ from ctrpipe.models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldEmbedding(keras.layers.Layer):
-    """Embeds packed ids with one table for all fields, and pools the slots of a multivalent field or a sequence.
+    """Embeds packed ids with one table for all fields, and pools the slots of each field.
 
     `output_f = Σ_{s in slots of f} w_s table[ids_s]`, where id 0 (padding) counts as zero. The field's `pooling` sets
     the weights w: 1 (sum), 1 / items (mean), or the softmax over the items of `<table[ids_s], table[candidate]>`

@@ -1,4 +1,4 @@
-"""Transformer over a history: an encoder of its items, and a decoder with the candidate as its only position."""
+"""Transformer over a history: encoder of the items, decoder of the candidate."""
 
 from typing import Any
 

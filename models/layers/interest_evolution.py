@@ -12,7 +12,7 @@ from ctrpipe.models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class InterestEvolution(keras.layers.Layer):
-    """A GRU extracts an interest at each item; an attentional GRU follows those relevant to the candidate.
+    """Two GRUs: one extracts interests, one with attention follows those relevant to the candidate.
 
     `h = GRU(e)`, `a_t = exp(h_t W v) / Σ_j exp(h_j W v)`, and `output = AUGRU(h, a)` after the newest item, zero for an
     empty history. The interests h have the items' width, as DIEN's auxiliary loss compares an interest with the next

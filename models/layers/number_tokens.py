@@ -58,7 +58,7 @@ class NumberTokens(keras.layers.Layer):
         [[ 42 130  33   3   0  65 130  31   3]]
 
     Raises:
-        ValueError: there is no text or no feature, or `numbers` of the feature map lacks a number.
+        ValueError: there is no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1 and appendix A.1; Zhang et al., "Do Language Embeddings Capture

@@ -147,9 +147,9 @@ class SelfAttention(keras.layers.Layer):
     def of_first(self, inputs: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
         """Returns the output of `call` for the first token alone, (batch_size, width).
 
-        For one query, the keys and values of the other tokens need not be computed. `q · (K x + b) = (Kᵀ q) · x + q ·
-        b`, where the last term is equal for all tokens and cancels in the softmax; and `Σ a (V x + b) = V Σ a x + b Σ
-        a`.
+        For one query, the keys and values of the other tokens need not be computed:
+        `q · (K x + b) = (Kᵀ q) · x + q · b`, where the last term is equal for all tokens and cancels in the softmax;
+        `Σ a (V x + b) = V Σ a x + b Σ a`.
 
         Args:
             inputs, mask, training: See `call`.

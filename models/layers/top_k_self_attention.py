@@ -10,7 +10,7 @@ from ctrpipe.models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TopKSelfAttention(keras.layers.Layer):
-    """Self-attention of every field to the k fields with the highest scores, then a feed-forward network.
+    """Self-attention to the k fields with the highest scores, then a feed-forward network.
 
     `Q, K, V = relu(E W_q), relu(E W_k), relu(E W_v)` in h heads; `A = Q Kᵀ / sqrt(d / h)`;
     `Ṽ = concat_h(softmax(TopK(A, k)) V) + E`; `output = relu(Ṽ W_1) W_2 + Ṽ`.

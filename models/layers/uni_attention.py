@@ -16,10 +16,10 @@ class UniAttention(keras.layers.Layer):
 
     `U = V softmax(v_aᵀ tanh(W_a [Q; K]))` with `Q = W_q x + b_q`, `K = W_k Y + b_k`, `V = W_v Y + b_v`.
 
-    The computation has another order than the paper's, with the same result. The two halves of W_a are first multiplied
-    with W_q and W_k: no state is projected to its full width. The states are pooled before W_v is applied, as a query's
-    weights sum to one. The b_i of Algorithm 1 is left out: it shifts all scores of a query equally, and the softmax
-    cancels the shift.
+    The order of computation differs from the paper's, with the same result. The two halves of W_a are first multiplied
+    with W_q and W_k: no state is projected to its full width. The states are pooled before W_v is applied, because a
+    query's weights sum to one. The b_i of Algorithm 1 is left out: it shifts all scores of a query equally, and the
+    softmax cancels the shift.
 
     Args:
         attention_dim: int. Width d_a of the scores' hidden layer. Defaults to 64, as in the paper.

@@ -10,7 +10,7 @@ from ctrpipe.models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class VectorCross(keras.layers.Layer):
-    """Cross layer: scales the network's input by a projection of the previous layer's output, and adds that output.
+    """Cross layer: the network's input scaled by a projection of the previous output, plus that output.
 
     `x_{l+1} = x_0 (x_lᵀ w) + b + x_l`. Without b, a stack of these layers returns a scalar multiple of x_0.
 

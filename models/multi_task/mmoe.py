@@ -17,7 +17,7 @@ EXPERT: Mapping[str, Any] = {"name": "mlp", "hidden_units": [256]}
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class MMoE(MultiTaskModel):
-    """Multi-gate mixture of experts: all tasks share experts, and each task weights them with its own gate.
+    """Multi-gate mixture of experts: tasks share experts and weight them with their own gates.
 
     `logit_k = MLP_k(Σ_i g_k(x)_i f_i(x))` with `g_k(x) = softmax(W_k x)` for each task k. x is the concatenated
     embeddings, plus the dense features if the interaction does not embed them. An expert f_i is an interaction model

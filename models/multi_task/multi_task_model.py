@@ -18,7 +18,7 @@ _LINEAR = ("use_linear", "linear_l2", "linear_rate")
 
 
 class MultiTaskModel(CTRModel):
-    """Base class of models with several `interactions`, models of one kind that read the same embeddings.
+    """Base class of multi-task models: several `interactions` of one kind on the same embeddings.
 
     Each interaction has its own weights; the embeddings and the linear part belong to this model. An interaction is any
     model, from the registry or user-defined, that combines given embeddings. It cannot be `lr`, a multi-task model, or

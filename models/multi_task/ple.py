@@ -17,7 +17,7 @@ from ctrpipe.models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class PLE(MultiTaskModel):
-    """Progressive layered extraction: levels of task-specific and shared experts, with gates between them.
+    """Progressive layered extraction: levels of task-specific and shared experts with gates.
 
     `logit_k = MLP_k(g_k)`. On every level, `g_k = Σ_i softmax(W_k s_k)_i f_i` over the experts of task k and the shared
     experts. The input of the next level's shared experts is `g_0`, over all experts. s_k is the level's input: x on the

@@ -72,7 +72,7 @@ def padding_id(config: dict[str, Any]) -> int:
 def load_weights(
     folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None, token_table: bool = True
 ) -> None:
-    """Assigns the checkpoint's weights to a built encoder, and to a built pooler where the checkpoint has one.
+    """Assigns the checkpoint's weights to a built encoder, and to a built pooler if the checkpoint has one.
 
     Args:
         folder: The checkpoint.

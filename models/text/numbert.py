@@ -15,7 +15,7 @@ from ctrpipe.models.text.text_model import TextModel
 
 
 class NumberTextModel(TextModel):
-    """Base class of the models that read features as numbers, written in tokens of the text's vocabulary.
+    """Base class of the models that read features as number tokens of the text's vocabulary.
 
     The docstring of NumBERT has an example.
 
@@ -26,7 +26,7 @@ class NumberTextModel(TextModel):
         **options: Options of TextModel.
 
     Raises:
-        ValueError: the data has no text or no feature, or lacks the numbers of the log.
+        ValueError: the data has no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1.
@@ -82,7 +82,7 @@ class NumBERT(NumberTextModel):
         (2, 1)
 
     Raises:
-        ValueError: the data has no text or no feature, or lacks the numbers of the log.
+        ValueError: the data has no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
@@ -141,7 +141,7 @@ class NumBERTUniAttention(NumberTextModel):
         (2, 1)
 
     Raises:
-        ValueError: the data has no text or no feature, or lacks the numbers of the log.
+        ValueError: the data has no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.2.

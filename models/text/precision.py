@@ -8,7 +8,7 @@ PRECISIONS = ("float32", "bfloat16", "int8", "int8_weights")
 
 
 def in_precision(model: CTRModel, precision: str) -> CTRModel:
-    """Returns a copy of the model whose text encoder has another precision; all other layers stay float32.
+    """Returns a copy of the model with another precision of the text encoder; other layers stay float32.
 
     Args:
         model: A trained, built model. A model without a text is returned unchanged.

@@ -72,7 +72,7 @@ class ShallowInteraction1(TextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ShallowInteractionN(ShallowInteraction1):
-    """Text and features combined in the last layer, with as many layers on the features as the encoder has.
+    """Text and features combined in the last layer, with one layer on the features per encoder layer.
 
     The equation is that of ShallowInteraction1, with one FeedForward on the feature vector per encoder layer.
 
