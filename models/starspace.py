@@ -19,7 +19,7 @@ LOSSES = ("margin", "softmax")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class StarSpace(VectorModel):
-    """StarSpace: the logit is the similarity of two entities, each the sum of its features' embeddings.
+    """StarSpace: the similarity of two entities, each the sum of its features' embeddings.
 
     `logit = w sim(a, b) + c`, with `a = Σ e_i` over the features of one entity (such as a document, a user or a query)
     and `b = Σ e_j` over the features of the other (such as a label, an item or a document). `sim` is the cosine or the

@@ -20,7 +20,7 @@ from scipy.special import xlogy
 
 Counts = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.float64]
-ROWS_A_CELL = 30  # with fewer, NumPy permutes rows faster than it draws cells; permuting needs memory for each row
+ROWS_A_CELL = 30  # with fewer, permuting rows is faster than drawing cells; permuting needs memory for each row
 
 
 def entropy_bits(counts: Counts, axis: int | tuple[int, ...], corrected: bool = True) -> Bits:

@@ -1,6 +1,4 @@
-"""Integrated gradients: contributions of a row's parts to the change of its logit from a baseline.
-
-The path from the baseline to the row is straight.
+"""Integrated gradients: each part's contribution to a logit along the straight path from a baseline.
 
 References:
     Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equations 1 and 3.

@@ -1,4 +1,4 @@
-"""Tests whether two columns interact on the click, beyond the sum of their effects on its log-odds.
+"""Tests for an interaction of two columns: effects on the click that do not add up in log-odds.
 
 The additive model is logit P(y | x, x') = a_x + b_x'. Its deviance G² = 2 Σ n ln(n / e) compares the rows n of each
 cell with the rows e that the model expects; this is the log-linear test of no three-way interaction. If cells have few
@@ -194,8 +194,8 @@ def deviance(counts: npt.NDArray[np.number], expected: Floats) -> Floats:
 def holm(p_values: Sequence[float] | Floats) -> Floats:
     """Returns p-values adjusted for their number by Holm's method.
 
-    An adjusted p-value is the chance that any true hypothesis has one below it. With findings at an adjusted p-value
-    below 0.05, 95% of logs have no false alarm.
+    An adjusted p-value is the chance that any true hypothesis has one below it. If adjusted p-values below 0.05 count
+    as findings, 95% of logs have no false alarm.
     """
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values, kind="stable")

@@ -1,8 +1,9 @@
 """Strengths of the interactions of pairs of columns, from the covariances of their embeddings.
 
 For two columns with independent vectors v and w, the interaction vᵀ M w adds variance to the logit beyond what each
-column adds alone: tr(M C_w Mᵀ C_v), with C_v and C_w the covariances over rows. This is the variance of (v - E v)ᵀ M (w
-- E w), the second-order term of the functional analysis of variance. The strength of a pair is its square root.
+column adds alone: tr(M C_w Mᵀ C_v), with C_v and C_w the covariances over rows. This is the variance of the
+second-order term of the functional analysis of variance, (v - E v)ᵀ M (w - E w). The strength of a pair is the square
+root of this variance.
 
 References:
     Hoeffding, "A Class of Statistics with Asymptotically Normal Distribution", 1948; Hooker, "Discovering Additive

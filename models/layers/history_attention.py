@@ -15,11 +15,11 @@ KINDS = ("softmax", "pointwise")
 class HistoryAttention(keras.layers.Layer):
     """Multi-head attention to the items that a query may see, with a residual and layer normalisation.
 
-    `output = LayerNorm(q + Σ_j a_j V_j O)`, where the weights a are `softmax(Q Kᵀ / sqrt(width / heads))` ("softmax")
-    or
-    `SiLU(Q Kᵀ / sqrt(width / heads)) / n` ("pointwise"), with n the number of items that the query sees. A pointwise
-    weight does not depend on the other items: the sum reflects how much of the history resembles the query. A query
-    that sees no item gets LayerNorm(q).
+    `output = LayerNorm(q + Σ_j a_j V_j O)`, where the weights are `a = softmax(s)` ("softmax") or `a = SiLU(s) / n`
+    ("pointwise"), with the scores `s = Q Kᵀ / sqrt(width / heads)` and n the number of items that the query sees.
+
+    A pointwise weight does not depend on the other items: the sum reflects how much of the history resembles the query.
+    A query that sees no item gets LayerNorm(q).
 
     Args:
         heads: int. Number of heads; must divide the width. Defaults to 2.

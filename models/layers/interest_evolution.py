@@ -15,8 +15,7 @@ class InterestEvolution(keras.layers.Layer):
     """Two GRUs: one extracts interests, one with attention follows those relevant to the candidate.
 
     `h = GRU(e)`, `a_t = exp(h_t W v) / Σ_j exp(h_j W v)`, and `output = AUGRU(h, a)` after the newest item, zero for an
-    empty history. The interests h have the items' width, as DIEN's auxiliary loss compares an interest with the next
-    item.
+    empty history. The interests h have the items' width: DIEN's auxiliary loss compares an interest with the next item.
 
     Args:
         units: int. Width of the output. Defaults to 32.

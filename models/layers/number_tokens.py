@@ -40,10 +40,10 @@ class NumberTokens(keras.layers.Layer):
     negative significand. A missing number is "[UNK] [EXP] 0".
 
     Any other feature is written as the ordinal of its id, counted from 1, in the vocabulary or in the hash buckets. The
-    ordinal has all its digits, three per token: a field of 1,234 values needs one more token, and its last value is "1
-    234 [EXP] 3". An unknown value is "0 [EXP] 0" and a missing value "[UNK] [EXP] 0". Each part of a time is its own
-    number, counted from 0. A field of several slots has one [SEP], after its last slot. Tokens that an ordinal or a
-    slot does not need are padding. Positions are not features.
+    ordinal has all its digits, three per token. A field of 1,234 values needs one more token than a number; its last
+    value is "1 234 [EXP] 3". An unknown value is "0 [EXP] 0" and a missing value "[UNK] [EXP] 0". Each part of a time
+    is its own number, counted from 0. A field of several slots has one [SEP], after its last slot. Tokens that an
+    ordinal or a slot does not need are padding. Positions are not features.
 
     Args:
         feature_map: FeatureMap. The features and the text. Its `numbers` must name all fields of kind "numeric" and all

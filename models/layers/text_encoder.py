@@ -148,8 +148,8 @@ class SelfAttention(keras.layers.Layer):
         """Returns the output of `call` for the first token alone, (batch_size, width).
 
         For one query, the keys and values of the other tokens need not be computed:
-        `q · (K x + b) = (Kᵀ q) · x + q · b`, where the last term is equal for all tokens and cancels in the softmax;
-        `Σ a (V x + b) = V Σ a x + b Σ a`.
+        `q · (K x + b) = (Kᵀ q) · x + q · b`, where the last term is equal for all tokens and cancels in the softmax.
+        Likewise, `Σ a (V x + b) = V Σ a x + b Σ a`.
 
         Args:
             inputs, mask, training: See `call`.

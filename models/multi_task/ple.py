@@ -80,8 +80,7 @@ class PLE(MultiTaskModel):
         self.activation = keras.activations.get(activation)
         self.levels = levels
         # Level by level: the gates of each task and, except on the last level, of the shared experts; the experts of
-        # the
-        # levels above the first, in the order of `sizes`.
+        # the levels above the first, in the order of `sizes`.
         self.gates: list[keras.layers.Dense] = []
         self.experts: list[keras.layers.Dense] = []
         for level in range(levels):
