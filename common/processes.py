@@ -163,6 +163,8 @@ def preload_in_copy(module: str) -> None:
         os.chmod(address, 0o600)
         listener.listen()
         alive, keeps_alive = os.pipe()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()  # a fork copies what is buffered, and since Python 3.13 its forks write it again
         with _interrupts_blocked():
             process = os.fork()
         if process == 0:

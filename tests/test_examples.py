@@ -11,7 +11,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-
 def case(script: pathlib.Path):
     """A text's model takes longer than the others, and goes their way."""
     return pytest.param(script, id=script.stem, marks=[pytest.mark.large] if script.stem == "text_model" else [])

@@ -187,7 +187,7 @@ def test_reader(tmp_path):
         assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
 
 
-@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_columns_counts_the_seconds_of_each_stage")
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_reader")
 def test_preprocess(tmp_path):
     arguments = ["--rows", "3000", "--against", "none", "--bad-rate", "0.05", "--workers", "1"]
     arguments += ["--folder", str(tmp_path / "logs")]

@@ -75,7 +75,8 @@ def one_process(files, work, **changes):
     [
         {"backend": "tensorflow"},
         pytest.param(
-            {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True}, marks=pytest.mark.large
+            {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True},
+            marks=pytest.mark.large,
         ),
     ],
     ids=["tensorflow", "jax, rows, refit"],
