@@ -1,7 +1,7 @@
-"""The address space that the system allows this process, `ulimit -v`, checked before work starts.
+"""Check the address space limit of this process (`ulimit -v`) before work starts.
 
-Where it runs out, C++ libraries end the process in the middle of its work with a list of addresses, or wait for ever.
-Memory itself, which a container limits, is another thing: without it the system kills a process.
+If the address space runs out, C++ libraries abort the process with a stack dump, or hang. A memory limit, such as that
+of a container, is different: the system kills the process.
 """
 
 import resource
@@ -10,8 +10,8 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import cores
 
 _GIB = 1 << 30
-# Measured with 4 cores: 0.4 GiB for Python with numpy; 1.7 with TensorFlow; above 2.9 for a server of a small model;
-# 4.9 for a run of 1,000 rows. Each core has threads, with a stack and an arena of their own.
+# Measured with 4 cores: 0.4 GiB for Python with numpy, 1.7 with TensorFlow, above 2.9 for a server of a small model,
+# 4.9 for a run of 1,000 rows. Every core adds threads, each with its own stack and arena.
 COMMAND_GIB = 0.5
 TENSORFLOW_GIB = 3.25
 RUN_GIB = 5.25
@@ -19,11 +19,11 @@ _CORE_GIB = 0.25
 
 
 def require_address_space(what: str, gib: float) -> None:
-    """Raises InputError where the system allows this process fewer GiB.
+    """Raises InputError if the address space limit of this process is too low.
 
     Args:
-        what: What needs them, for the message.
-        gib: What it needs on one core; above COMMAND_GIB each further core needs some more.
+        what: What needs the address space, for the message.
+        gib: The GiB needed on one core. Above COMMAND_GIB, each further core adds _CORE_GIB.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     if allowed == resource.RLIM_INFINITY:

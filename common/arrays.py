@@ -1,4 +1,4 @@
-"""Lists of arrays in .npz files, as checkpoints and kept models store them."""
+"""Read and write lists of arrays as .npz files, the format of checkpoints and kept models."""
 
 import pathlib
 
@@ -8,12 +8,12 @@ from ctrpipe.common.files import atomic_path
 
 
 def write_arrays(path: pathlib.Path, arrays: list[np.ndarray]) -> None:
-    """Writes the arrays to a file that appears whole, so that a killed process leaves the old file or the new one."""
+    """Writes the arrays to a file atomically: a killed process leaves the old file or the new one."""
     with atomic_path(path) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, *arrays)
 
 
 def read_arrays(path: pathlib.Path) -> list[np.ndarray]:
-    """Returns the arrays of a file of `write_arrays`, in the order in which they were written."""
+    """Returns the arrays of a file written by `write_arrays`, in the same order."""
     with np.load(path) as values:
         return [values[f"arr_{index}"] for index in range(len(values.files))]

@@ -1,7 +1,7 @@
-"""Hashes of the project's code: of all of it, and of what a stage imports.
+"""Hashes of the project's code: of all files, or of the modules that a stage imports.
 
-A stage's cache key holds the hash of what that stage imports: changed code runs again the stages that it is part of,
-and no others. Imports are read from the source, so that nothing has to be imported for it.
+A stage's cache key contains the hash of the modules that the stage imports. A code change therefore reruns the stages
+that use the code, and no others. Imports are read from the source, without importing anything.
 """
 
 import ast
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from ctrpipe.common.packages import PACKAGE, code_files
 
-ROOT = pathlib.Path(__file__).parents[2]  # of ctrpipe/, which links to pipeline/
-# The code on which trained weights depend: training, what it begins with, and the stages that make its rows.
+ROOT = pathlib.Path(__file__).parents[2]  # the folder that contains ctrpipe/, which links to pipeline/
+# The code that trained weights depend on: training, warm start, and the stages that make the training rows.
 TRAINING = (
     "ctrpipe.pipeline.training.train",
     "ctrpipe.pipeline.training.parent",
@@ -24,7 +24,7 @@ TRAINING = (
 
 
 def code_version() -> str:
-    """Returns a hash of all files of code, byte by byte: equal for two checkouts of the same code."""
+    """Returns a hash of all code files, byte by byte. Two checkouts of the same code have the same hash."""
     digest = hashlib.sha256()
     for path in code_files(ROOT):
         digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
@@ -32,10 +32,10 @@ def code_version() -> str:
 
 
 def stage_version(*modules: str) -> str:
-    """Returns a hash of the code of some modules and of all project modules that they import.
+    """Returns a hash of some modules and of all project modules that they import.
 
-    It covers syntax trees without docstrings. A changed comment, docstring or line break gives the same hash, because
-    no stage's result depends on one.
+    The hash covers syntax trees without docstrings. Comments, docstrings and line breaks do not change it, because no
+    stage's result depends on them.
     """
     digest = hashlib.sha256()
     for module in sorted(imported(*modules)):
@@ -44,13 +44,13 @@ def stage_version(*modules: str) -> str:
 
 
 def imported(*modules: str) -> set[str]:
-    """Returns the modules, and all modules of the project that they import, directly or not.
+    """Returns the modules and all project modules that they import, directly or indirectly.
 
-    An import counts wherever it stands, also inside a function, but not below `if TYPE_CHECKING:`. So does each string
-    that is exactly a module's name, as in the tables of models/base/registry.py.
+    Imports inside functions count. Imports under `if TYPE_CHECKING:` do not. A string that is exactly a module's name
+    counts as an import, as in the tables of models/base/registry.py.
 
-    The packages that a module lies in count as well, because Python imports them. Strings in their __init__.py count
-    only where the package itself is imported: models/__init__.py names every model, and a stage that imports one model
+    The packages that contain a module count too, because Python imports them. Strings in a package's __init__.py count
+    only if the package itself is imported: models/__init__.py names every model, and a stage that imports one model
     does not depend on the others.
     """
     waiting = list(modules)
@@ -70,11 +70,11 @@ def imported(*modules: str) -> set[str]:
 
 
 class _Module:
-    """A parsed file.
+    """A parsed module.
 
     Attributes:
-        imports: The project modules that its import statements name.
-        strings: The project modules whose names are strings in it.
+        imports: The project modules in its import statements.
+        strings: The project modules whose names appear as strings.
         digest: A hash of its syntax tree without docstrings.
     """
 
@@ -87,9 +87,9 @@ class _Module:
         self.digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
 
     def _read(self, node: ast.AST, words: list[str]) -> None:
-        """Appends the words of a subtree, and notes its imports and strings.
+        """Appends the words of a subtree, and collects its imports and strings.
 
-        One pass, because ast.walk and ast.dump take half of the time of a run's hashes.
+        A single pass, because ast.walk and ast.dump take half of the time of a run's hashes.
         """
         if _is_for_types(node):
             return
@@ -97,7 +97,7 @@ class _Module:
         if isinstance(node, ast.Import | ast.ImportFrom):
             self.imports.update(_imports(node, self._root, self._package))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # A package's name alone, as "serving", is a word like any other.
+            # A package's name without a dot, such as "serving", may be an ordinary word.
             if "." in node.value and _file(self._root, node.value):
                 self.strings.add(node.value)
         words.append(type(node).__name__)
@@ -111,7 +111,7 @@ class _Module:
                     if isinstance(item, ast.AST):
                         self._read(item, words)
                     else:
-                        words.append(repr(item))  # None for a missing default, or a name
+                        words.append(repr(item))  # a name, or None for a missing default
                 words.append("]")
             else:
                 words.append(repr(value))
@@ -119,7 +119,7 @@ class _Module:
 
 @functools.cache
 def _parse(root: pathlib.Path, module: str) -> _Module:
-    """Returns the parsed module; each is read once in a process, as Python does it."""
+    """Returns the parsed module. Each module is read once per process, as Python does."""
     path = _file(root, module)
     if path is None:
         raise ModuleNotFoundError(f"no module {module} in {root}")
@@ -140,7 +140,7 @@ def _imports(node: ast.Import | ast.ImportFrom, root: pathlib.Path, package: str
 
 
 def _is_for_types(node: ast.AST) -> bool:
-    """Returns whether a node is `if TYPE_CHECKING:`, whose imports never run."""
+    """Returns whether a node is `if TYPE_CHECKING:`. Its imports never run."""
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
@@ -157,7 +157,7 @@ def _packages_of(module: str) -> list[str]:
 
 
 def _file(root: pathlib.Path, module: str) -> pathlib.Path | None:
-    """Returns the file of a project module; None where there is no such module."""
+    """Returns the file of a project module, or None if there is no such module."""
     parts = module.split(".")
     if parts[0] != PACKAGE or not all(part.isidentifier() for part in parts):
         return None

@@ -1,7 +1,7 @@
-"""The exit codes of all commands; 0 means done."""
+"""The exit codes of all commands. 0 means success."""
 
-BLOCKED = 1  # a gate or a comparison says no
-MISTAKE = 2  # wrong usage or input, or the machine has no room; click's own code for wrong usage as well
-FAILED = 3  # any other failure, such as a defect of ctrpipe
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
-NO_READER = 141  # what a shell reports when the reader of a pipe has ended, as in `ctrpipe ... | head -1`
+BLOCKED = 1  # a gate blocked the model, or a log has drifted
+MISTAKE = 2  # wrong usage (also click's code) or input, or the machine is out of disk or memory
+FAILED = 3  # any other failure, such as a bug in ctrpipe
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+NO_READER = 141  # what a shell reports after SIGPIPE, as in `ctrpipe ... | head -1`

@@ -1,7 +1,7 @@
-"""Which packages a command or a feature needs beside the base, and the line that says which extra to install.
+"""The extra that each command or feature needs, and the command that installs it.
 
-`pip install ctrpipe` is the base: what serves, asks, scores, measures and explains a model. pyproject.toml has its
-packages and those of the extras, with the reason beside each.
+`pip install ctrpipe` installs the base: serving, clients, scoring, benchmarks and explanations. pyproject.toml lists
+the packages of the base and of the extras, with a reason for each.
 """
 
 import importlib.util
@@ -11,11 +11,11 @@ import sys
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.wheels import needs_overrides, unfit
 
-# What an installer takes in place of what TFX's packages ask for, see docs/install.md.
+# Releases to install in place of those that TFX's packages require, see docs/install.md.
 OVERRIDES = pathlib.Path(__file__).parents[1] / "overrides.txt"
 
 BASE = ""
-# What a command cannot do without. Features inside a command call `require`.
+# The extra that each command requires. Optional features of a command call `require` themselves.
 COMMANDS = {
     "bench": BASE,
     "check": BASE,
@@ -43,7 +43,7 @@ COMMANDS = {
     "tune": "tune",
     "tune-serving": BASE,
 }
-# The modules of an extra that ctrpipe imports.
+# The modules of each extra that ctrpipe imports.
 _PIPELINE = (
     *("tfx", "tensorflow_transform", "tensorflow_model_analysis", "tensorflow_data_validation", "tfx_bsl"),
     *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard", "matplotlib"),
@@ -59,17 +59,17 @@ MODULES = {
 
 
 def missing(extra: str) -> str:
-    """Returns the first module of an extra that is not installed, without importing it; "" where all are."""
+    """Returns the first module of an extra that is not installed, or "". Imports no module."""
     return next((module for module in MODULES.get(extra, ()) if not is_installed(module)), "")
 
 
 def require(extra: str, what: str, otherwise: str = "") -> None:
-    """Raises InputError where a package of an extra is not installed.
+    """Raises InputError if a package of an extra is not installed.
 
     Args:
-        extra: The extra; BASE needs nothing.
-        what: The command or the feature, for the message.
-        otherwise: What a user can do in place of installing it.
+        extra: The extra. BASE needs no packages.
+        what: The command or feature that needs the extra, for the message.
+        otherwise: An alternative to installing the extra, for the message.
     """
     module = missing(extra)
     if module:
@@ -78,7 +78,7 @@ def require(extra: str, what: str, otherwise: str = "") -> None:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs an extra; where this Python has no wheels for it, which Python has."""
+    """Returns the command that installs an extra. If this Python has no wheels for it, says which Python has."""
     wanted = f"'ctrpipe[{extra}]'"
     if _PIPELINE[0] in MODULES[extra]:
         if unfit():
@@ -89,7 +89,7 @@ def install(extra: str) -> str:
 
 
 def extra_of(module: str) -> str:
-    """Returns the smallest extra that a module comes with; BASE where it is of none."""
+    """Returns the smallest extra that contains a module; BASE if none does."""
     return next((extra for extra, modules in MODULES.items() if module in modules), BASE)
 
 

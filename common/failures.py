@@ -1,7 +1,7 @@
-"""Explains failures that no function handles where they happen: one line that says what to do, and an exit code.
+"""Explain unhandled failures: one line with advice, and an exit code.
 
-Failures of the machine (a full disk, no memory) may come from anywhere, as exceptions of Python, Arrow, HDF5,
-TensorFlow or SQLite. These share no class, so they are recognised by their error numbers and messages.
+Failures of the machine (a full disk, no memory) can occur anywhere, as exceptions of Python, Arrow, HDF5, TensorFlow
+or SQLite. They have no common class, so they are recognized by error number and message.
 """
 
 import concurrent.futures.process
@@ -35,7 +35,7 @@ _READ_ONLY = re.compile(r"Read-only file system|readonly database", re.IGNORECAS
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Returns a message for a failure, and the exit code: MISTAKE where the user can remedy it, else FAILED."""
+    """Returns a message for a failure, and the exit code: MISTAKE if the user can fix it, else FAILED."""
     mistake = explain_mistake(error)
     if mistake:
         return mistake, MISTAKE
@@ -44,7 +44,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def explain_mistake(error: BaseException) -> str:
-    """Returns a message for a failure that the user can remedy; "" for any other."""
+    """Returns a message for a failure that the user can fix; "" for any other."""
     messages = (str(cause) if isinstance(cause, InputError) else _explain_one(cause) for cause in causes(error))
     return next(filter(None, messages), "")
 
@@ -86,7 +86,7 @@ def _explain_one(error: BaseException) -> str:
 
 
 def _save_traceback(error: BaseException) -> str:
-    """Writes the traceback to a file that can be attached to a report, and returns the file's path."""
+    """Writes the traceback to a file, to attach to a bug report, and returns the path."""
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="ctrpipe-", suffix=".txt", delete=False) as file:

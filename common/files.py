@@ -1,7 +1,7 @@
-"""Writes files and folders that appear whole or not at all: under another name first, then renamed.
+"""Write files and folders atomically: first under a temporary name, then renamed.
 
-An unfinished file or folder lies beside its final path as `.<name>.<...>.unfinished`. The dot keeps it out of shell
-patterns, the suffix out of patterns such as `*.parquet`, so that no reader takes it.
+An unfinished file or folder is next to its final path, as `.<name>.<...>.unfinished`. Readers do not match it: the dot
+hides it from shell globs, the suffix from globs such as `*.parquet`.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ SUFFIX = ".unfinished"
 
 @contextlib.contextmanager
 def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a path beside `path` to write a file to; it becomes `path` when the block succeeds.
+    """Yields a temporary path to write a file to, and renames it to `path` when the block succeeds.
 
-    It is removed when the block fails. Each call has a path of its own, so that several processes may write the same
-    file at once, as Beam's workers do when a runner repeats a part; the last one to finish wins. A path that exists and
-    is not a regular file, such as /dev/null, is written in place.
+    Removes the file if the block fails. Every call uses a different path, so several processes may write the same file
+    at once, such as Beam workers when a runner repeats a part. The last to finish wins. An existing path that is not a
+    regular file, such as /dev/null, is written in place.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -38,13 +38,13 @@ def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields an empty folder beside `path` to fill; it takes the place of `path` when the block succeeds.
+    """Yields an empty temporary folder, which replaces `path` when the block succeeds.
 
-    It is removed when the block fails, and `path` stays as it was. Only one process may write a folder at a time: what
-    a killed process left behind is deleted by the next call, because it may be large.
+    If the block fails, removes the temporary folder and keeps `path` unchanged. Only one process may write a folder at
+    a time: each call deletes the leftovers of a killed process, which may be large.
 
-    Replacing a folder takes two renames. A process that is killed between them leaves the former folder under another
-    name; `restore_folder` brings it back.
+    Replacing a folder takes two renames. A process killed between them leaves the previous folder under another name;
+    `restore_folder` restores it.
     """
     unfinished, former = path.with_name(f".{path.name}{SUFFIX}"), _former(path)
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -63,13 +63,13 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def restore_folder(path: pathlib.Path) -> None:
-    """Brings back the former folder that a process killed within `atomic_folder` left, if there is one."""
+    """Restores the previous folder if a process was killed between the two renames of `atomic_folder`."""
     if _former(path).exists() and not path.exists():
         _former(path).rename(path)
 
 
 def make_unique_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes and returns a folder `<path>-<8 digits>`, for one attempt at work that a runner may repeat."""
+    """Creates and returns a folder `<path>-<8 hex digits>`, for one attempt at work that a runner may repeat."""
     folder = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     folder.mkdir()
     return folder
@@ -77,7 +77,7 @@ def make_unique_folder(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def temporary_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a folder of `make_unique_folder`, which is removed with its contents when the block ends."""
+    """Yields a folder from `make_unique_folder`, and removes it with its contents when the block ends."""
     folder = make_unique_folder(path)
     try:
         yield folder
@@ -90,23 +90,23 @@ def _former(path: pathlib.Path) -> pathlib.Path:
 
 
 def write_bytes(path: pathlib.Path, contents: bytes) -> None:
-    """Writes a file, whole or not at all."""
+    """Writes a file atomically."""
     with atomic_path(path) as unfinished:
         unfinished.write_bytes(contents)
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a UTF-8 file, whole or not at all."""
+    """Writes a UTF-8 file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a value as indented JSON, whole or not at all: numpy scalars as numbers, other objects as str(object)."""
+    """Writes a value as indented JSON atomically: numpy scalars as numbers, other objects as str(object)."""
     write_text(path, json.dumps(value, indent=1, default=_as_json) + "\n")
 
 
 def link_or_copy(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Gives a file a second name, in place of what has that name, or copies it where the file system has no links."""
+    """Hard-links `target` to `source`, or copies the file if linking fails. Replaces an existing target."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -115,5 +115,5 @@ def link_or_copy(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _as_json(item: Any) -> Any:
-    # Numpy scalars are recognised by their shape, so that commands without numpy do not wait for its import.
+    # Numpy scalars are recognized by their shape, which avoids importing numpy.
     return item.item() if getattr(item, "shape", None) == () else str(item)

@@ -1,4 +1,4 @@
-"""Hashes of what a run is made from, the keys of its cache."""
+"""Fingerprints of a run's inputs, used as cache keys."""
 
 import contextlib
 import hashlib
@@ -14,26 +14,26 @@ from ctrpipe.transforms.log.byte_sum import ByteSum
 
 
 def fingerprint(*values: Any) -> str:
-    """Returns a hash of 16 hexadecimal digits, of values that JSON can hold and of pydantic models."""
+    """Returns a hash of 16 hexadecimal digits of JSON-serializable values and pydantic models."""
     plain = [value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value for value in values]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint_files(data: list[dict[str, Any]]) -> str:
-    """Returns a hash of the files' contents in their order, from what `describe_file` says of each."""
+    """Returns a hash of the files' contents in order, given the results of `describe_file`."""
     return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
 
 
 def sums_of(data: list[dict[str, Any]]) -> tuple[ByteSum, ...]:
-    """Returns the sums by which readers of the files know them."""
+    """Returns each file's checksum, which readers of the file compare with what they read."""
     return tuple(ByteSum(file["bytes"], file["crc32"]) for file in data)
 
 
 def describe_file(path: str) -> dict[str, Any]:
-    """Returns a file's path, its size in bytes and its sums, all of what is read of it now.
+    """Reads a file once, and returns its path, its size in bytes and its checksums.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     digest, read = hashlib.sha256(), ByteSum()
     try:
@@ -48,6 +48,6 @@ def describe_file(path: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
-    """Yields a future of what `describe_file` says of each file, computed in a thread while the block runs."""
+    """Yields a future of `describe_file` for each file, computed in a thread while the block runs."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(lambda: [describe_file(path) for path in files])

@@ -1,4 +1,4 @@
-"""Makes Ctrl-C end a program even where Python, a library or native code swallows KeyboardInterrupt."""
+"""Make Ctrl-C end a program even if Python, a library or native code swallows KeyboardInterrupt."""
 
 import _thread
 import contextlib
@@ -21,10 +21,10 @@ _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class _Watch:
-    """Sends a signal again until the program has caught its KeyboardInterrupt.
+    """Repeats a signal until the program has caught its KeyboardInterrupt.
 
-    Python prints and drops an exception that is raised in a finalizer or in a callback of the garbage collector (JAX
-    has one). Native code that calls Python and ignores its errors drops it as well.
+    Python prints and drops exceptions in finalizers and in callbacks of the garbage collector (JAX has one). Native
+    code that calls Python and ignores its errors drops them as well.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Watch:
     def start(self, number: int) -> None:
         if not self._started:
             self._started = True
-            _thread.start_new_thread(self._repeat, (number,))  # threading.Thread may need a lock that this thread holds
+            _thread.start_new_thread(self._repeat, (number,))  # threading.Thread could wait for a lock of this thread
 
     def end(self) -> None:
         self._caught = True
@@ -52,7 +52,7 @@ _watch: _Watch | None = None
 
 @contextlib.contextmanager
 def interrupts_delivered() -> Iterator[None]:
-    """Makes Ctrl-C raise KeyboardInterrupt repeatedly, until the block ends or calls `acknowledge_interrupt`."""
+    """Makes Ctrl-C raise KeyboardInterrupt repeatedly until the block ends or calls `acknowledge_interrupt`."""
     global _watch
     previous_handler, previous_hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
 
@@ -61,7 +61,7 @@ def interrupts_delivered() -> Iterator[None]:
             previous_hook(unraisable)
 
     _watch, sys.unraisablehook = _Watch(), ignore_interrupts
-    if previous_handler is signal.default_int_handler:  # a background process of a shell script ignores SIGINT
+    if previous_handler is signal.default_int_handler:  # background processes of a shell script ignore SIGINT
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
@@ -73,10 +73,12 @@ def interrupts_delivered() -> Iterator[None]:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Handles SIGINT: raises KeyboardInterrupt, inside `interrupts_delivered` until it is acknowledged.
+    """Signal handler that raises KeyboardInterrupt; inside `interrupts_delivered`, until it is acknowledged.
 
-    TensorFlow's native code calls Python and may abort the process on an error, and importlib discards a native module
-    whose initialisation fails. While one of them runs, the exception waits until it has returned.
+    Delays the exception while one of these runs, until it has returned:
+
+    - native code of TensorFlow that calls Python: an error may abort the process;
+    - the initialization of a native module: importlib discards a module whose initialization fails.
     """
     if _watch:
         _watch.start(number)
@@ -93,7 +95,7 @@ def _raise_when_safe(frame: FrameType, event: str, _: object) -> None:
 
 
 def acknowledge_interrupt() -> None:
-    """Marks KeyboardInterrupt as caught, for a program that goes on with other work: it is not raised again."""
+    """Marks KeyboardInterrupt as caught, so it is not raised again. For programs that continue with other work."""
     global _watch
     if _watch:
         _watch.end()
@@ -101,11 +103,11 @@ def acknowledge_interrupt() -> None:
 
 
 def _is_fragile(frame: FrameType | None) -> bool:
-    """Returns whether the project's code is waiting for TensorFlow, or for a native module that initialises itself."""
+    """Returns whether ctrpipe's code is waiting for TensorFlow or for the initialization of a native module."""
     while frame and not frame.f_code.co_filename.startswith(_OWN):
         if _TENSORFLOW in frame.f_code.co_filename:
             return True
-        if frame.f_code.co_name == "_load_unlocked":  # of importlib, which discards a module that fails
+        if frame.f_code.co_name == "_load_unlocked":  # importlib: discards a module whose initialization fails
             if isinstance(getattr(frame.f_locals.get("spec"), "loader", None), importlib.machinery.ExtensionFileLoader):
                 return True
         frame = frame.f_back
@@ -113,6 +115,6 @@ def _is_fragile(frame: FrameType | None) -> bool:
 
 
 def _is_ending(thread: int) -> bool:
-    """Returns whether a thread is handling KeyboardInterrupt, as in an `except` or `finally` block."""
+    """Returns whether a thread is handling KeyboardInterrupt, in an `except` or `finally` block."""
     handled = sys._current_exceptions().get(thread, (None, None, None))[1]
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(handled))

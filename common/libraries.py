@@ -1,4 +1,4 @@
-"""Imports TensorFlow, TFX and Beam quickly and without the log lines that they print as they start."""
+"""Import TensorFlow, TFX and Beam quickly and without their start-up log lines."""
 
 import contextlib
 import gc
@@ -14,11 +14,11 @@ from typing import Any
 from ctrpipe.common.address_space import TENSORFLOW_GIB, require_address_space
 
 _ERRORS_ONLY = ("tensorflow", "ml_metadata")
-_SILENT = ("absl", "apache_beam")  # they log every error that they also raise
-# TensorFlow, Keras and NLTK import these where they are installed, for features that the project does not use; they
-# take a third of the time of TensorFlow's import. Code that needs one of them imports it later.
+_SILENT = ("absl", "apache_beam")  # log every error that they also raise
+# Imported by TensorFlow, Keras and NLTK, if installed, for features that ctrpipe does not use. They take a third of
+# TensorFlow's import time. Code that needs one of them imports it later.
 _NOT_NEEDED = ("IPython", "matplotlib", "sklearn", "scipy.ndimage")
-# Beam imports these where they are installed; only a runner in the cloud, or a source that no step reads, uses them.
+# Imported by Beam if installed. Only cloud runners, and sources that ctrpipe does not read, use them.
 _CLOUD = (
     "google.cloud.bigquery",
     "google.cloud.dataflow",
@@ -26,43 +26,42 @@ _CLOUD = (
     "google.cloud.storage",
     "pymongo",
 )
-_TUNER = "keras_tuner"  # TFX's Tuner, which no step is, is absent without it
-_TEXT = "tensorflow_text"  # TFMA imports it where it is installed; what loads a text's graph, load_text_operations
-# TFX, TFMA and TFDV import these for what no step uses; they take a third of the time of TFX's import.
-# They cannot be absent, as the import of others would fail.
+_TUNER = "keras_tuner"  # only for TFX's Tuner component, which no run uses
+_TEXT = "tensorflow_text"  # imported by TFMA if installed; see load_text_operations for graphs that need it
+# Imported by TFX, TFMA and TFDV for features that no step uses. They take a third of TFX's import time. Hiding them
+# would make the import of other modules fail, so a placeholder replaces them.
 _UNUSED = (
-    "IPython.display",  # of TFDV's pictures in a notebook
-    "scipy.stats",  # of TFMA's confidence intervals
-    "tensorflow_model_analysis.metrics.bleu",  # which imports sacrebleu
-    "tensorflow_model_analysis.metrics.rouge",  # which imports NLTK
+    "IPython.display",  # TFDV's plots in a notebook
+    "scipy.stats",  # TFMA's confidence intervals
+    "tensorflow_model_analysis.metrics.bleu",  # imports sacrebleu
+    "tensorflow_model_analysis.metrics.rouge",  # imports NLTK
     "tensorflow_model_analysis.notebook.jupyter.tfma_widget.widget",
-    "tfx.components.infra_validator.component",  # which imports Kubernetes's client
+    "tfx.components.infra_validator.component",  # imports the Kubernetes client
 )
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow and finds its devices, without the lines that it prints at any TF_CPP_MIN_LOG_LEVEL.
+    """Imports TensorFlow and lists its devices, without the lines that it prints at any TF_CPP_MIN_LOG_LEVEL.
 
     Raises:
-        InputError: the system allows this process too little address space.
+        InputError: the address space limit of this process is too low.
     """
     require_address_space("TensorFlow", TENSORFLOW_GIB)
     import_tensorflow()
     import tensorflow as tf  # see import_tensorflow
 
     with _no_stderr():
-        tf.config.list_physical_devices()  # loads the GPU libraries, which also print
+        tf.config.list_physical_devices()  # loads the GPU libraries, which print log lines as well
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its start-up lines. Starts no thread, so that the process may be forked afterwards."""
+    """Imports TensorFlow without its start-up lines. Starts no thread, so the process can still be forked."""
     os.environ["TF_USE_LEGACY_KERAS"] = "0"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # the user's keras.json does not decide it
+    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # overrides the user's keras.json
     warnings.filterwarnings("ignore")
     with _no_stderr(), importing(*_NOT_NEEDED, *(["jax"] if backend != "jax" else [])):
-        # Here, because the import needs the settings above, and takes 1.9 s of a core, which commands without a model
-        # are spared.
+        # Lazy: needs the settings above, and takes 1.9 s of CPU time that commands without a model save.
         import absl.logging
         import tensorflow  # noqa: F401
     absl.logging.set_verbosity(absl.logging.FATAL)
@@ -75,10 +74,10 @@ def import_tensorflow() -> None:
 
 
 def installed_version(package: str) -> str:
-    """Returns the version of an installed package; of TensorFlow also where it is the package without code for GPUs.
+    """Returns the version of an installed package. For "tensorflow", the package may be tensorflow-cpu.
 
     Raises:
-        PackageNotFoundError: it is not installed.
+        PackageNotFoundError: the package is not installed.
     """
     if package != "tensorflow":
         return importlib.metadata.version(package)
@@ -88,30 +87,30 @@ def installed_version(package: str) -> str:
 
 
 def load_text_operations() -> None:
-    """Registers TensorFlow Text's operations, which must be done before a graph with a text is loaded.
+    """Registers the operations of TensorFlow Text. Call it before loading a graph with a text feature.
 
-    Does nothing where tensorflow_text is not installed: graphs without a text do not need it.
+    Does nothing if tensorflow_text is not installed: graphs without a text feature do not need it.
     """
     with contextlib.suppress(ImportError):
-        # 0.16 s of a core after TensorFlow, which runs without a text are spared; the package is optional.
+        # Lazy: an optional package that takes 0.16 s of CPU time after TensorFlow.
         import tensorflow_text  # noqa: F401
 
 
 def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
-    """Returns the modules that `importing` hides from TFX's import; not Google Cloud's if Beam may run there."""
+    """Returns the modules to hide while TFX is imported. With Beam arguments, Google Cloud modules stay visible."""
     return (*_NOT_NEEDED, _TUNER, _TEXT, *(() if beam_args else _CLOUD))
 
 
 @contextlib.contextmanager
 def importing(*absent: str) -> Iterator[None]:
-    """Speeds up imports inside the block: without garbage collection, and without modules that nothing needs.
+    """Speeds up imports inside the block: disables garbage collection and hides modules that are not needed.
 
-    The collector finds nothing to free among the objects of TensorFlow and TFX; searching them takes 2 s of their
-    import and another 2 s when the process ends.
+    The objects of TensorFlow and TFX contain no garbage. To search them takes 2 s of the import time, and another 2 s
+    at process exit.
 
     Args:
-        absent: Modules to hide, as if they were not installed, unless they are already loaded. No other thread may
-            import anything inside the block.
+        absent: Modules to hide, as if they were not installed. Modules that are already loaded stay visible. No other
+            thread may import anything while the block runs.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -129,10 +128,10 @@ def importing(*absent: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_tfx(beam_args: Sequence[str]) -> Iterator[None]:
-    """As `importing`, for the block that imports TFX, of which it spares what no step of a run uses.
+    """Like `importing`, for a block that imports TFX. Also skips modules of TFX that no step of a run uses.
 
-    In place of each module of _UNUSED that is not loaded stands one whose every name is a class that cannot be used;
-    after the block the module itself can be imported.
+    Inside the block, each module of _UNUSED that is not loaded is replaced by a placeholder. Every attribute of the
+    placeholder is a class that raises RuntimeError when used. After the block, the real module can be imported.
 
     Args:
         beam_args: Beam's arguments, see `tfx_does_without`.
@@ -151,7 +150,7 @@ def importing_tfx(beam_args: Sequence[str]) -> Iterator[None]:
 
 
 class _LeftOut(types.ModuleType):
-    """A module that is not loaded: what is imported from it says so when it is used."""
+    """Placeholder for a skipped module. Every attribute is a class that raises RuntimeError when used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -170,7 +169,7 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Discards what is written to file descriptor 2: native code does not write to Python's sys.stderr."""
+    """Discards output to file descriptor 2, because native code does not write to Python's sys.stderr."""
     sys.stderr.flush()
     saved = os.dup(2)
     devnull = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""The folder of a run: made where it can be, locked while a run works in it, its database free and whole."""
+"""The folder of a run: makes it, locks it while a run works in it, and checks its database."""
 
 import contextlib
 import fcntl
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.progress import announce
 
-METADATA = pathlib.Path("tfx", "metadata.sqlite")  # TFX's database, below the folder
+METADATA = pathlib.Path("tfx", "metadata.sqlite")  # TFX's database, relative to the folder
 DATABASE_WAIT = 60.0  # seconds
 _DATABASE_POLL = 0.5
 
 
 def check_output(output: pathlib.Path) -> None:
-    """Makes the folder where it is absent. Raises InputError where it cannot be made."""
+    """Makes the folder if it is missing. Raises InputError if it cannot be made."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -28,10 +28,10 @@ def check_output(output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
-    """Locks the folder while the block runs; the kernel releases the lock of a process that is killed.
+    """Locks the folder while the block runs. The kernel releases the lock if the process is killed.
 
     Raises:
-        InputError: another process holds the lock, or the folder was removed within the block.
+        InputError: another process holds the lock, or the folder was removed during the block.
     """
     path = output / ".lock"
     with open(path, "w") as lock:
@@ -61,10 +61,10 @@ def _removed(output: pathlib.Path) -> InputError:
 
 
 def await_database(database: pathlib.Path) -> None:
-    """Waits until no other process has locked TFX's database, and says so; checks that it is whole.
+    """Waits until no other process locks TFX's database, announces the wait, and checks the database's integrity.
 
     Raises:
-        InputError: it stays locked, or is damaged.
+        InputError: the database stays locked, or is damaged.
     """
     if not database.exists():
         return

@@ -1,7 +1,7 @@
-"""The one package that is installed, and the folders of the checkout that are its parts.
+"""The installed package, and the folders of the checkout that are its parts.
 
-ctrpipe/ holds a link to each of these folders, so that a checkout and an installed wheel have the same names: Python,
-an editable installation, mypy and editors follow the links without being told of them.
+ctrpipe/ contains a link to each of these folders, which gives a checkout and an installed wheel the same module names.
+Python, editable installations, mypy and editors follow the links without configuration.
 """
 
 import pathlib
@@ -11,10 +11,10 @@ PARTS = ("common", "models", "transforms", "serving", "pipeline")
 
 
 def code_files(root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the package's files of Python, in the order of their paths.
+    """Returns the Python files of the package, sorted by path.
 
     Args:
-        root: The folder that holds the folder `ctrpipe`.
+        root: The parent of the folder `ctrpipe`.
     """
     own = root / PACKAGE
     parts = (path for part in PARTS for path in (own / part).rglob("*.py"))
@@ -22,5 +22,5 @@ def code_files(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def module_name(root: pathlib.Path, path: pathlib.Path) -> str:
-    """Returns the dotted name by which a file of `code_files` is imported."""
+    """Returns the dotted module name of a file from `code_files`."""
     return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")

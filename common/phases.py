@@ -1,28 +1,28 @@
-"""Where a run's time goes: it is in one phase at a time, and a phase ends where the next one starts.
+"""Measure the time of each phase of a run. A phase ends when the next one starts.
 
-As progress lines, phases belong to the process: TFX calls the steps of a run, and hands nothing through to them.
+The phases are global to the process, like progress lines: TFX calls the steps of a run and passes no state to them.
 """
 
 import time
 from collections.abc import Mapping
 
-LEAST_SHARE = 0.02  # of the time, which a phase has to have taken to be named
+LEAST_SHARE = 0.02  # phases with a smaller share of the time are listed as "other"
 
 _starts: list[tuple[str, float]] = []
 
 
 def begin_phases(name: str) -> None:
-    """Starts a run's first phase, and forgets those of an earlier run of this process."""
+    """Starts the first phase of a run, and clears the phases of an earlier run in this process."""
     _starts[:] = [(name, time.monotonic())]
 
 
 def start_phase(name: str) -> None:
-    """Starts a phase, which may have been there before: then both times count."""
+    """Starts a phase. The times of phases with the same name are added."""
     _starts.append((name, time.monotonic()))
 
 
 def seconds_by_phase() -> dict[str, float]:
-    """Returns how many seconds each phase has taken until now, in the order in which they started; {} before a run."""
+    """Returns the seconds of each phase so far, in order of their first start; {} before a run."""
     if not _starts:
         return {}
     found: dict[str, float] = {}
@@ -33,7 +33,7 @@ def seconds_by_phase() -> dict[str, float]:
 
 
 def listed_phases(seconds: Mapping[str, float]) -> str:
-    """Returns one line: all the time, then that of each phase; short phases are summed up as "other"."""
+    """Returns one line with the total time and the time of each phase. Short phases are summed as "other"."""
     total = sum(seconds.values())
     named = {name: took for name, took in seconds.items() if took >= LEAST_SHARE * total}
     other = total - sum(named.values())

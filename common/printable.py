@@ -1,9 +1,9 @@
-"""Text that a terminal prints as it stands."""
+"""Escape text for a terminal."""
 
 
 def printable(text: str) -> str:
-    """Returns the text as one line without control characters, which a terminal would obey.
+    """Escapes control characters and line breaks, which a terminal would interpret.
 
-    A message may quote what a broken file contains.
+    Messages may quote the contents of a broken file.
     """
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

@@ -1,17 +1,17 @@
-"""Every way to start a process, and one function over many parts of a log.
+"""Start processes, and map a function over the parts of a log in parallel.
 
-| what | for |
+| function | purpose |
 |---|---|
-| `Workers.map` | a function over parts: here, in a pool of processes, or on a Beam runner |
-| `preload`, `preload_in_copy`, `end_preloaded` | makes the pools' processes start at once |
-| `forked_pool`, `end_pool` | copies of this process, while it has no threads yet |
-| `run_in_new_process` | one call whose memory, threads and settings must not stay in this process |
-| `child_process` | a process that answers over a pipe until the block ends |
+| `Workers.map` | maps a function over parts: in this process, in a process pool, or on a Beam runner |
+| `preload`, `preload_in_copy`, `end_preloaded` | make the processes of the pools start at once |
+| `forked_pool`, `end_pool` | forks of this process, while it has no threads |
+| `run_in_new_process` | one call whose memory, threads and settings must not remain in this process |
+| `child_process` | a process that communicates over a pipe until the block ends |
 | `start_command`, `stop_command` | another program |
-| `end_with_parent` | called by a process that another one started as a command |
+| `end_with_parent` | called by a process that was started as a command |
 
-Ctrl-C reaches this process alone, which then ends the others. All but commands end with this one, even if it is killed
-by SIGKILL; so does a command that calls `end_with_parent`.
+Ctrl-C reaches only this process, which then ends the others. All of them except commands end with this process, even if
+it is killed by SIGKILL. A command that calls `end_with_parent` does so too.
 """
 
 import concurrent.futures
@@ -45,16 +45,16 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.files import write_bytes
 
-IDLE_START_SECONDS = 0.05  # for a process that waits for work to get it
-PRELOADED_START_SECONDS = 0.5  # for a copy of a preloaded process to start and to reach full speed
-CPUINFO = pathlib.Path("/proc/cpuinfo")  # of Linux
-JOB_SERVER_SECONDS = 10.0  # for Beam's job server to accept a connection
-# What Flink's and Spark's clients say in the job server, which hands it on.
+IDLE_START_SECONDS = 0.05  # until an idle process receives work
+PRELOADED_START_SECONDS = 0.5  # until a fork of a preloaded process runs at full speed
+CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only
+JOB_SERVER_SECONDS = 10.0  # connection timeout of Beam's job server
+# Error messages of the Flink and Spark clients, which the job server forwards.
 _CLUSTER_GONE = re.compile(
     r"Connection refused|UnresolvedAddress|UnknownHost|Number of retries has been exhausted|Failed to submit job|"
     r"Could not connect to|All masters are unresponsive|SparkContext (was shut down|has been shutdown)"
 )
-PARENT_SECONDS = 1.0  # between two looks at whether the parent lives, where the kernel does not tell its end
+PARENT_SECONDS = 1.0  # polling interval for the end of the parent, if the kernel does not signal it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SIGNATURE_BYTES = 32
 _preloaded = False
@@ -66,15 +66,15 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """What runs a function over the parts of a log: processes of this machine, or a Beam runner.
+    """Runs a function over the parts of a log, in processes on this machine or on a Beam runner.
 
     Args:
-        most: Largest number of processes; fewer start where the work is too short to pay for their start. None for one
-            per core.
-        beam_args: Arguments for Beam. If there are any, Beam runs the work, on the runner that they name; its workers
-            must see the same files as this process.
-        scratch: A folder for the results that Beam's workers can write to; None for a temporary one of this machine.
-        processes: Exact number of processes, in place of `most`; 1 runs the work in this process.
+        most: Maximum number of processes. Short work, which would not pay for their start, uses one. None for one per
+            core.
+        beam_args: Arguments for Beam. If given, the work runs on the Beam runner that they name. Its workers must see
+            the same files as this process.
+        scratch: A folder for results, writable by Beam's workers. None for a temporary folder on this machine.
+        processes: Exact number of processes, in place of `most`. 1 runs the work in this process.
     """
 
     most: int | None = None
@@ -83,13 +83,13 @@ class Workers:
     processes: int | None = None
 
     def to_json(self) -> str:
-        """Returns this object as JSON: a TFX component takes strings only."""
+        """Returns this object as JSON, because TFX components take only strings."""
         scratch = str(self.scratch) if self.scratch else None
         return json.dumps({**dataclasses.asdict(self), "scratch": scratch})
 
     @classmethod
     def from_json(cls, text: str) -> "Workers":
-        """Returns what `to_json` wrote."""
+        """Returns the object that `to_json` serialized."""
         values = json.loads(text)
         scratch = pathlib.Path(values["scratch"]) if values["scratch"] else None
         return cls(values["most"], tuple(values["beam_args"]), scratch, values["processes"])
@@ -103,16 +103,17 @@ class Workers:
         progress: Callable[[int], None] = lambda done: None,
         judge: Callable[[list[Result]], None] = lambda results: None,
     ) -> list[Result]:
-        """Returns the function's result for each item, in the order of the items.
+        """Returns the results of the function for all items, in order of the items.
 
         Args:
-            function: Can be pickled, as can items and results; writes large results to files.
+            function: The function. It must be picklable, as must items and results. It should write large results to
+                files.
             items: The parts.
-            seconds: Estimate of the time that all items take in one process. Decides how many processes to start.
-            start_seconds: Time that a new process takes before its first item, where `preload` was not called.
-            progress: Called with the number of items that are done.
-            judge: Called with the results of the first items each time one more is complete; it may raise InputError
-                to end the work. Beam does not call it: it returns all results at the end.
+            seconds: Estimated time for all items in one process. Determines how many processes to start.
+            start_seconds: Start-up time of a new process. Ignored after `preload`.
+            progress: Called with the number of completed items.
+            judge: Called with the results of the first n items whenever n grows. May raise InputError to stop the
+                work. Not called with Beam, which returns all results at the end.
 
         Raises:
             InputError: the function or `judge` raised it.
@@ -130,30 +131,29 @@ class Workers:
                 progress(len(results))
                 judge(results)
             return results
-        # Copies of a preloaded process start only when they are needed and are kept for later calls, which may need
-        # more.
+        # Forks of a preloaded process start on demand and are kept for later calls, which may need more of them.
         size = most if _preloaded and self.processes is None else processes
         return _by_pool(function, items, size, progress, judge)
 
 
 def preload(module: str) -> None:
-    """Starts a process that imports a module; the processes of later pools are forks of it, which start at once.
+    """Starts a process that imports a module. Processes of later pools are forks of it, which start at once.
 
-    Returns before the import is complete. The module must not start a thread: a fork has no copies of threads.
+    Returns before the import is complete. The module must not start a thread, because a fork does not copy threads.
     """
     global _preloaded
     multiprocessing.forkserver.set_forkserver_preload([module])
-    multiprocessing.resource_tracker.ensure_running()  # its start unblocks SIGINT, so it goes first
+    multiprocessing.resource_tracker.ensure_running()  # first, because its start unblocks SIGINT
     with _interrupts_blocked():
         multiprocessing.forkserver.ensure_running()
     _preloaded = True
 
 
 def preload_in_copy(module: str) -> None:
-    """As `preload`, in a copy of this process, which does not import again what this one has imported.
+    """Like `preload`, but forks this process, which saves imports that this process has already done.
 
-    This process must not have started a thread that could hold a lock of what the module imports or does: a fork has
-    no copies of threads, and such a lock would stay held. A GPU must not be in use, which no fork can share.
+    This process must not have a thread that could hold a lock which the module needs: a fork does not copy threads, so
+    the lock would never be released. This process must not use a GPU, which forks cannot share.
     """
     global _preloaded
     multiprocessing.resource_tracker.ensure_running()  # see preload
@@ -163,6 +163,8 @@ def preload_in_copy(module: str) -> None:
         os.chmod(address, 0o600)
         listener.listen()
         alive, keeps_alive = os.pipe()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()  # a fork copies what is buffered, and since Python 3.13 its forks write it again
         with _interrupts_blocked():
             process = os.fork()
         if process == 0:
@@ -174,12 +176,12 @@ def preload_in_copy(module: str) -> None:
 
 
 def _serve_forks(module: str, listener: socket.socket, alive: int) -> NoReturn:
-    """Runs Python's fork server in this process, a fork, until the write end of the pipe `alive` is closed."""
+    """Runs Python's fork server in this forked process until the write end of the pipe `alive` is closed."""
     code = 1
     try:
         _forget_files({listener.fileno(), alive})
-        # As in a server of Python's own. The first process, when it ends, waits for its tracker (since Python 3.12),
-        # and the tracker for all that have its pipe open; this server waits for the first process.
+        # As in Python's own fork server. Without it, a deadlock: the first process waits at exit for its resource
+        # tracker (since Python 3.12), the tracker for all holders of its pipe, and this server for the first process.
         tracker: Any = multiprocessing.resource_tracker._resource_tracker
         tracker._fd = tracker._pid = None
         multiprocessing.forkserver.main(listener.detach(), alive, [module])
@@ -190,10 +192,10 @@ def _serve_forks(module: str, listener: socket.socket, alive: int) -> NoReturn:
 
 
 def _forget_files(but: set[int]) -> None:
-    """Turns all open files but these and the standard streams into /dev/null.
+    """Redirects all open file descriptors except `but` and the standard streams to /dev/null.
 
-    They are the files of the process that this one was copied from: its locks and pipes would stay open after its end.
-    Their numbers stay taken, so that no object that still holds one closes another file by it.
+    They belong to the parent of this fork, whose locks and pipes would otherwise stay open after its end. The numbers
+    stay in use, so an object that still holds one cannot close another file by accident.
     """
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for number in map(int, os.listdir("/proc/self/fd")):
@@ -202,32 +204,32 @@ def _forget_files(but: set[int]) -> None:
 
 
 def forked_pool(processes: int, folder: pathlib.Path, niceness: int = 0) -> concurrent.futures.ProcessPoolExecutor:
-    """Returns a pool of forks of this process, made at once; end it with `end_pool`.
+    """Returns a pool of forks of this process, started immediately. End it with `end_pool`.
 
-    This process must not have started a thread: a fork has no copies of threads.
+    This process must not have started a thread, because a fork does not copy threads.
 
     Args:
         processes: Number of forks.
-        folder: The folder that they write to; they remove it when this process is killed.
-        niceness: What is added to their niceness: the system prefers processes of a lower one.
+        folder: The folder that the forks write to. They remove it if this process is killed.
+        niceness: Added to the niceness of the forks. The system prefers processes with a lower one.
     """
     context = multiprocessing.get_context("fork")
     settings = (folder, niceness)
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent, initargs=settings)
     with _interrupts_blocked():
-        pool.submit(os.getpid)  # a pool forks when it gets its first task
+        pool.submit(os.getpid)  # a pool forks at its first task
     return pool
 
 
 def end_pool(pool: concurrent.futures.ProcessPoolExecutor) -> None:
-    """Ends a pool's processes at once, with the work that they are doing."""
+    """Terminates the processes of a pool immediately, without waiting for their work."""
     for process in list((pool._processes or {}).values()):
         process.terminate()
     pool.shutdown(wait=True, cancel_futures=True)
 
 
 def run_in_new_process(function: Callable[..., Result], *arguments: object) -> Result:
-    """Calls a function in a new process, which then ends, and returns its result.
+    """Calls a function in a new process, ends the process, and returns the result.
 
     Raises:
         InputError: the function raised it.
@@ -269,14 +271,14 @@ def _run_child(function: Callable[..., None], arguments: tuple[object, ...], con
 
 
 def python_command(code: str, *arguments: str) -> list[str]:
-    """Returns the command that runs Python code in a process of its own, which imports from where this process does.
+    """Returns the command that runs Python code in a new process with the same import path as this process.
 
-    Neither the working directory nor PYTHONPATH decides what it imports: `python -c` and `python -m` would take a file
-    of the user's, named as one of a library's, from the working directory, which this process may not look in at all.
+    The working directory and PYTHONPATH have no effect. With `python -c` or `python -m` alone, a user's file in the
+    working directory could shadow a module of a library.
 
     Args:
-        code: Statements; `sys` is imported.
-        arguments: They follow `sys.argv[0]`.
+        code: Statements to run. `sys` is imported.
+        arguments: Arguments after `sys.argv[0]`.
     """
     places = json.dumps([place or os.getcwd() for place in sys.path])
     return [
@@ -290,12 +292,12 @@ def python_command(code: str, *arguments: str) -> list[str]:
 
 
 def start_command(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-    """Starts a program in a session of its own, which Ctrl-C in the terminal does not reach; `options` are Popen's."""
+    """Starts a program in a new session, out of reach of Ctrl-C in the terminal. `options` are those of Popen."""
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
 def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
-    """Sends SIGTERM to a program, and SIGKILL if it has not ended after `seconds`."""
+    """Sends SIGTERM to a program, and SIGKILL if it is still running after `seconds`."""
     process.terminate()
     try:
         process.wait(seconds)
@@ -305,14 +307,14 @@ def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Has the kernel end this process by SIGKILL when the thread that started it ends.
+    """Makes the kernel kill this process (SIGKILL) when the thread that started it ends.
 
-    Where the kernel does not do that, as that of macOS, a thread of this process ends it soon after the other process.
+    On systems without this feature, such as macOS, a thread of this process ends it soon after the parent process.
 
     Args:
-        parent: The id of the process that started this one, which ends at once if that one has ended already.
+        parent: The id of the parent process. If the parent has already ended, this process exits immediately.
     """
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux's
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
@@ -329,7 +331,7 @@ def _exit_without(parent: int) -> None:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Blocks SIGINT in this block, and for good in processes that start in it, which would print a traceback."""
+    """Blocks SIGINT in this block. Processes started in it keep it blocked; they would print a traceback."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -338,24 +340,24 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns the number of cores that this process may use; where the system does not say which, as macOS, of all."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux's
+    """Returns the number of cores that this process may use (on macOS, of all cores)."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def on_intel() -> bool:
-    """Returns whether the processor says that it is Intel's; False where the system does not say."""
+    """Returns whether the CPU is made by Intel; False if unknown."""
     return CPUINFO.exists() and "GenuineIntel" in CPUINFO.read_text()
 
 
 def multiplies_bfloat16() -> bool:
-    """Returns whether the processor says that it multiplies bfloat16 (AVX-512 or AMX); False where it says nothing."""
+    """Returns whether the CPU can multiply bfloat16 (AVX-512 or AMX); False if unknown."""
     flags = set(CPUINFO.read_text().split()) if CPUINFO.exists() else set()
     return not flags.isdisjoint(("avx512_bf16", "amx_bf16"))
 
 
 def _worth_starting(most: int, seconds: float, start_seconds: float) -> int:
-    """Returns how many processes finish first: `most`, or 1, which needs no start, where the work is short."""
+    """Returns the number of processes that finish first: `most`, or 1 if the work is shorter than their start."""
     return most if most > 1 and start_seconds + seconds / most < seconds else 1
 
 
@@ -380,10 +382,13 @@ def _by_pool(
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """Yields a pool of at most `processes` processes. Copies of a preloaded one are kept until `end_idle_pools`."""
+    """Yields a pool of at most `processes` processes.
+
+    Forks of a preloaded process are kept until `end_idle_pools`.
+    """
     pool = _idle_pools.pop(processes, None)
     if pool is None:
-        # Not forked from this process, which may have loaded TensorFlow: a fork has no copies of its threads.
+        # Not forked from this process, which may have loaded TensorFlow: a fork does not copy its threads.
         context = multiprocessing.get_context("forkserver" if _preloaded else "spawn")
         pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent)
     try:
@@ -398,15 +403,15 @@ def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
 
 
 def end_idle_pools() -> None:
-    """Ends the processes that are kept for the next `Workers.map`."""
+    """Ends the processes kept for the next `Workers.map`."""
     while _idle_pools:
         _idle_pools.popitem()[1].shutdown()
 
 
 def end_preloaded() -> None:
-    """Ends the process that `preload` started, and its copies, once they have no work.
+    """Ends the process that `preload` started, and its forks, after their current work.
 
-    Waits for them, so that the system counts their CPU time as that of this process's children.
+    Waits for them, so the system adds their CPU time to that of the children of this process.
     """
     global _preloaded
     end_idle_pools()
@@ -415,7 +420,7 @@ def end_preloaded() -> None:
 
 
 def _follow_parent(folder: pathlib.Path | None = None, niceness: int = 0) -> None:
-    """Ignores SIGINT, which the parent handles; when the parent ends, removes the folder and ends this process."""
+    """Ignores SIGINT, which the parent handles. When the parent ends, removes the folder and ends this process."""
     os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(folder,), daemon=True).start()
@@ -434,12 +439,12 @@ def _by_beam(
     function: Callable[[Item], Result], items: Sequence[Item], beam_args: tuple[str, ...], scratch: pathlib.Path | None
 ) -> list[Result]:
     require("pipeline", "work on Beam")
-    # 1.6 s of a core, which every process that imports this module is spared in runs without Beam arguments.
+    # Lazy: takes 1.6 s of CPU time in every process, and is not needed without Beam arguments.
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
     with tempfile.TemporaryDirectory(prefix=".beam-", dir=scratch) as folder:
-        # Beam's direct runner may download a binary unless its mode is in_memory. `beam_args` may override this option.
+        # Beam's direct runner may download a binary unless its mode is in_memory. `beam_args` can override the mode.
         options = PipelineOptions(["--direct_running_mode=in_memory", *beam_args])
         _require_job_server(options.view_as(PortableOptions).job_endpoint)
         work = _ToFile(function, pathlib.Path(folder).absolute(), secrets.token_bytes(32), pathlib.Path.cwd())
@@ -460,7 +465,7 @@ def _by_beam(
 
 
 def _require_job_server(endpoint: str | None) -> None:
-    """Raises InputError where no program listens at Beam's `--job_endpoint`, for which Beam would wait for minutes."""
+    """Raises InputError if nothing listens at Beam's `--job_endpoint`, for which Beam would wait for minutes."""
     host, _, port = (endpoint or "").rpartition(":")
     if not host or not port.isdecimal():
         return
@@ -475,15 +480,16 @@ def _require_job_server(endpoint: str | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _ToFile:
-    """Calls the function for an item and writes its result, or its InputError, to a file.
+    """Calls the function for an item and writes the result, or the message of its InputError, to a file.
 
-    So a runner need not return anything: many report a job's error as text, from which an InputError cannot be
-    restored. Some results, such as TFDV's statistics, can only be pickled, and loading a pickle runs code. The files
-    are therefore signed with a key that travels with the job and not through the folder, which others may be able to
-    write to.
+    The runner need not return anything. Many runners report the error of a job as text, from which an InputError cannot
+    be restored. An InputError is not raised, because a cluster would repeat the work according to its restart strategy.
+    The remaining items are skipped instead.
 
-    A mistake is not raised: a cluster would do the work again, as often as its restart strategy says. The items that
-    are left are skipped instead. A relative path, of a log for example, means the same to a worker as to the command.
+    Some results, such as TFDV's statistics, can only be pickled, and loading a pickle runs code. Others may have write
+    access to the folder, so the files are signed with a key that is sent with the job and never stored in the folder.
+
+    Workers change to the working directory of the command, so relative paths have the same meaning.
     """
 
     function: Callable[[Any], Any]
@@ -512,7 +518,7 @@ class _ToFile:
         write_bytes(self.path(index), self._sign(index, result) + result)
 
     def read(self, index: int) -> Any:
-        """Returns the result for an item.
+        """Returns the result of an item.
 
         Raises:
             InputError: the file was not written by this job.

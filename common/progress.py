@@ -1,4 +1,4 @@
-"""Progress lines for the user on standard error."""
+"""Print progress lines to standard error."""
 
 import contextlib
 import logging
@@ -10,12 +10,12 @@ _started = time.monotonic()
 
 
 def announce(text: str) -> None:
-    """Prints a line with the seconds since the program started."""
+    """Prints a line that starts with the seconds since program start."""
     print(f"[{time.monotonic() - _started:6.1f}s] {text}", file=sys.stderr, flush=True)
 
 
 def throttled_announce(seconds: float = 10.0) -> Callable[[str], None]:
-    """Returns a function that announces at most one text every `seconds`, the first after `seconds`."""
+    """Returns a function that announces at most one text per `seconds`, the first one after `seconds`."""
     last = time.monotonic()
 
     def announce_if_due(text: str) -> None:
@@ -38,7 +38,7 @@ class _Announcer(logging.Handler):
 
 @contextlib.contextmanager
 def log_announced(name: str) -> Iterator[None]:
-    """Announces a logger's messages, at most one every 10 seconds: for work in Beam, which cannot call this process."""
+    """Announces messages of a logger, at most one per 10 seconds. For work on Beam, which cannot use callbacks."""
     log, handler = logging.getLogger(name), _Announcer()
     log.addHandler(handler)
     log.setLevel(logging.INFO)

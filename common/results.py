@@ -1,6 +1,6 @@
-"""Results of a process's work as JSON, for a later process that continues it.
+"""Serialize results as JSON, for a later process that continues the work.
 
-Reading JSON runs no code, unlike a pickle: others may be able to write to the folder that holds the results.
+Unlike a pickle, JSON runs no code when it is read: others may have write access to the folder of the results.
 """
 
 import collections
@@ -19,23 +19,23 @@ _VALUE = "value"
 
 
 def result_to_json(value: Any) -> str:
-    """Returns a result as JSON.
+    """Serializes a result as JSON.
 
     Args:
-        value: A number, a string, None, a path or an array of numbers; or a list, tuple, dictionary, counter or
-            dataclass of this project with such values.
+        value: A number, string, None, path or numeric array; or a list, tuple, dict, Counter or dataclass of ctrpipe
+            that contains such values.
 
     Raises:
-        TypeError: the value, or a value in it, is of another type.
+        TypeError: the value contains another type.
     """
     return json.dumps(_to_plain(value))
 
 
 def result_from_json(text: str) -> Any:
-    """Returns what `result_to_json` wrote.
+    """Deserializes the output of `result_to_json`.
 
     Raises:
-        ValueError: `result_to_json` does not write such a text.
+        ValueError: the text is not an output of `result_to_json`.
     """
     try:
         return _from_plain(json.loads(text))
@@ -83,7 +83,7 @@ def _from_plain(plain: Any) -> Any:
 
 def _dataclass(kind: str) -> type[Any]:
     module, name = kind.split(":")
-    if module.split(".")[0] in PARTS:  # written by 0.2, whose modules were named so
+    if module.split(".")[0] in PARTS:  # written by version 0.2, with other module names
         module = f"{PACKAGE}.{module}"
     if module.split(".")[0] != PACKAGE:
         raise ValueError(f"no dataclass of ctrpipe: {kind}")

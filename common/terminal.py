@@ -1,4 +1,4 @@
-"""Tables on the terminal, and text of a log as text: neither control characters nor markup act there."""
+"""Tables for the terminal. Text from a log is printed literally: control characters and markup have no effect."""
 
 import rich.console
 import rich.table
@@ -6,17 +6,17 @@ import rich.text
 
 from ctrpipe.common.printable import printable
 
-TABLE_WIDTH = 160  # where the output is no terminal
+TABLE_WIDTH = 160  # used if the output is not a terminal
 
 
 def console(width: int = TABLE_WIDTH) -> rich.console.Console:
-    """Returns a console as wide as the terminal, or `width` characters wide where the output is none."""
+    """Returns a console as wide as the terminal, or `width` characters wide if the output is not a terminal."""
     found = rich.console.Console(highlight=False)
     return found if found.is_terminal else rich.console.Console(width=width, highlight=False)
 
 
 def titled(title: str = "") -> rich.table.Table:
-    """Returns a table without columns, whose title is plain text."""
+    """Returns a table without columns, with a plain-text title."""
     return rich.table.Table(title=rich.text.Text(printable(title)) if title else None)
 
 

@@ -1,6 +1,6 @@
-"""Which Python the whole pipeline runs with on this system: TFX's packages come as wheels for some alone.
+"""Determine if this Python can run the whole pipeline: TFX has wheels for some systems only.
 
-Imports nothing but Python's own modules, for tools/install.py reads it before anything is installed.
+Imports only the standard library, because tools/install.py uses this module before anything is installed.
 """
 
 import os
@@ -11,12 +11,12 @@ import sys
 import sysconfig
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
-# The oldest glibc of TFDV's and ml-metadata's wheels. For Python 3.11 there are older releases, for older glibc.
+# The oldest glibc that the wheels of TFDV and ml-metadata support. Python 3.11 has older releases for older glibc.
 NEW_GLIBC = (2, 39)
 
 
 def unfit() -> str:
-    """Returns why this Python cannot run the whole pipeline on this system, and which can; "" where it can."""
+    """Returns why this Python cannot run the whole pipeline here, and which Python can; "" if it can."""
     python = ".".join(map(str, sys.version_info[:2]))
     libc = _libc()
     if sys.version_info[:2] not in PYTHONS:
@@ -29,9 +29,10 @@ def unfit() -> str:
 
 
 def needs_overrides() -> bool:
-    """Returns whether pip cannot install what TFX's packages ask for, and an installer must be told of other releases.
+    """Returns whether pip must install other releases than those that TFX's packages require.
 
-    Where glibc is old it finds no wheels. pyfarmhash, as TFDV wants it, is source in C++: newer ones have wheels.
+    An old glibc has no wheels of these releases. A missing C++ compiler cannot build the pyfarmhash that TFDV requires,
+    which is a source distribution; newer releases have wheels.
     """
     headers = pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h"
     compiles = shutil.which("g++") is not None and headers.exists()

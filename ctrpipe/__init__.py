@@ -1,4 +1,4 @@
-"""Trains, tunes, explains, serves, scores and compares click-through rate models from Python.
+"""Train, tune, explain, serve, score and compare click-through rate models from Python.
 
     import ctrpipe
 
@@ -6,8 +6,9 @@
     run.metrics["auc"], run.history, run.plot()
     ctrpipe.load(run).predict(frame)
 
-Each function does what the command of its name does. Importing this imports no library; the functions that need
-TensorFlow import it. A user's mistake raises InputError, which is one line in a notebook too.
+Each function does the same as the command of that name, with the same code. `import ctrpipe` loads no other library;
+functions that need TensorFlow import it when they are called. Wrong input raises InputError, which a notebook shows as
+one line without a traceback.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""`python -m ctrpipe` is the command `ctrpipe`."""
+"""Entry point of `python -m ctrpipe`, the same as the command `ctrpipe`."""
 
 from ctrpipe.pipeline.cli import main
 

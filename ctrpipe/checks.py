@@ -1,4 +1,4 @@
-"""What a run would stumble over."""
+"""Check a configuration and a log before a run."""
 
 import dataclasses
 from typing import Any
@@ -12,13 +12,13 @@ from ctrpipe.table import Table
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Check(Result):
-    """What a check has found. Its table, and `to_pandas`, have a row for each error and each note.
+    """The result of a check. The table and `to_pandas` have one row per error and per note.
 
     Attributes:
-        rows: Good rows that were read, 10,000 at most.
-        rejected: Malformed ones.
-        errors: What would end a run.
-        notes: What may be a mistake.
+        rows: Number of well-formed rows read, at most 10,000.
+        rejected: Number of malformed rows.
+        errors: Problems that would make a run fail.
+        notes: Things that may be a mistake.
     """
 
     rows: int
@@ -28,7 +28,7 @@ class Check(Result):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found that would end a run."""
+        """Whether there are no errors."""
         return not self.errors
 
     def _records(self) -> list[dict[str, Any]]:
@@ -43,21 +43,24 @@ class Check(Result):
 
 @in_one_line
 def check(config: Config, data: Data | None = None, **settings: Any) -> Check:
-    """Says in seconds what a run would stumble over, in a configuration and in the first 10,000 rows of a log.
+    """Checks a configuration and the first 10,000 rows of a log for problems, in seconds.
 
     Args:
-        config: The configuration, as `run` takes it.
-        data: The log: files or globs, a DataFrame or a pyarrow Table; None for the configuration's own.
-        settings: Keys of the configuration to override, as `run` takes them.
+        config: The configuration, as in `run`.
+        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
+        settings: Configuration keys to override, as in `run`.
+
+    Returns:
+        A `Check` with the errors that would make a run fail, and notes on possible mistakes.
 
     Raises:
-        InputError: the configuration itself cannot be used.
+        InputError: the configuration itself is invalid.
 
     Example:
         >>> ctrpipe.check("mine.yaml", frame).passed
         True
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `import ctrpipe` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.draft.check_log import check_log
 

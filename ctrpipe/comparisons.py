@@ -1,4 +1,4 @@
-"""Models on the same test rows: is one better than another by more than chance?"""
+"""Compare models on the same test rows, with confidence intervals and p-values."""
 
 import dataclasses
 import pathlib
@@ -22,27 +22,29 @@ Compared: TypeAlias = PathLike | Run | Sweep | Scoring
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """Models on the same test rows. Its table, and `to_pandas`, have a row for each slice of the rows and each model.
+    """Metrics of several models on the same test rows.
+
+    The table and `to_pandas` have one row per slice and model.
 
     Attributes:
-        report: The contents of the JSON file of `ctrpipe compare`.
+        report: The contents of the JSON file that `ctrpipe compare` writes.
     """
 
     report: dict[str, Any]
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models' names; differences are to the first."""
+        """The names of the models. Differences are relative to the first."""
         return tuple(self.report["models"])
 
     @property
     def task(self) -> str:
-        """The label by which they are compared."""
+        """The label on which the models are compared."""
         return str(self.report["task"])
 
     @property
     def slices(self) -> tuple[dict[str, Any], ...]:
-        """Each slice with its `rows`, and `metrics` and `differences` by model."""
+        """The slices. Each has `slice`, `rows`, and `metrics` and `differences` by model."""
         return tuple(self.report["slices"])
 
     def _records(self) -> list[dict[str, Any]]:
@@ -70,8 +72,8 @@ class Comparison(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns each model's differences in AUC and RIG on each slice, with their 95% intervals."""
-        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        """Plots the differences in AUC and RIG per model and slice, with 95% confidence intervals."""
+        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.compare.show import comparison_figure
 
         return shown(comparison_figure(self.report))
@@ -85,29 +87,32 @@ def compare(
     config: Config | None = None,
     output: PathLike | None = None,
 ) -> Comparison:
-    """Compares models on the same test rows: is the second better than the first by more than chance?
+    """Tests whether models differ on the same test rows by more than chance.
 
     Args:
-        models: Two models or more: a run, several runs that differ by their seeds as a list, a sweep, which stands for
-            all its points, or a scoring of a labelled log; each as its folder or as what a function returned.
-        task: The label to judge by; None takes the first.
-        shards: Of the test rows, for t values.
-        config: The log's configuration, which a scoring needs: it says which columns are labels.
-        output: A file for JSON, beside which a picture is written; None for none.
+        models: At least two models. Each is a run, a list of runs of one model with different seeds, a sweep (each of
+            its points is a model), or a scoring of a labelled log. Give the result of a function or its folder.
+        task: The label to compare on. None takes the first.
+        shards: Number of shards of the test rows, for the t values.
+        config: The configuration of the log. Required for scorings: it names the label columns.
+        output: JSON file to write, with a plot next to it. None writes no file.
+
+    Returns:
+        A `Comparison` with metrics per slice, and differences to the first model with 95% confidence intervals.
 
     Raises:
-        InputError: a folder holds no finished run and no scoring, or they are not on the same test rows.
+        InputError: a folder contains no finished run and no scoring, or the models have different test rows.
 
     Example:
         >>> ctrpipe.compare([a1, a2, a3], [b1, b2, b3]).to_pandas()[["slice", "model", "auc_difference"]]
     """
-    # numpy and pyarrow: 0.2 s that `import ctrpipe` does without.
+    # Lazy: numpy and pyarrow take 0.2 s to import.
     from ctrpipe.pipeline.compare.folders import compare_folders
     from ctrpipe.pipeline.compare.show import write_comparison
 
     log = None
     if config is not None:
-        from ctrpipe.pipeline.config import load_config  # 0.2 s, which comparing runs does without
+        from ctrpipe.pipeline.config import load_config  # lazy: 0.2 s
 
         log = load_config(source_of(config))
     report = compare_folders([_folders(trainings) for trainings in models], task, shards, log)

@@ -1,4 +1,4 @@
-"""Data for all functions: files and globs, or tables in memory, which are written so that a run finds them again."""
+"""Input data of all functions: files, globs, and in-memory tables (written to Parquet first)."""
 
 import atexit
 import contextlib
@@ -17,13 +17,13 @@ from ctrpipe.common.errors import InputError, one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER = "data"  # below a result folder: tables that were in memory
-ROWS_OF_GROUP = 1 << 17  # of a Parquet file; several row groups are read by several processes
+FOLDER = "data"  # subfolder of a result folder for the Parquet files of in-memory tables
+ROWS_OF_GROUP = 1 << 17  # rows per Parquet row group; processes read row groups in parallel
 
 
 @runtime_checkable
 class Frame(Protocol):
-    """A table in memory: a pandas or polars DataFrame, a pyarrow Table, or another that gives itself to Arrow."""
+    """An in-memory table with the Arrow C stream interface: pandas, polars, pyarrow and others."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
@@ -33,17 +33,17 @@ Data: TypeAlias = PathLike | Frame | Sequence[PathLike | Frame]
 
 
 def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
-    """Returns the files and globs of data; a table in memory is written into the folder first.
+    """Returns the paths and globs of data, after writing in-memory tables to Parquet files.
 
-    A table's file is called by a hash of its values, so that the same table is the same file: what was made of it
-    before is taken from the cache, and another table is another file.
+    The file name contains a hash of the table's values: an unchanged table is a cache hit, a changed table is a new
+    file.
 
     Args:
-        data: A file, a glob or a folder, a table in memory, or a list of them; None for no data.
-        folder: Where tables are written; None for a folder that goes with this process.
+        data: A file, glob, folder or in-memory table, or a list of them. None for no data.
+        folder: Folder for the Parquet files. None for a temporary folder, removed when the process ends.
 
     Raises:
-        InputError: the data are of another kind, or a table is empty or has values that no file holds.
+        InputError: the data have an unsupported type, or a table is empty or has values that Parquet cannot store.
     """
     if data is None:
         return []
@@ -52,19 +52,19 @@ def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
 
 
 def is_frame(data: Any) -> bool:
-    """Returns whether data are a table in memory."""
+    """Returns whether data is an in-memory table."""
     return isinstance(data, Frame) or hasattr(data, "__arrow_c_array__") or _is_pandas(data)
 
 
 def table_of(frame: Any) -> "pa.Table":
-    """Returns a table in memory as a pyarrow Table of plain columns: categories become their values.
+    """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
-    The index of a pandas DataFrame is a column where it has a name, and is left out where it has none.
+    Named index levels of a pandas DataFrame become columns; unnamed ones are dropped.
 
     Raises:
-        InputError: it is no table, or a column has values of several types.
+        InputError: the data are not a table, or a column mixes types.
     """
-    import pyarrow as pa  # 0.2 s that data in files do without here
+    import pyarrow as pa  # lazy: takes 0.2 s, and files do not need it
 
     if not is_frame(frame):
         kind = type(frame).__name__
@@ -77,7 +77,7 @@ def table_of(frame: Any) -> "pa.Table":
             table = pa.Table.from_pandas(_with_named_index(frame), preserve_index=False)
         elif isinstance(frame, pa.RecordBatch):
             table = pa.Table.from_batches([frame])
-        elif hasattr(frame, "to_arrow"):  # polars, whose stream has types that Parquet has not
+        elif hasattr(frame, "to_arrow"):  # polars: its stream has types that Parquet lacks
             table = frame.to_arrow()
         else:
             table = pa.table(frame)
@@ -88,12 +88,14 @@ def table_of(frame: Any) -> "pa.Table":
 
 
 def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
-    """Writes a table in memory as a Parquet file named by its values, unless it is there, and returns its path.
+    """Writes an in-memory table to a Parquet file named by a hash of its values, and returns the path.
+
+    An existing file is kept.
 
     Raises:
-        InputError: as `table_of`; or the table has no rows.
+        InputError: see `table_of`; or the table has no rows.
     """
-    import pyarrow.parquet as pq  # as in table_of
+    import pyarrow.parquet as pq  # lazy, see table_of
 
     from ctrpipe.common.files import atomic_path
 
@@ -114,24 +116,24 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
 
 @functools.cache
 def scratch() -> pathlib.Path:
-    """Returns a folder for tables and results that no folder was named for; it goes with this process."""
+    """Returns a temporary folder for data without an output folder, removed when the process ends."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ctrpipe-"))
     atexit.register(_remove, folder, os.getpid())
     return folder
 
 
 def new_folder() -> pathlib.Path:
-    """Returns a new empty folder in `scratch`."""
+    """Returns a new, empty folder inside `scratch`."""
     return pathlib.Path(tempfile.mkdtemp(dir=scratch()))
 
 
 def _remove(folder: pathlib.Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a copy of the process
+    if os.getpid() == owner:  # not in a forked process
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_pandas(data: Any) -> bool:
-    pandas = sys.modules.get("pandas")  # who has a DataFrame has imported it
+    pandas = sys.modules.get("pandas")  # already imported if the data are a DataFrame
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
@@ -141,17 +143,17 @@ def _with_named_index(frame: Any) -> Any:
 
 
 def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Returns a column's values as a log has them.
+    """Converts a column to the type that it has in a log.
 
-    A dictionary's values stand for themselves, and half floats, which Arrow computes little with, are floats. Times are
-    in nanoseconds where they fit: pandas 3 has them in microseconds, and a run reads the same text for the same time.
+    Dictionary-encoded columns are decoded. Half floats become float32, because Arrow supports few operations on them.
+    Timestamps become nanoseconds if they fit: pandas 3 uses microseconds, and equal times must have equal texts.
     """
-    import pyarrow as pa  # as in table_of
+    import pyarrow as pa  # lazy, see table_of
 
     if pa.types.is_dictionary(column.type):
         return _plain(column.cast(column.type.value_type))
     if pa.types.is_timestamp(column.type):
-        with contextlib.suppress(pa.ArrowInvalid):  # before 1677, after 2262
+        with contextlib.suppress(pa.ArrowInvalid):  # out of range: before 1677 or after 2262
             return column.cast(pa.timestamp("ns", column.type.tz))
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
@@ -160,15 +162,16 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
 
 
 def days_of(data: Data | Mapping[str, Data], day: str | None, folder: pathlib.Path | None) -> list[str]:
-    """Returns a folder for each day of a log in memory, or the globs of one in files.
+    """Returns one folder per day of an in-memory log, or the paths and globs of a log in files.
 
     Args:
-        data: Files and globs whose names are the days; a table for each day, by the day's name; or one table.
-        day: Of one table, the column whose values are the days.
-        folder: Where tables are written, as in `files_of`.
+        data: Files and globs, one file or folder per day; a dict that maps the name of each day to a table; or one
+            table.
+        day: If data is one table, the column with the day.
+        folder: Folder for the Parquet files, as in `files_of`.
 
     Raises:
-        InputError: as `files_of`; or a table comes without days.
+        InputError: see `files_of`; or a table has no day column.
     """
     place = folder or scratch()
     if isinstance(data, Mapping):
@@ -183,9 +186,9 @@ def days_of(data: Data | Mapping[str, Data], day: str | None, folder: pathlib.Pa
 
 
 def _parted(table: "pa.Table", day: str) -> Iterator[tuple[str, "pa.Table"]]:
-    """Yields each day's rows, in the order of the days."""
+    """Yields the name and the rows of each day, in order of the days."""
     import pyarrow as pa
-    import pyarrow.compute as pc  # as in table_of
+    import pyarrow.compute as pc  # lazy, see table_of
 
     values = table[day]
     values = values.cast(pa.date32()) if pa.types.is_temporal(values.type) else values
@@ -195,7 +198,7 @@ def _parted(table: "pa.Table", day: str) -> Iterator[tuple[str, "pa.Table"]]:
 
 
 def _write_day(name: str, frame: Any, folder: pathlib.Path) -> pathlib.Path:
-    """Writes a day's table below a folder of its own values' name, in a folder called as the day, and returns that."""
+    """Writes the table of one day to `<folder>/frame-<hash>/<day>/`, and returns that folder."""
     unnamed = write_frame(frame, folder)
     place = folder / unnamed.stem / name.replace("/", "-")
     place.mkdir(parents=True, exist_ok=True)

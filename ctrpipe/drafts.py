@@ -1,4 +1,4 @@
-"""A configuration for a log that nobody has described."""
+"""Draft a configuration from a log."""
 
 import dataclasses
 import pathlib
@@ -9,18 +9,20 @@ from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
 
-NAME = "log"  # of the configuration of a table that has no file's name
+NAME = "log"  # name of a configuration drafted from an in-memory table, which has no file name
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Draft(Result):
-    """A configuration that `init` wrote. Its table, and `to_pandas`, have a row for each column that is read.
+    """A configuration drafted by `init`.
+
+    The table and `to_pandas` have one row per column that a run reads.
 
     Attributes:
-        text: The commented YAML, as `ctrpipe init` writes it.
-        unsure: What its writer was unsure of, in sentences.
-        path: The file that it was written to; None where it was not.
-        data: What it was made for, which functions read that get the draft and no data.
+        text: The configuration as commented YAML, as `ctrpipe init` writes it.
+        unsure: The guesses to check by hand, one sentence each.
+        path: The file written; None if no `output` was given.
+        data: The data given to `init`. Functions that get this draft as `config`, and no `data`, read it.
     """
 
     text: str
@@ -30,8 +32,8 @@ class Draft(Result):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The values of the configuration, which may be changed and given to every function."""
-        from ctrpipe.pipeline.config import read_yaml  # pydantic: 0.2 s that `import ctrpipe` does without
+        """The configuration as a new dict. Edit it and pass it to any function as `config`."""
+        from ctrpipe.pipeline.config import read_yaml  # lazy: pydantic takes 0.2 s
 
         values: dict[str, Any] = read_yaml(self.text)
         return values
@@ -54,23 +56,26 @@ def _settings(record: dict[str, Any]) -> str:
 
 @in_one_line
 def init(data: Data, output: pathlib.Path | str | None = None, *, label: str | None = None) -> Draft:
-    """Looks at a log and returns a commented configuration that runs as it is, as `ctrpipe init` writes one.
+    """Drafts a commented configuration from the first 10,000 rows of a log.
 
-    The first 10,000 rows decide: format, header, the kinds of the columns, the label.
+    Infers the file format, the header, the kind of each column and the label. The configuration runs without changes.
 
     Args:
         data: The log: files or globs, a DataFrame or a pyarrow Table.
-        output: The file to write; None for none.
-        label: The column of the label; None for the one that looks most like it.
+        output: YAML file to write. None writes no file.
+        label: The label column. None takes the most likely one.
+
+    Returns:
+        A `Draft`, which the other functions accept as `config`.
 
     Raises:
-        InputError: the log cannot be read, no column looks like a label, or the file exists.
+        InputError: the log cannot be read, no column looks like a label, or the output file exists.
 
     Example:
         >>> draft = ctrpipe.init(frame, label="clicked")
         >>> ctrpipe.run(draft, output="runs/mine", model__name="deepfm")
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `import ctrpipe` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.draft.page import draft, write_draft
 
     name = NAME if is_frame(data) else None

@@ -1,4 +1,4 @@
-"""How far a log is from another."""
+"""Measure the drift or skew between two logs."""
 
 import dataclasses
 import pathlib
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Drift(Result):
-    """A comparison of two logs. Its table, and `to_pandas`, have a row for each column, those that moved most first.
+    """The distance between two logs, column by column.
+
+    The table and `to_pandas` have one row per column, the most drifted first.
 
     Attributes:
         report: The contents of drift.json.
-        output: The folder of drift.json and drift.html; None where none was named.
+        output: The folder with drift.json and drift.html; None if no `output` was given.
     """
 
     report: dict[str, Any]
@@ -29,7 +31,7 @@ class Drift(Result):
 
     @property
     def breached(self) -> bool:
-        """Whether a column is above its limit."""
+        """Whether a column, or with `model` its share of the explanations, exceeds its limit."""
         return bool(self.report["breached"])
 
     @property
@@ -46,8 +48,8 @@ class Drift(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns each column's distance as a share of its limit: above 1 it is breached."""
-        from ctrpipe.figures import bar_figure  # matplotlib: 0.4 s
+        """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
+        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.svg import Bar
 
         bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
@@ -67,17 +69,20 @@ def drift(
     output: PathLike | None = None,
     **settings: Any,
 ) -> Drift:
-    """Compares two logs column by column, as `ctrpipe drift` does.
+    """Compares the column distributions of two logs.
 
     Args:
-        config: The configuration, as `run` takes it; the limits are its `monitoring`.
-        data: The log in question: files or globs, a DataFrame or a pyarrow Table.
-        against: The log to compare it with, of the same kinds.
-        kind: "drift": today's log with yesterday's, both with labels. "skew": the log that was trained on with what
-            was served; neither needs labels.
-        model: A run or version of which each column's share of the explanations is compared too.
-        output: The folder for drift.json and drift.html; None for none.
-        settings: Keys of the configuration to override, as `run` takes them.
+        config: The configuration, as in `run`. Its `monitoring` section has the limits.
+        data: The log to check: files or globs, a DataFrame or a pyarrow Table.
+        against: The reference log, of the same types as `data`.
+        kind: "drift" compares a new log (`data`) with an earlier one (`against`); both have labels. "skew" compares
+            the training log (`data`) with the serving log (`against`); labels are not needed.
+        model: A run or version. If given, the share of each column in the model's explanations is compared as well.
+        output: Folder for drift.json and drift.html. None writes no files.
+        settings: Configuration keys to override, as in `run`.
+
+    Returns:
+        A `Drift` with the distance and the limit of each column.
 
     Raises:
         InputError: the configuration, a log or the model cannot be used.
@@ -90,7 +95,7 @@ def drift(
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow, TFX and TFDV: 6 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow, TFX and TFDV take 6 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.explain.log_drift import drift_of_logs
     from ctrpipe.pipeline.report.drift import write_drift

@@ -1,4 +1,4 @@
-"""What a model uses, what its log holds, and why a row has its probability."""
+"""Explain a model (column importance, column pairs) or a single prediction (attributions)."""
 
 import dataclasses
 import pathlib
@@ -22,12 +22,14 @@ Row: TypeAlias = str | Mapping[str, Any] | Frame
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """What a model uses, and what its log holds. Its table, and `to_pandas`, have a row for each column, the most
-    important first: what the model loses where the column is permuted.
+    """The permutation importance of the columns, and statistics of column pairs.
+
+    The table and `to_pandas` have one row per column, the most important first: by how much the log loss rises, and the
+    AUC falls, when the column is permuted.
 
     Attributes:
         report: The contents of explanation.json.
-        pruned: The file of the smaller configuration that `prune` asked for; None where it did not.
+        pruned: The configuration without the unimportant columns (pruned.yaml); None without `prune`.
     """
 
     report: dict[str, Any]
@@ -35,7 +37,7 @@ class Explanation(Result):
 
     @property
     def pairs(self) -> "pd.DataFrame":
-        """The pairs of columns by what they do together, as a pandas DataFrame."""
+        """The pairs of columns and their joint effects, as a pandas DataFrame."""
         return data_frame([_flat(pair) for pair in self.report["pairs"]])
 
     def _records(self) -> list[dict[str, Any]]:
@@ -61,8 +63,8 @@ class Explanation(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns what is lost without each column, in log loss and AUC, with 95% intervals."""
-        from ctrpipe.figures import bar_figure  # matplotlib: 0.4 s
+        """Plots the importance of each column in log loss and AUC, with 95% confidence intervals."""
+        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.explanation import importance_bars
 
         return bar_figure(importance_bars(self.report["columns"]))
@@ -70,13 +72,14 @@ class Explanation(Result):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RowExplanation(Result):
-    """Why a row has its probability. Its table, and `to_pandas`, have a row for each column, the largest first: what it
-    adds to the logit.
+    """The attribution of one prediction to the columns of the row.
+
+    The table and `to_pandas` have one row per method and column, the largest contribution to the logit first.
 
     Attributes:
-        probability: What the served model answers to the row.
-        by_method: By method ("gradients", "shapley") its `logit`, that of the `baseline` that the row was compared
-            with, and the `columns`.
+        probability: The probability that the served model predicts for the row.
+        by_method: Maps each method ("gradients", "shapley") to a dict with the `logit` of the row, the logit of the
+            `baseline`, and the contributions of the `columns`.
     """
 
     probability: float
@@ -97,8 +100,8 @@ class RowExplanation(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns what each column adds to the logit, by method."""
-        from ctrpipe.figures import bar_figure  # matplotlib: 0.4 s
+        """Plots the contribution of each column to the logit, by method."""
+        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.explanation import ADDED, row_bars
 
         title = f"probability {self.probability:.4f}"
@@ -124,26 +127,30 @@ def explain(
     seed: int = 0,
     output: PathLike | None = None,
 ) -> Explanation | RowExplanation:
-    """Explains a model, or with `row` why one row has its probability, as `ctrpipe explain` does.
+    """Explains a model by permutation importance or, given `row`, one prediction by attributions.
 
-    By a run's own test rows, the explanation goes into its report too.
+    An explanation on a run's own test rows is also added to the report of the run.
 
     Args:
-        model: A finished run, pushed or not, the folder of a model's versions, or one version.
-        data: A log with labels: files or globs, a DataFrame or a pyarrow Table; None for the run's test rows.
-        row: The row to explain: its values by column, a DataFrame of one row, or "FILE:LINE".
-        baseline: What the row is compared with: "average", rows of the log; "missing", a row of missing values; or
-            another row.
-        method: Of a row: integrated gradients, Shapley values or both; None for gradients where the model has them.
-        orders: Of a row: orders of the columns drawn for Shapley values.
-        groups: Columns that are permuted together, by a name for them.
-        slice: A column and the value to which the rows are limited.
-        rows: Rows of the sample that is scored.
-        repeats: Scorings of the sample for a column, 1 or 2.
-        pairs: Pairs of columns that are permuted.
-        prune: Write the run's configuration without the columns that together cost less AUC than this to `output`.
-        seed: Of all draws.
-        output: The folder for the explanation as JSON; None for none.
+        model: A finished run (pushed or not), the folder of a model's versions, or one version.
+        data: A log with labels: files or globs, a DataFrame or a pyarrow Table. None uses the run's test rows.
+        row: The row to explain: a dict of values by column, a DataFrame with one row, or "FILE:LINE".
+        baseline: With `row`: the reference that the row is compared with. "average" uses rows of the log, "missing" a
+            row of missing values. Any other value is a row, as in `row`.
+        method: With `row`: integrated gradients, Shapley values or both. None uses gradients if the model has them.
+        orders: With `row`: number of column orders to sample for Shapley values.
+        groups: Columns to permute together, by group name.
+        slice: A column and a value. Only rows with this value are used.
+        rows: Number of rows to sample and score.
+        repeats: Number of permutations per column, 1 or 2.
+        pairs: Number of column pairs to permute.
+        prune: An AUC. Writes pruned.yaml to `output`: the run's configuration without the columns whose joint removal
+            costs less AUC than this.
+        seed: Random seed of the sample and of the permutations.
+        output: Folder for the JSON file. None writes no file.
+
+    Returns:
+        An `Explanation` of the model, or a `RowExplanation` of `row`.
 
     Raises:
         InputError: the model, the log, a column or the row cannot be used.
@@ -155,7 +162,7 @@ def explain(
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow, numpy and pyarrow: 4 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
 
@@ -172,11 +179,11 @@ def explain(
 
 
 def _line_of(row: Row) -> str:
-    """Returns a row as FILE:LINE; of a table its first row."""
+    """Returns a row as FILE:LINE. A table or dict is written to a file first, and its first row counts."""
     if isinstance(row, str):
         return row
     if not is_frame(row) and isinstance(row, Mapping):
-        import pyarrow as pa  # 0.2 s
+        import pyarrow as pa  # lazy: 0.2 s
 
         row = pa.table({name: [value] for name, value in row.items()})
     return f"{write_frame(row, scratch_folder())}:1"
@@ -188,7 +195,7 @@ def _spread(metric: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Returns values of values by one name, as `interplay_bits`."""
+    """Flattens nested dicts, joining the keys with "_": `interplay_bits`."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         found |= _flat(value, f"{place}{name}_") if isinstance(value, Mapping) else {f"{place}{name}": value}

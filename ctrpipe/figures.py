@@ -1,4 +1,4 @@
-"""The pictures of results, drawn by matplotlib: charts of lines, histograms and bars."""
+"""Plots of results with matplotlib: line charts, histograms and bar charts."""
 
 import functools
 import io
@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from ctrpipe.pipeline.report.svg import Bar, Chart
 
-COLUMNS = 3  # of several charts
+COLUMNS = 3  # charts per row of a figure
 BAR_HEIGHT = 0.28  # in inches
 
 
 def shown(figure: Figure) -> Figure:
-    """Returns a figure that a notebook shows, also where it has not imported pyplot."""
+    """Returns the figure with a `_repr_png_`, so a notebook shows it even if pyplot is not imported."""
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)
     return figure
 
@@ -29,7 +29,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def chart_figure(charts: "Sequence[Chart]") -> Figure:
-    """Returns charts as one figure, the title above each."""
+    """Returns one figure with a grid of charts."""
     columns = min(COLUMNS, len(charts))
     rows = math.ceil(len(charts) / columns)
     figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
@@ -42,10 +42,10 @@ def chart_figure(charts: "Sequence[Chart]") -> Figure:
 
 
 def bar_figure(parts: "Sequence[tuple[str, Sequence[Bar], str]]") -> Figure:
-    """Returns horizontal bars with their intervals as one figure, a column for each part.
+    """Returns one figure with a horizontal bar chart per part, side by side.
 
     Args:
-        parts: Title, bars, the first on top, and the name of their axis.
+        parts: Tuples of title, bars (the first on top, with optional intervals) and axis label.
     """
     height = 1.2 + BAR_HEIGHT * max(len(bars) for _, bars, _ in parts)
     figure = Figure(figsize=(5.2 * len(parts), height), layout="constrained")

@@ -1,4 +1,4 @@
-"""A user's mistakes in one line: what the command line prints of any failure, raised as InputError."""
+"""Turn failures that a user can fix into InputErrors with the text of the command line."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -12,10 +12,11 @@ T = TypeVar("T")
 
 
 def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
-    """Returns a function whose failures that a user can remedy are InputErrors, as a full disk is for the commands.
+    """Decorates a function to raise InputError for failures that a user can fix, such as a full disk.
 
-    A function whose command needs an extra that is not installed says which. A library wraps an InputError that its
-    workers raise; here it is one again. A key that does not exist is called as Python writes it, with two underscores.
+    - Raises InputError if the extra that the function needs is not installed.
+    - Unwraps an InputError that a library wrapped in an exception of its own.
+    - Names unknown configuration keys with two underscores, as in the Python call.
     """
 
     @functools.wraps(function)
@@ -26,7 +27,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
         except InputError as error:
             raise _as_in_python(error, options) from error.__cause__
         except Exception as error:
-            from ctrpipe.common.failures import explain_mistake  # now that something has failed
+            from ctrpipe.common.failures import explain_mistake  # lazy: only needed after a failure
 
             if text := explain_mistake(error):
                 raise InputError(text) from error
@@ -36,7 +37,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _as_in_python(error: InputError, options: Mapping[str, Any]) -> InputError:
-    """Returns the error with keys as the call wrote them, where the wrong one is the call's."""
+    """Returns the error with the key as written in the call, if the call gave the wrong key."""
     wrong, nearest = getattr(error, "key", None), getattr(error, "nearest", None)
     for name in options:
         if wrong and f"{dotted(name)}.".startswith(f"{wrong}."):
@@ -49,5 +50,5 @@ def _as_in_python(error: InputError, options: Mapping[str, Any]) -> InputError:
 
 
 def dotted(name: str) -> str:
-    """Returns a key as a configuration's file writes it: `training.epochs` for `training__epochs`."""
+    """Converts a keyword to a configuration key: `training__epochs` to `training.epochs`."""
     return name.replace("__", ".")

@@ -1,4 +1,4 @@
-"""A trained model, in this process or behind a URL, that predicts click probabilities."""
+"""Load a trained model, from a folder or a server's URL, and predict click probabilities."""
 
 import dataclasses
 import functools
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from ctrpipe.transforms.log.spec import LogSpec
 
 SIGNATURE = "serving_raw"
-TABLE = "the DataFrame"  # what messages call it
+TABLE = "the DataFrame"  # name of the input in error messages
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions(Result):
-    """The probabilities that a model predicts for rows. Its table has the first ones; `to_pandas` has a row for each.
+    """Predicted probabilities. The table shows the first rows; `to_pandas` has one row per input row.
 
     Attributes:
-        tasks: The rows' probabilities by task, float32 `[N]`.
+        tasks: The probabilities by task, float32 `[N]`.
     """
 
     tasks: dict[str, np.ndarray]
@@ -55,8 +55,8 @@ class Predictions(Result):
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
-        """Returns the probabilities as a pandas DataFrame, a column for each task."""
-        import pandas as pd  # 0.4 s that predictions which are only shown do without
+        """Returns the probabilities as a pandas DataFrame with one column per task."""
+        import pandas as pd  # lazy: takes 0.4 s, and showing predictions does not need it
 
         return pd.DataFrame(self.tasks)
 
@@ -67,14 +67,17 @@ class Predictions(Result):
 
 
 class Model:
-    """A model that predicts from raw rows, as `load` returns it. Close it with `close` or a `with` block.
+    """A trained model that predicts from raw rows.
+
+    Created by `load`. Close it with `close` or a `with` block.
 
     Args:
-        source: The version's folder, or the model's URL; None for a model of a sweep, which has no SavedModel.
-        kept: The folder of the Keras model with its weights; None where there is none.
+        source: The folder of a version, or the URL of a served model. None for a model of a sweep, which has no
+            SavedModel.
+        kept: The folder of the Keras model and its weights. None if there is none.
 
     Raises:
-        InputError: the URL is not a model's.
+        InputError: the URL is not the URL of a model.
     """
 
     def __init__(self, source: pathlib.Path | str | None, kept: pathlib.Path | None = None):
@@ -84,13 +87,13 @@ class Model:
 
     @functools.cached_property
     def keras(self) -> "CTRModel":
-        """The Keras model with its best weights, of the backend that KERAS_BACKEND names.
+        """The Keras model with its best weights, on the backend that the variable KERAS_BACKEND names.
 
-        It maps packed tensors to logits; `keras.feature_map` describes them. TensorFlow is not imported where it is not
-        the backend.
+        Maps packed tensors to logits; see `feature_map` for the layout. TensorFlow is imported only if it is the
+        backend.
 
         Raises:
-            InputError: the model's weights are not here.
+            InputError: the model's weights are not available.
         """
         os.environ.setdefault("KERAS_BACKEND", "tensorflow")
         if os.environ["KERAS_BACKEND"] == "jax":
@@ -103,10 +106,10 @@ class Model:
 
     @property
     def feature_map(self) -> "FeatureMap":
-        """The description of the packed tensors that `keras` reads.
+        """The layout of the packed tensors that `keras` takes as input.
 
         Raises:
-            InputError: as `keras`.
+            InputError: see `keras`.
         """
         return self.keras.feature_map
 
@@ -116,21 +119,25 @@ class Model:
             raise InputError(f"{self._kept}: a sweep keeps no SavedModel; call .keras on packed tensors, or run it")
         load_tensorflow()
         from ctrpipe.serving.loader import (
-            Servable,  # TensorFlow: 3.7 s of a core that a model behind a URL does without
+            Servable,  # lazy: TensorFlow takes 3.7 s of CPU time, and a model at a URL does not need it
         )
 
         return Servable(pathlib.Path(self.source))
 
     def predict(self, rows: Any) -> Predictions:
-        """Returns the probabilities of rows by task, float32 `[N]`.
+        """Predicts the click probability, and the probability of each further task, of raw rows.
 
         Args:
-            rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN or an
-                absent key of a dict is a missing value. A model from a folder ignores columns that it does not read,
-                and takes a DataFrame's values as a log's: times, lists, and numbers where it reads texts.
+            rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN and
+                keys absent from some of the dicts are missing values. A model from a folder ignores columns that it
+                does not read, and converts the values of a DataFrame as in a log: times, lists, and numbers in text
+                columns.
+
+        Returns:
+            `Predictions`: float32 `[N]` by task.
 
         Raises:
-            InputError: a column is absent or of the wrong type, or the server gives no answer.
+            InputError: a column is missing or has the wrong type, or the server does not respond.
 
         Example:
             >>> model = ctrpipe.load("runs/mine/models/ctr")
@@ -145,8 +152,8 @@ class Model:
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
 
     def _as_in_a_log(self, table: pa.Table) -> dict[str, pa.Array]:
-        """Returns the columns of a table that the model reads, as the reader of a Parquet log has them."""
-        import tensorflow as tf  # loaded with the servable
+        """Returns the columns of a table that the model reads, converted like those of a Parquet log."""
+        import tensorflow as tf  # already imported by the servable
 
         columns = {}
         faults: dict[int, str] = {}
@@ -171,7 +178,7 @@ class Model:
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
-        import tensorflow as tf  # loaded with the servable
+        import tensorflow as tf  # already imported by the servable
 
         if absent := sorted(set(types) - set(arrays)):
             raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")
@@ -190,7 +197,7 @@ class Model:
             raise InputError(f"{self.source}: {one_line(error, 300)}") from error
 
     def close(self) -> None:
-        """Closes the session or the connections."""
+        """Closes the TensorFlow session or the connections to the server."""
         if self._client is not None:
             self._client.close()
         if "_servable" in vars(self):
@@ -208,14 +215,21 @@ class Model:
 
 @in_one_line
 def load(source: pathlib.Path | str | Run) -> Model:
-    """Returns a model from a finished run, a folder of versions (the newest), a version, a sweep's model, or a URL.
+    """Loads a trained model from a run, a folder of versions, a sweep or a server.
 
     Args:
-        source: `runs/mine` or what `run` returned, `runs/mine/models/ctr`, a version in it, `sweep/results/KEY` of a
-            sweep with `--keep-models`, or `http://HOST:PORT/v1/models/NAME` of a server.
+        source: One of:
+
+            - a finished run: the result of `run` or its folder, `runs/mine`;
+            - a folder of versions, `runs/mine/models/ctr` (the newest version is loaded), or one version in it;
+            - a model of a sweep with `keep_models`: `sweep/results/KEY`;
+            - a served model: `http://HOST:PORT/v1/models/NAME`.
+
+    Returns:
+        A `Model`.
 
     Raises:
-        InputError: the folder holds no model, or the URL is not a model's.
+        InputError: the folder contains no model, or the URL is not the URL of a model.
 
     Example:
         >>> model = ctrpipe.load("runs/mine")
@@ -233,12 +247,12 @@ def load(source: pathlib.Path | str | Run) -> Model:
 
 
 def _is_missing(values: np.ndarray) -> bool:
-    """Returns whether a column is all NaN, as a text column without a value is after None or pandas."""
+    """Returns whether all values are NaN, the form of an empty text column from pandas or from None."""
     return values.dtype.kind == "f" and bool(np.isnan(values).all())
 
 
 def _columns(rows: Any) -> Inputs:
-    """Returns the columns of rows of any kind that `predict` takes."""
+    """Converts any input of `predict` to columns."""
     if is_frame(rows):
         return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):
@@ -250,7 +264,7 @@ def _columns(rows: Any) -> Inputs:
 
 
 def _with_texts_of_times(table: pa.Table) -> pa.Table:
-    """Returns a table with times as a log in Parquet has them, which a server takes as texts."""
+    """Converts temporal columns to text, as in a Parquet log: a server takes times as text."""
     for place, field in enumerate(table.schema):
         if pa.types.is_temporal(field.type):
             table = table.set_column(place, field.name, table[place].cast(pa.string()))

@@ -1,4 +1,4 @@
-"""How well a model orders lists of candidates, and how much of the catalogue it shows."""
+"""Evaluate how well a model ranks lists of candidates, and how much of the catalogue it shows."""
 
 import dataclasses
 import pathlib
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Ranking(Result):
-    """A ranking of lists. Its table, and `to_pandas`, have a row for each order ("model", "popularity") and each k.
+    """Ranking metrics. The table and `to_pandas` have one row per order ("model", "popularity") and k.
 
     Attributes:
         report: The contents of ranking.json.
@@ -39,8 +39,8 @@ class Ranking(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns the effective catalogue size and the take-rate by k."""
-        from ctrpipe.figures import chart_figure  # matplotlib: 0.4 s
+        """Plots the effective catalogue size and the take-rate by k."""
+        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.ranking.show import charts
 
         return chart_figure(list(charts(self.report).values()))
@@ -56,18 +56,24 @@ def ranking(
     k: int | Sequence[int] = 10,
     output: PathLike | None = None,
 ) -> Ranking:
-    """Ranks lists of candidates: hit rate, NDCG, MRR, GAUC and the catalogue that is shown, beside popularity's.
+    """Ranks lists of candidates by the model and by popularity, and computes ranking metrics for both.
+
+    The metrics are hit rate, NDCG, MRR, GAUC, effective catalogue size and take-rate.
 
     Args:
-        model: A finished run, pushed or not, the folder of a model's versions, or one version.
-        data: A log with labels: files or globs, a DataFrame or a pyarrow Table; None for the run's test rows.
-        group: The column whose values are the lists; None for `user`.
-        item: The column of the candidates; None for the one that a history shares its items with.
-        k: Places that count, one number or several.
-        output: The folder for ranking.json and ranking.html; None for none.
+        model: A finished run (pushed or not), the folder of a model's versions, or one version.
+        data: A log with labels: files or globs, a DataFrame or a pyarrow Table. None uses the run's test rows.
+        group: The column that groups rows into lists: rows with the same value form one list. None uses `user`.
+        item: The column with the candidate. None uses the column whose vocabulary a history shares, else the first
+            column with the role `item`.
+        k: Length of the top of the list that counts (the k of NDCG@k), one number or several.
+        output: Folder for ranking.json and ranking.html. None writes no files.
+
+    Returns:
+        A `Ranking` with the metrics of both orders at each k.
 
     Raises:
-        InputError: the model or the log cannot be used, or no list has a positive candidate and another one.
+        InputError: the model or the log cannot be used, or no list has both a positive and a negative candidate.
 
     Example:
         >>> ctrpipe.ranking("runs/mine", k=[5, 10]).to_pandas()[["order", "k", "ndcg"]]
@@ -75,7 +81,7 @@ def ranking(
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow, numpy and pyarrow: 4 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.ranking.rank import rank
     from ctrpipe.pipeline.ranking.show import write_ranking
     from ctrpipe.pipeline.run.trained_model import find_model

@@ -1,4 +1,4 @@
-"""A log's days, trained and scored one after another."""
+"""Replay a log day by day to compare retraining policies."""
 
 import dataclasses
 import json
@@ -21,10 +21,12 @@ SHOWN = ("auc", "log_loss", "calibration", "cpu_seconds")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Replay(Result):
-    """A finished replay. Its table has each policy's means; `to_pandas` has a row for each seed, policy and day.
+    """A finished replay.
+
+    The table has the means per policy. `to_pandas` has one row per seed, policy and day.
 
     Attributes:
-        output: The replay's folder.
+        output: The folder of the replay.
         report: The contents of replay.json.
     """
 
@@ -33,7 +35,7 @@ class Replay(Result):
 
     @property
     def history(self) -> "pd.DataFrame":
-        """The evaluations of all trainings, in order, by seed and the training's folder."""
+        """The evaluations of all training runs in order, by seed and folder of the training run."""
         trained = []
         for path in sorted(self.output.glob("seed=*/runs/**/report_data/history.json")):
             run = path.parents[1].relative_to(self.output)
@@ -51,8 +53,8 @@ class Replay(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns each day's metrics and CPU seconds, a line for each policy."""
-        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        """Plots the metrics and the CPU seconds per day, one line per policy."""
+        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.replay.show import replay_figure
 
         return shown(replay_figure(self.report["results"]))
@@ -71,23 +73,28 @@ def replay(
     warm_settings: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Replay:
-    """Trains up to each day of a log and scores the next one, by several policies; the same call goes on.
+    """Trains up to each day of a log and evaluates on the next day, for several retraining policies.
+
+    After an interruption, the same call continues the replay.
 
     Args:
-        config: The configuration, as `run` takes it.
-        data: A glob of days, which are folders or files; a DataFrame or a pyarrow Table with a column of days; or a
-            dict with a table for each day.
-        output: The replay's folder; None for runs/<name of the configuration>-replay.
-        day: Of a DataFrame, the column whose values are the days; of times, the date counts.
-        window: Days that a retraining reads.
-        policies: "retrain": every day, from nothing, on the last `window` days. "warm": every day, on that day alone,
-            from the model of the day before. "frozen": never after the first training.
-        seeds: Trainings of each model.
-        warm_settings: Keys of the configuration to override in warm starts alone.
-        settings: Keys of the configuration to override, as `run` takes them.
+        config: The configuration, as in `run`.
+        data: A glob with one folder or file per day; a DataFrame or a pyarrow Table with a day column; or a dict with
+            one table per day.
+        output: Folder of the replay. None uses runs/<name of the configuration>-replay.
+        day: The day column of a DataFrame. Of a timestamp, the date counts.
+        window: Number of days in the first training run, and in each training run of "retrain".
+        policies: "retrain" trains from scratch every day on the last `window` days. "warm" trains every day on that
+            day alone, starting from the model of the day before. "frozen" keeps the model of the first training run.
+        seeds: Number of training runs of each model, with different seeds.
+        warm_settings: Configuration keys to override in warm starts only.
+        settings: Configuration keys to override, as in `run`.
+
+    Returns:
+        A `Replay` with the metrics and the costs of each policy on each day.
 
     Raises:
-        InputError: the configuration, a day or a policy cannot be used, or the folder holds another replay.
+        InputError: the configuration, a day or a policy cannot be used, or the folder contains a different replay.
 
     Example:
         >>> ctrpipe.replay("mine.yaml", frame, day="date", window=3).to_pandas().groupby("policy")["auc"].mean()
@@ -95,7 +102,7 @@ def replay(
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow: 3 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.replay.days import find_days
     from ctrpipe.pipeline.replay.run import Plan, policies_of, run_replay

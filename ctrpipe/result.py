@@ -1,4 +1,4 @@
-"""What all results have: they show themselves as a table, and are a DataFrame."""
+"""Base class of results: shown as a table, converted to a DataFrame."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What a function has found. It shows itself as a table in a terminal and in a notebook."""
+    """The result of a function. Terminals and notebooks show it as a table."""
 
     def _table(self) -> Table:
-        """Returns what the result shows of itself."""
+        """Returns the table to show."""
         raise NotImplementedError
 
     def _records(self) -> Sequence[dict[str, Any]]:
@@ -22,7 +22,7 @@ class Result:
         raise NotImplementedError
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Returns the result as a pandas DataFrame; the class says what its rows are."""
+        """Returns the result as a pandas DataFrame. See the class for the meaning of its rows."""
         return data_frame(self._records())
 
     def __repr__(self) -> str:
@@ -34,17 +34,17 @@ class Result:
 
 @in_one_line
 def data_frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
-    """Returns rows, values by column, as a pandas DataFrame."""
-    import pandas as pd  # 0.4 s that results which are only shown do without
+    """Returns a pandas DataFrame of rows given as values by column."""
+    import pandas as pd  # lazy: takes 0.4 s, and showing a result does not need it
 
     return pd.DataFrame.from_records(list(records))
 
 
 def evaluations(trained: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> "pd.DataFrame":
-    """Returns the evaluations of trainings as a pandas DataFrame.
+    """Returns the evaluations of several training runs as one pandas DataFrame.
 
     Args:
-        trained: Each training as what names it, values by column, and its history.json.
+        trained: Per training run, the columns that identify it, and the contents of its history.json.
     """
     rows = []
     for names, history in trained:

@@ -1,4 +1,4 @@
-"""Each user's best items, by a model with towers."""
+"""Retrieve the best items of each user with a two-tower model."""
 
 import dataclasses
 import pathlib
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Retrieval(Result):
-    """A version with an index of items, and what it answered. Its table has the counts; `to_pandas` has a row for each
-    item of each answer: the query's file and line, the item's place from 1, the item and its score.
+    """A model version with an item index, and the items retrieved for the queries.
+
+    The table has the counts. `to_pandas` has one row per query and item: file and line of the query, place of the item
+    (from 1), item and score.
 
     Attributes:
         version: The folder of the version with the index.
-        items: Items that were written into the index; None where the model had it before.
-        recall: What the approximate index finds of the exact one's answers; None where there is none.
-        answers: The Parquet file with the items of each row of the queries; None where there were none.
-        rows: Rows that were answered.
-        malformed: Malformed lines of the queries.
+        items: Number of items written to the index; None if the model already had one.
+        recall: The share of the exact results that the approximate index finds; None if no such index was built.
+        answers: The Parquet file with the items of each query; None without queries.
+        rows: Number of queries answered.
+        malformed: Number of malformed query lines.
     """
 
     version: pathlib.Path
@@ -36,7 +38,7 @@ class Retrieval(Result):
     malformed: int
 
     def _records(self) -> list[dict[str, Any]]:
-        import pyarrow.parquet as pq  # 0.2 s that a retrieval which is only shown does without
+        import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
 
         if self.answers is None:
             return []
@@ -52,8 +54,8 @@ class Retrieval(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns the mean score of the answers by the item's place."""
-        from ctrpipe.figures import chart_figure  # matplotlib: 0.4 s
+        """Plots the mean score by the place of the item."""
+        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.svg import Chart, Line
 
         means = self.to_pandas().groupby("place")["score"].mean()
@@ -79,25 +81,32 @@ def retrieve(
     recall: float = 0.95,
     cells: int | None = None,
 ) -> Retrieval:
-    """Finds each user's best items by a model with towers (two_tower, starspace), as `ctrpipe retrieve` does.
+    """Builds an item index for a two-tower model, and retrieves the best items of each user.
 
-    With `output` the model is written as a version with an index of the items, which also answers `serving_retrieve`;
-    with `queries` such a version answers users.
+    Works with the models two_tower and starspace. Given `output`, exports a version with an index of the items. This
+    version also has the signature `serving_retrieve`. Given `queries`, retrieves the best items of each query from such
+    a version.
 
     Args:
         model: A run, the folder of a model's versions, or one version.
-        items: A log of the items: files or globs, a DataFrame or a pyarrow Table; None for the run's rows.
-        queries: A log of the users, of the same kinds; None to answer nobody.
-        output: The folder of versions for one with the index; None where the model has its index.
-        answers: The Parquet file for each user's items; None for one that goes with this process.
-        item: The column of the items' names; None for the one that a history shares its items with.
-        top: Items in an answer.
-        index: "approximate": one that reads a part of the items, beside the exact one; it answers the queries.
-        recall: The share of the exact index's answers that the approximate one finds.
-        cells: Into which the items are divided; None for 4 times the root of their number.
+        items: A log with the items: files or globs, a DataFrame or a pyarrow Table. None uses the run's training rows.
+        queries: A log with the users, of the same types as `items`. None retrieves nothing.
+        output: Folder of versions for the version with the index. None if `model` already has an index.
+        answers: Parquet file for the retrieved items. None for a temporary file, removed when the process ends.
+        item: The column with the item. None uses the column whose vocabulary a history shares, else the first column
+            with the role `item`.
+        top: Number of items to retrieve per query.
+        index: The index that answers the queries. "exact" scores every item. "approximate" scores only the items of
+            the cells nearest to the query; it is built in addition to the exact index.
+        recall: Target recall of the approximate index, relative to the exact index.
+        cells: Number of cells of the approximate index. None for 4 times the square root of the number of items.
+
+    Returns:
+        A `Retrieval` with the version and the retrieved items.
 
     Raises:
-        InputError: the model has no towers or no index, a log cannot be used, or there is nothing to do.
+        InputError: the model has no towers or no index, a log cannot be used, or neither `output` nor `queries` is
+            given.
 
     Example:
         >>> best = ctrpipe.retrieve("runs/mine", films, queries=users, output="indexed/ctr", top=10)
@@ -106,7 +115,7 @@ def retrieve(
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow, numpy and pyarrow: 4 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
 

@@ -1,4 +1,4 @@
-"""A run: read, check, transform, train, evaluate, gate, push."""
+"""Run the pipeline: read, check, transform, train, evaluate, gate, push."""
 
 import dataclasses
 import functools
@@ -21,11 +21,13 @@ METRICS = ("auc", "log_loss", "rig", "calibration")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run(Result):
-    """A finished run. Its table has the test rows' metrics; `to_pandas` has a row for the model, its baseline and each
+    """A finished run.
+
+    The table has the metrics on the test rows. `to_pandas` has one row for the model, one for the baseline and one per
     slice of the test rows.
 
     Attributes:
-        output: The run's folder.
+        output: The folder of the run.
         model: The folder of the model's versions, for `ctrpipe.load` and TF Serving.
         metrics: The contents of metrics.json.
     """
@@ -36,17 +38,17 @@ class Run(Result):
 
     @property
     def blessed(self) -> bool:
-        """Whether all gates let the model pass, so that it was pushed."""
+        """Whether the model passed all gates and was pushed."""
         return bool(self.metrics["blessed"])
 
     @property
     def report(self) -> pathlib.Path:
-        """The report's file, report.html."""
+        """The path of the report, report.html."""
         return self.output / "report.html"
 
     @functools.cached_property
     def history(self) -> "pd.DataFrame":
-        """The training's evaluations, in order: losses and validation metrics; `best` marks the one that was kept."""
+        """Losses and validation metrics of all evaluations in order. `best` marks the kept weights."""
         return evaluations([({}, self._history)])
 
     @property
@@ -70,8 +72,8 @@ class Run(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns the report's charts: losses and AUC by examples, ROC, precision and recall, calibration, scores."""
-        from ctrpipe.figures import chart_figure  # matplotlib: 0.4 s that a run does without
+        """Plots the report's charts: learning curves, ROC, precision-recall, calibration and scores."""
+        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.plots import charts
 
         predictions = (self.output / "report_data" / "predictions.parquet").read_bytes()
@@ -91,27 +93,31 @@ def run(
     warm_start: "PathLike | Run | None" = None,
     **settings: Any,
 ) -> Run:
-    """Runs the pipeline (read, check, transform, train, evaluate, gate, push), as `ctrpipe run` does.
+    """Runs the pipeline: read, check, transform, train, evaluate, gate, push.
 
-    The same call again continues an interrupted run, and takes everything unchanged from the cache, also where the data
-    are a DataFrame.
+    The same call continues an interrupted run, and takes all unchanged steps from the cache. This also holds for data
+    in a DataFrame.
 
     Args:
-        config: A YAML file or the name of one that comes with ctrpipe, its values as a dict, or what `init` returned.
-        data: The log: files or globs, a DataFrame or a pyarrow Table; None for the configuration's own.
-        output: The run's folder; None for runs/<name of the configuration>.
-        warm_start: The run or version whose weights the training begins with, or "latest".
-        settings: Keys of the configuration to override, with `__` for the dot: `training__epochs=2`.
+        config: The configuration: a YAML file, the name of a packaged one (`criteo/deepfm.yaml`), a dict of its
+            values, or the result of `init`.
+        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
+        output: Folder of the run. None uses runs/<name of the configuration>.
+        warm_start: The run or version whose weights initialize the model, or "latest".
+        settings: Configuration keys to override, with `__` in place of dots: `training__epochs=2`.
+
+    Returns:
+        A `Run` with metrics, history, report and the folder of the model.
 
     Raises:
-        InputError: the configuration, the data or the folder cannot be used.
+        InputError: the configuration, the data or the output folder cannot be used.
 
     Example:
         >>> run = ctrpipe.run("criteo/deepfm.yaml", "train.tsv", "runs/mine", training__epochs=2)
         >>> run.metrics["auc"], run.history["validation_auc"].max()
         (0.74, 0.75)
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `import ctrpipe` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
@@ -126,10 +132,10 @@ def run(
 
 
 def folder_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of a model: a run's own, or the one that was named."""
+    """Returns the folder of a run, or the given path."""
     return model.output if isinstance(model, Run) else pathlib.Path(model)
 
 
 def versions_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of a model's versions: those that a run has pushed, or the one that was named."""
+    """Returns the folder of the versions that a run pushed, or the given path."""
     return model.model if isinstance(model, Run) else pathlib.Path(model)

@@ -1,4 +1,4 @@
-"""A log with a probability for every line."""
+"""Score every line of a log in batch."""
 
 import dataclasses
 import pathlib
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-FOLDER = "_data"  # below the folder of scores: tables that were in memory; a reader of the scores passes over it
+FOLDER = "_data"  # subfolder for Parquet files of in-memory tables; readers of the scores skip the underscore
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Scoring(Result):
-    """A scored log. Its table has the counts; `to_pandas` has a row for each line of the log, in the log's order: file,
-    line, `ctr` and further tasks, without a value where the line is malformed, and the model's version.
+    """A scored log. The table has the counts; see `to_pandas` for the scores.
 
     Attributes:
-        output: The folder of its Parquet files.
-        rows: Lines of the log.
-        scored: Lines with a score.
-        rejected: Malformed lines.
-        model_version: The version that scored them.
-        scores: By column its `mean`, how many are `not_finite`, and a `histogram` of bins of equal width from 0 to 1.
-        drift: How far the log is from that of training, column by column, as `ctrpipe.drift` has it; None where the
-            model does not know its training rows.
+        output: The folder of the Parquet files.
+        rows: Number of lines in the log.
+        scored: Number of lines with a score.
+        rejected: Number of malformed lines.
+        model_version: The model version that scored the log.
+        scores: Per task, the `mean` of the scores, the number of `not_finite` scores, and a `histogram` with bins of
+            equal width from 0 to 1.
+        drift: The distance of each column from the training log, as in `ctrpipe.drift`. None if the model has no
+            statistics of its training rows.
     """
 
     output: pathlib.Path
@@ -43,9 +43,12 @@ class Scoring(Result):
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
-        """Returns the scores as a pandas DataFrame, a row for each line of the log."""
+        """Returns the scores as a pandas DataFrame with one row per line of the log, in the order of the log.
+
+        The columns are file, line, `ctr`, one per further task, and the model version. Malformed lines have no score.
+        """
         import pyarrow as pa
-        import pyarrow.parquet as pq  # 0.2 s that a scoring which is only shown does without
+        import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
 
         return pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
 
@@ -55,8 +58,8 @@ class Scoring(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns a histogram of the scores of each task."""
-        from ctrpipe.figures import chart_figure  # matplotlib: 0.4 s
+        """Plots a histogram of the scores of each task."""
+        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.report.svg import Chart, Line
 
         charts = []
@@ -69,13 +72,18 @@ class Scoring(Result):
 
 @in_one_line
 def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, workers: int | None = None) -> Scoring:
-    """Scores every line of a raw log, labelled or not, and writes Parquet files; an interrupted scoring is resumed.
+    """Scores every line of a raw log, labelled or not, and writes the scores to Parquet files.
+
+    After an interruption, the same call continues the scoring.
 
     Args:
-        model: A run that was pushed, the folder of a model's versions (the newest is used), or one version.
+        model: A run whose model was pushed, the folder of a model's versions (the newest is used), or one version.
         data: The log: files or globs, a DataFrame or a pyarrow Table.
-        output: The output folder; None for one that goes with this process.
-        workers: Parts of the log scored at a time; None: one for each core.
+        output: Output folder. None for a temporary folder, removed when the process ends.
+        workers: Number of parts of the log scored in parallel. None for one per core.
+
+    Returns:
+        A `Scoring` with the counts, the score distribution and the drift from the training log.
 
     Raises:
         InputError: the model, the log or the folder cannot be used.
@@ -86,7 +94,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow and TFDV: 4 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow and TFDV take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)

@@ -1,4 +1,4 @@
-"""A model behind REST and gRPC, in this process."""
+"""Serve a model over REST and gRPC from this process."""
 
 import atexit
 import contextlib
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from ctrpipe.model import Predictions
 
 NAME = "ctr"
-OWN = ("model_base_path", "model_name", "rest_api_port", "port")  # flags that are parameters of `serve` by another name
+OWN = ("model_base_path", "model_name", "rest_api_port", "port")  # flags that `serve` takes under other names
 
 
 class Server:
-    """A running server, as `serve` returns it. Close it with `close` or a `with` block; else it ends with the process.
+    """A running server.
+
+    Created by `serve`. Stop it with `close` or a `with` block; it also stops when the process ends.
 
     Attributes:
-        url: The model's URL, for `ctrpipe.load` and `ctrpipe predict --url`.
-        rest: The address of REST, `http://HOST:PORT`.
-        grpc: The address of gRPC, `HOST:PORT`.
+        url: The URL of the model, for `ctrpipe.load` and `ctrpipe predict --url`.
+        rest: The REST address, `http://HOST:PORT`.
+        grpc: The gRPC address, `HOST:PORT`.
     """
 
     def __init__(self, url: str, rest: str, grpc: str, running: contextlib.ExitStack):
@@ -33,26 +35,29 @@ class Server:
         self.rest = rest
         self.grpc = grpc
         self._running = running
-        atexit.register(self._end)  # while the modules that it needs are there
+        atexit.register(self._end)  # before Python unloads the modules that closing needs
 
     def predict(self, rows: Any) -> "Predictions":
-        """Returns what the server answers over REST to rows, as `ctrpipe.load(...).predict` takes them.
+        """Predicts the probabilities of raw rows over REST.
+
+        Args:
+            rows: See `ctrpipe.load(...).predict`.
 
         Raises:
-            InputError: a column is absent or of the wrong type, or the server gives no answer.
+            InputError: a column is missing or has the wrong type, or the server does not respond.
         """
-        from ctrpipe.model import Model  # numpy and pyarrow: 0.3 s
+        from ctrpipe.model import Model  # lazy: numpy and pyarrow take 0.3 s
 
         with Model(self.url) as model:
             return model.predict(rows)
 
     def close(self) -> None:
-        """Ends the server after the requests that it has; the second call does nothing."""
+        """Stops the server after the requests in progress. A second call does nothing."""
         atexit.unregister(self._end)
         self._running.close()
 
     def _end(self) -> None:
-        with contextlib.suppress(RuntimeError):  # thread pools take no more work at the end of a process
+        with contextlib.suppress(RuntimeError):  # thread pools reject work at interpreter shutdown
             self._running.close()
 
     def __enter__(self) -> "Server":
@@ -73,21 +78,24 @@ class Server:
 
 @in_one_line
 def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_port: int = 0, **flags: Any) -> Server:
-    """Serves a model over REST and gRPC in threads of this process, as `ctrpipe serve` does in one of its own.
+    """Serves a model over REST and gRPC from threads of this process.
 
-    New versions in the folder are loaded as they come. The flags of XLA are not read, for they hold for a whole
-    process. TensorFlow reads how it is to compute when it is loaded: where this process has loaded it before, it serves
-    as it is, and answers of one row may take longer than those of the command on processors that are not Intel's.
+    The server loads new versions that appear in the folder. It ignores the XLA flags, which affect the whole process.
+    On CPUs not made by Intel, `ctrpipe serve` disables oneDNN, which makes requests of one row faster. TensorFlow reads
+    this setting at import: if this process has already imported TensorFlow, such requests may take longer here.
 
     Args:
-        model: A run that was pushed, or the folder of a model's versions.
-        name: The model's name in URLs.
-        rest_port: The port of REST; 0 for a free one.
-        grpc_port: The port of gRPC; 0 for a free one.
+        model: A run whose model was pushed, or the folder of a model's versions.
+        name: Name of the model in URLs.
+        rest_port: REST port. 0 picks a free port.
+        grpc_port: gRPC port. 0 picks a free port.
         flags: Further flags of `ctrpipe serve`, such as `enable_batching=True`.
 
+    Returns:
+        A `Server` that is ready for requests.
+
     Raises:
-        InputError: the folder has no model, a port is in use, or there is no such flag.
+        InputError: the folder has no model, a port is in use, or a flag does not exist.
 
     Example:
         >>> with ctrpipe.serve("runs/mine/models/ctr") as server:
@@ -104,13 +112,13 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
         hint = f"did you mean {like[0]}?" if like else "`ctrpipe serve --help` lists the flags"
         raise InputError(f"{unknown[0]}: no such flag of the server; {hint}")
     folder = versions_of(model)
-    if find_version(folder) == folder:  # which a server would not find
+    if find_version(folder) == folder:  # a single version: the server expects its parent folder
         raise InputError(f"{folder}: a version; give the folder of versions that it is in")
     own = {"model_base_path": folder.resolve(), "model_name": name}
     options = parse_flags([f"--{flag}={_text(value)}" for flag, value in {**own, **flags}.items()])
     set_environment(options)
     load_tensorflow()
-    # TensorFlow: 3 s that a wrong flag does without; it reads the environment as it is loaded.
+    # Lazy: TensorFlow takes 3 s to import, and reads the environment at import, after set_environment.
     from ctrpipe.serving.server import running_server
 
     with contextlib.ExitStack() as starting:
@@ -120,5 +128,5 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
 
 
 def _text(value: Any) -> str:
-    """Returns a flag's value as the command line has it."""
+    """Returns the value of a flag as on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Configurations and keys as Python gives them: a path, a dict or a draft, and `training__epochs=2`."""
+"""Convert configurations and keywords such as `training__epochs=2` for the pipeline."""
 
 import json
 import pathlib
@@ -13,47 +13,47 @@ from ctrpipe.mistakes import dotted
 if TYPE_CHECKING:
     from ctrpipe.pipeline.config import Source
 
-# A YAML file or the name of one that comes with ctrpipe, the values of one, or what `init` returned.
+# A YAML file or the name of a packaged one, a dict of its values, or the result of `init`.
 Config: TypeAlias = PathLike | Mapping[str, Any] | Draft
 
 
 def source_of(config: Config) -> "Source":
-    """Returns a configuration as `ctrpipe.pipeline.config.load_config` takes it."""
+    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`."""
     if isinstance(config, Draft):
         return config.config
     return pathlib.Path(config) if isinstance(config, PathLike) else config
 
 
 def data_of(config: Config, data: Data | None) -> Data | None:
-    """Returns the data, or where there are none those that a draft was made for."""
+    """Returns the data, or if it is None the data of the draft."""
     return config.data if data is None and isinstance(config, Draft) else data
 
 
 def overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns keys and their values as `--set` takes them: `training.epochs=2` for `training__epochs=2`.
+    """Converts keywords to arguments of `--set`: `training__epochs=2` to `training.epochs=2`.
 
     Raises:
-        InputError: a value is none that a YAML file may hold.
+        InputError: a value cannot be written to a YAML file.
     """
     return tuple(f"{dotted(name)}={_text(name, value)}" for name, value in settings.items())
 
 
 def grids(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
-    """Returns keys and their lists of values as `ctrpipe sweep --grid` takes them.
+    """Converts keywords with lists of values to arguments of `ctrpipe sweep --grid`.
 
     Raises:
-        InputError: as `overrides`.
+        InputError: see `overrides`.
     """
     return tuple(f"{dotted(name)}={','.join(_text(name, value) for value in values)}" for name, values in grid.items())
 
 
 def output_folder(output: PathLike | None, name: str) -> pathlib.Path:
-    """Returns the folder of a result: the one that was named, or that of this name in runs/."""
+    """Returns the output folder, by default runs/<name>."""
     return pathlib.Path("runs") / name if output is None else pathlib.Path(output)
 
 
 def _text(name: str, value: Any) -> str:
-    """Returns a value as JSON, which is YAML too."""
+    """Returns a value as JSON, which is valid YAML."""
     try:
         return json.dumps(value, default=_plain)
     except (TypeError, ValueError) as error:
@@ -63,7 +63,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays, and paths, as JSON has them."""
+    """Converts paths, numpy scalars and arrays to JSON types."""
     if isinstance(value, pathlib.Path):
         return str(value)
     if hasattr(value, "tolist"):

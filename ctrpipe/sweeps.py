@@ -1,4 +1,4 @@
-"""A sweep: many settings on the same data."""
+"""Train many settings on the same data and compare them."""
 
 import dataclasses
 import pathlib
@@ -20,10 +20,12 @@ SHOWN = ("validation_auc", "validation_log_loss", "auc", "log_loss")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Sweep(Result):
-    """A finished sweep. Its table has the means of each point over the seeds; `to_pandas` has a row for each training.
+    """A finished sweep.
+
+    The table has the means over the seeds per point. `to_pandas` has one row per training run.
 
     Attributes:
-        output: The sweep's folder, for `ctrpipe.compare`.
+        output: The folder of the sweep, for `ctrpipe.compare`.
         report: The contents of sweep.json.
     """
 
@@ -32,13 +34,13 @@ class Sweep(Result):
 
     @property
     def best(self) -> str | None:
-        """The name of the point that is best on the validation rows; None where none has a metric."""
+        """The name of the best point on the validation rows; None if no point has a metric."""
         best: str | None = self.report["best"]
         return best
 
     @property
     def history(self) -> "pd.DataFrame":
-        """The evaluations of all trainings, in order, by point and seed."""
+        """The evaluations of all training runs in order, by point and seed."""
         return evaluations(
             [
                 ({"point": point["name"], "seed": run["seed"]}, run)
@@ -48,7 +50,7 @@ class Sweep(Result):
         )
 
     def _records(self) -> list[dict[str, Any]]:
-        from ctrpipe.pipeline.sweep.summary import training_rows  # matplotlib: 0.4 s
+        from ctrpipe.pipeline.sweep.summary import training_rows  # lazy: matplotlib takes 0.4 s
 
         return training_rows(self.report)
 
@@ -58,8 +60,8 @@ class Sweep(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns AUC, log loss and, where it was measured, latency by point, with deviations over the seeds."""
-        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        """Plots AUC, log loss and latency (if measured) by point, with standard deviations over the seeds."""
+        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.sweep.plots import sweep_figure
 
         return shown(sweep_figure(self.report))
@@ -80,21 +82,26 @@ def sweep(
     run_config: Config | None = None,
     **settings: Any,
 ) -> Sweep:
-    """Trains many settings on the same data and compares them, as `ctrpipe sweep` does; the same call goes on.
+    """Trains many settings on the same data with several seeds, and compares them.
+
+    After an interruption, the same call continues the sweep.
 
     Args:
-        config: A run's configuration, as `run` takes it, with a `grid`; or a sweep file, whose points need be no
-            product.
-        data: The log: files or globs, a DataFrame or a pyarrow Table; None for the configuration's own.
-        output: The sweep's folder; None for runs/<name of the sweep>.
-        grid: Keys and the values that each takes; every combination is a point.
-        seeds: Trainings of each point; None for 3, or what the sweep file says.
-        name: The sweep's name; None for the file's.
-        latency: Whether to measure predictions too.
-        costs: Whether to measure milliseconds a row too, of training and of predictions.
+        config: A run configuration, as in `run`, together with `grid`; or a sweep file, which can list points that do
+            not form a grid.
+        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
+        output: Folder of the sweep. None uses runs/<name of the sweep>.
+        grid: Configuration keys and the list of values of each. Every combination is a point.
+        seeds: Number of training runs per point. None uses the value of the sweep file, or 3.
+        name: Name of the sweep. None uses the name in the file.
+        latency: Whether to also measure the latency of predictions.
+        costs: Whether to also measure the milliseconds per row of training and of predictions.
         keep_models: Whether to keep every trained model, for `ctrpipe.load`.
-        run_config: Another run's configuration for a sweep file.
-        settings: Keys of the configuration to override in every point, as `run` takes them.
+        run_config: With a sweep file: the run configuration to use in place of the one that the file names.
+        settings: Configuration keys to override in every point, as in `run`.
+
+    Returns:
+        A `Sweep` with the metrics of all points and the best one.
 
     Raises:
         InputError: a file, a point, the data or the folder cannot be used.
@@ -106,7 +113,7 @@ def sweep(
     from ctrpipe.common.libraries import load_tensorflow
 
     load_tensorflow()
-    # TensorFlow: 3 s that `import ctrpipe` does without.
+    # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.sweep.plan import make_plan
     from ctrpipe.pipeline.sweep.sweep import sweep as run_sweep
 

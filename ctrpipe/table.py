@@ -1,4 +1,4 @@
-"""Small tables, as text and as HTML."""
+"""Small tables, rendered as text and as HTML."""
 
 import dataclasses
 import html
@@ -10,12 +10,12 @@ SHOWN_ROWS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table that a result shows.
+    """The table that represents a result.
 
     Attributes:
-        header: The columns' names.
-        rows: The rows' values, as `cell` shows them.
-        below: A line below the table; "" for none.
+        header: The column names.
+        rows: The values of the rows, formatted by `cell`.
+        below: A line of text below the table; "" for none.
     """
 
     header: Sequence[str]
@@ -24,7 +24,7 @@ class Table:
 
     @property
     def text(self) -> str:
-        """The table as lines of columns of equal width."""
+        """The table as plain text with aligned columns."""
         lines = [list(self.header), *([cell(value) for value in row] for row in self.rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(self.header))]
         padded = ("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
@@ -32,7 +32,7 @@ class Table:
 
     @property
     def html(self) -> str:
-        """The table as HTML; every text is escaped."""
+        """The table as HTML. All text is escaped."""
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
         body = ("".join(f"<td>{html.escape(cell(value))}</td>" for value in row) for row in self.rows)
         below = f"<p>{html.escape(self.below)}</p>" if self.below else ""
@@ -40,19 +40,19 @@ class Table:
 
 
 def first_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], of: str = "rows") -> Table:
-    """Returns a table of the first SHOWN_ROWS rows, which says how many there are where there are more.
+    """Returns a table of the first SHOWN_ROWS rows, with the total number below if there are more.
 
     Args:
-        header: The columns' names.
+        header: The column names.
         rows: All rows.
-        of: What the rows are.
+        of: What to call the rows, in plural.
     """
     more = f"... {len(rows):,} {of}" if len(rows) > SHOWN_ROWS else ""
     return Table(header, rows[:SHOWN_ROWS], more)
 
 
 def cell(value: Any) -> str:
-    """Returns a value as text: "-" for None, four decimals for a float, commas between an integer's thousands."""
+    """Formats a value: "-" for None, four decimals for floats, thousands separators for integers."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -61,5 +61,5 @@ def cell(value: Any) -> str:
 
 
 def interval(ends: Sequence[float] | None) -> str | None:
-    """Returns the two ends of an interval with their signs; None for None."""
+    """Formats an interval as its two signed ends; None for None."""
     return None if ends is None else f"{ends[0]:+.4f} .. {ends[1]:+.4f}"

@@ -1,4 +1,4 @@
-"""A study: a model's best settings within a budget."""
+"""Search for the best hyperparameters of a model within a budget."""
 
 import dataclasses
 import pathlib
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Tuning(Result):
-    """A finished study. Its table has the best trial; `to_pandas` has a row for each trial.
+    """A finished search. The table has the best trial; `to_pandas` has one row per trial.
 
     Attributes:
-        output: The study's folder.
-        best: The best configuration's file, for `run`.
+        output: The folder of the search.
+        best: The file with the best configuration, for `run`.
         report: The contents of tune.json.
     """
 
@@ -31,17 +31,17 @@ class Tuning(Result):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The best trial's settings, by key of the configuration."""
+        """The settings of the best trial, by configuration key."""
         return dict(self.report["best"]["settings"])
 
     @property
     def page(self) -> pathlib.Path:
-        """The page's file, tune.html."""
+        """The path of the report, tune.html."""
         return self.output / "tune.html"
 
     @property
     def history(self) -> "pd.DataFrame":
-        """The evaluations of all trials, in order: the best value of the objective up to each."""
+        """The evaluations of all trials in order: the best value of the objective so far in the trial."""
         objective = self.report["objective"]
         return data_frame(
             [
@@ -65,8 +65,8 @@ class Tuning(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Returns the value of each trial and the best up to it, by the training steps that were spent."""
-        from ctrpipe.figures import shown  # matplotlib: 0.4 s
+        """Plots the value of each trial and the best value so far, by training steps spent."""
+        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.tune.plots import BUDGET, study_figures
 
         return shown(study_figures(self.report)[BUDGET])
@@ -85,18 +85,24 @@ def tune(
     objective: Literal["log_loss", "auc"] | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Searches for a model's best settings within a budget, by validation rows alone; the same call goes on.
+    """Searches for the hyperparameters with the best metric on the validation rows, within a budget.
+
+    The same call continues an interrupted search. With a larger budget, it extends a finished one.
 
     Args:
-        config: The configuration, as `run` takes it; its `search` says what is searched, else the model does.
-        data: The log: files or globs, a DataFrame or a pyarrow Table; None for the configuration's own.
-        output: The study's folder; None for runs/<name of the configuration>-tune.
-        trials: Trials in all, those of earlier calls included; this, `budget` or both are given.
-        budget: Time of all trials, as "2h" or "90m".
-        workers: Trials at the same time, each in a process of its own.
-        p99_ms: The milliseconds that one row may take to be served, at the 99th percentile.
-        objective: The validation metric; None for training.monitor.
-        settings: Keys of the configuration to override, as `run` takes them.
+        config: The configuration, as in `run`. Its `search` section is the search space; without it, the model's
+            default search space is used.
+        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
+        output: Folder of the search. None uses runs/<name of the configuration>-tune.
+        trials: Total number of trials, including those of earlier calls. Give `trials`, `budget` or both.
+        budget: Total time of all trials, such as "2h" or "90m".
+        workers: Number of trials to run in parallel, each in its own process.
+        p99_ms: Upper limit of the 99th percentile of the time to serve one row, in milliseconds. Needs `workers=1`.
+        objective: The validation metric to optimize. None uses `training.monitor`.
+        settings: Configuration keys to override in every trial, as in `run`.
+
+    Returns:
+        A `Tuning` with the best configuration and all trials.
 
     Raises:
         InputError: the configuration, its search space, the data, the budget or the folder cannot be used.
@@ -105,7 +111,7 @@ def tune(
         >>> tuning = ctrpipe.tune("mine.yaml", "train.tsv", trials=50)
         >>> run = ctrpipe.run(tuning.best, "train.tsv", "runs/tuned")
     """
-    # Optuna, numpy and pydantic: 0.8 s that `import ctrpipe` does without.
+    # Lazy: Optuna, numpy and pydantic take 0.8 s to import.
     from ctrpipe.common.libraries import load_tensorflow
     from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 

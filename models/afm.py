@@ -17,10 +17,10 @@ class AFM(CTRModel):
     `logit = linear part + pᵀ Σ_{i<j} a_ij (e_i ∘ e_j)`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; one task.
+        feature_map: FeatureMap. The description of the packed tensors, with one task.
         attention_units: int. Width of the attention network. Defaults to 16.
-        dropout: float. Rate on the pooled interaction. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the attention network. Defaults to 0.
+        dropout: float. Dropout rate on the pooled interaction. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the attention network. Defaults to 0.
         use_linear: bool. Whether to add the linear part. Defaults to True.
         **options: Options of CTRModel.
 

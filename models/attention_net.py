@@ -20,16 +20,17 @@ class AttentionNet(CTRModel):
     `logit = MLP(concat(TopKSelfAttention(... TopKSelfAttention(E))))`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         embedding_dim: int. Width d of a field's embedding. Defaults to 32, as in the paper.
         layers: int. Number l of attention layers. Defaults to 3, as in the paper.
-        heads: int. h, a divisor of d. Defaults to 4, as in the paper.
-        top_k: int. k, or None for plain attention. Defaults to 5, as in the paper.
-        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's for
-            Criteo; for Avazu it has (400, 200).
+        heads: int. Number h of heads; must divide d. Defaults to 4, as in the paper.
+        top_k: int. Number k of fields that a field attends to; None for plain attention. Defaults to 5, as in the
+            paper.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's widths for
+            Criteo; for Avazu the paper uses (400, 200).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -74,5 +75,5 @@ class AttentionNet(CTRModel):
         return self.tower(self.flatten(rows, inputs), training=training)
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Returns each layer's attention, (batch_size, heads, fields, fields)."""
+        """Returns each layer's attention weights, (batch_size, heads, fields, fields)."""
         return attention_of(self.attention, self.rows(inputs))

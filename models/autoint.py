@@ -22,25 +22,25 @@ class AutoInt(TokenModel):
     `logit = wᵀ concat(InteractingLayer(... InteractingLayer(E))) + b`, plus an MLP on the embeddings.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         layers: int. Number of interacting layers. Defaults to 3.
         attention_dim: int. Width of all heads together. Defaults to 64.
         heads: int. Number of heads. Defaults to 2.
         use_residual: bool. Whether an interacting layer adds W_res e_i to its output. Defaults to True.
-        scaled: bool. Whether attention scores are divided by the square root of a head's width, which the paper does
-            not do. Defaults to False.
+        scaled: bool. Whether attention scores are divided by the square root of a head's width; the paper does not
+            scale. Defaults to False.
         hidden_units: sequence of int. Widths of an MLP on the attended fields, as in Hiformer's comparison; () for a
             linear layer, as in the paper. Defaults to ().
         embedding_dim: int. Width of an embedding. Defaults to 16.
-        dense_tokens: int. Number of rows that an MLP computes from all dense features, as in Hiformer's comparison; 0
-            for a row x_d v_d of each dense feature, as in the paper. Defaults to 0.
+        dense_tokens: int. Number of tokens that an MLP computes from all dense features, as in Hiformer's comparison; 0
+            for one embedding x_d v_d per dense feature, as in the paper. Defaults to 0.
         dense_units: sequence of int. Widths of that MLP's hidden layers. Defaults to (128,).
-        task_tokens: bool. Whether a learned row of each task is attended to and predicted from, as in Hiformer's
-            comparison. Defaults to False.
+        task_tokens: bool. Whether to add a learned token per task to the attended rows, as in Hiformer's comparison.
+            Defaults to False.
         deep_units: sequence of int. Widths of an MLP on the embeddings (AutoInt+); () for none. Defaults to ().
         activation: str. Activation of both MLPs. Defaults to "relu".
-        dropout: float. Rate after each hidden layer of both MLPs. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer of both MLPs. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -102,5 +102,5 @@ class AutoInt(TokenModel):
         return logits + self.deep(self.flatten(rows, inputs), training=training)
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Returns each layer's attention, (batch_size, heads, rows, rows)."""
+        """Returns each layer's attention weights, (batch_size, heads, rows, rows)."""
         return attention_of(self.attention, self.tokens(self.rows(inputs), inputs))

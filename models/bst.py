@@ -14,24 +14,24 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BST(HistoryModel):
-    """Behavior Sequence Transformer: candidate and history, with positions, in one Transformer, then an MLP.
+    """Behavior Sequence Transformer: one Transformer over candidate and history, then an MLP.
 
     `logit = MLP([fields, dense, Transformer([v_candidate; e_newest; ...; e_oldest])])`, one Transformer for each
     history. An item of several aligned sequences is the concatenation of their embeddings.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`.
         layers: int. Number of Transformer layers. Defaults to 1, as in the paper.
         heads: int. Number of attention heads; must divide the items' width plus `position_dim`. Defaults to 4; the
-            paper has 8.
+            paper uses 8.
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 64.
-        position_dim: int. Width of a position's vector. Defaults to 16.
-        output: str. What the MLP sees of a history: "all", the outputs of all places side by side, as in the paper, or
-            "candidate", the candidate's alone. Defaults to "all".
+        position_dim: int. Width of a position's embedding. Defaults to 16.
+        output: str. What the MLP reads of a history: "all", the concatenated outputs of all places, as in the paper; or
+            "candidate", the output of the candidate alone. Defaults to "all".
         hidden_units: sequence of int. Widths of the MLP. Defaults to (1024, 512, 256), as in the paper.
         activation: str. Activation of the MLP. Defaults to "leaky_relu", as in the paper.
-        dropout: float. Dropout rate of Transformer and MLP. Defaults to 0; the paper has 0.2.
-        l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate of the Transformer and the MLP. Defaults to 0; the paper uses 0.2.
+        l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

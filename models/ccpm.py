@@ -17,17 +17,17 @@ from ctrpipe.models.layers.tower import Tower
 class CCPM(CTRModel):
     """Convolutional click prediction model: convolutions along the fields, then an MLP.
 
-    `logit = MLP(concat(KMaxConvolution(... KMaxConvolution(E))))`. The order of the fields matters. Of l layers, layer
-    i keeps the share 1 - (i/l)^(l-i) of the fields, and the last one keeps 3.
+    `logit = MLP(concat(KMaxConvolution(... KMaxConvolution(E))))`. The order of the fields matters. With l layers,
+    layer i keeps the share 1 - (i/l)^(l-i) of the fields, and the last layer keeps 3.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         filters: sequence of int. Output channels of each convolution. Defaults to (4, 4).
         widths: sequence of int. Width of each convolution's filter, in fields. Defaults to (6, 5).
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

@@ -20,13 +20,13 @@ class CIN(CTRModel):
     `logit = wᵀ p⁺ + b`, where p⁺ are the pooled maps of all layers.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         maps: sequence of int. Number of feature maps of each layer. Defaults to (200, 200, 200).
-        split_half: bool. Whether a layer before the last pools the first half of its maps and passes on the second.
-            Defaults to False.
+        split_half: bool. Whether each layer except the last pools the first half of its maps and passes on the second
+            half. Defaults to False.
         cin_activation: str. Activation of the maps. Defaults to "linear", which the paper finds best.
-        rank: int. L of the low-rank weights of the xDeepFM paper's equation 9; None for full weights. Defaults to None.
-        l2: float. λ of the penalty λ/2·‖W‖² on the CIN's weights. Defaults to 0.
+        rank: int. Rank L of the low-rank weights (xDeepFM, equation 9); None for full weights. Defaults to None.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the CIN's weights. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -65,12 +65,14 @@ class CIN(CTRModel):
         return self.logit(self.cin(rows))
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation over
-        rows of the first layer's part of the logit, Σ_h w_h (W_ij^h + W_ji^h) <e_i, e_j>, that the two make together
-        (see ctrpipe.models.explain.strengths). It is exact with a linear activation; higher orders are left out.
+        """Returns the strength of each pair of fields and dense features, (parts, parts).
+
+        For each pair, the first layer adds Σ_h w_h (W_ij^h + W_ji^h) <e_i, e_j> to the logit. The strength is the
+        standard deviation of the interaction in this term over rows (see ctrpipe.models.explain.strengths). It is exact
+        for a linear activation; higher orders are left out.
 
         Args:
-            covariances: Of each part's embedding over rows, (embedding_dim, embedding_dim) each.
+            covariances: Covariance of each part's embedding over rows, (embedding_dim, embedding_dim) each.
         """
         kernel = self.cin.kernel_of(0)
         weights = np.asarray(self.logit.kernel)[: self.cin.pooled_maps(0), 0]

@@ -20,7 +20,7 @@ class CrossNet(CTRModel):
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
         layers: int. Number of cross layers. Defaults to 3.
-        use_bias: bool. Whether the cross layers have b_l; without, x_L is a scalar multiple of x_0. Defaults to True.
+        use_bias: bool. Whether the cross layers have b_l; if not, x_L is a scalar multiple of x_0. Defaults to True.
         **options: Options of CTRModel.
 
     Example:

@@ -16,17 +16,17 @@ from ctrpipe.models.layers.vector_cross import VectorCross
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DCN(CTRModel):
-    """Deep & Cross network, first version: a cross network beside an MLP.
+    """Deep & Cross network, first version: a cross network in parallel to an MLP.
 
-    `logit = wᵀ [x_L ; h] + b`, where x_L is the output of the cross network (see VectorCross) and h that of the MLP.
+    `logit = wᵀ [x_L ; h] + b`, where x_L is the output of the cross network (see VectorCross) and h of the MLP.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
         layers: int. Number of cross layers. Defaults to 3.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (400, 400).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

@@ -18,7 +18,7 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DCNv2(CTRModel):
-    """Deep & Cross network, second version: a cross network with matrices, in parallel to an MLP or before it.
+    """Deep & Cross network, second version: a cross network with weight matrices, and an MLP.
 
     `x_{l+1} = x_0 ∘ (W_l x_l + b_l) + x_l`, the FeatureCross of keras-rs.
 
@@ -30,8 +30,8 @@ class DCNv2(CTRModel):
         hidden_units: sequence of int. Widths of the MLP's layers; () for the cross network alone. Defaults to
             (400, 400).
         activation: str. Activation of the MLP. Defaults to "relu".
-        dropout: float. Rate after each layer of the MLP. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's and the cross layers' kernels. Defaults to 0.
+        dropout: float. Dropout rate after each layer of the MLP. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's and the cross layers' kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -85,12 +85,13 @@ class DCNv2(CTRModel):
         return self.logit(ops.concatenate([x, self.tower(x0, training=training)], axis=1))
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the strength of each pair of fields and dense features, (parts, parts): the norm of the
-        deviations over rows of the first cross layer's products x_i ∘ (W_ij x_j) and x_j ∘ (W_ji x_i). The paper shows
-        the norms of the blocks W_ij, which take no account of how large embeddings are.
+        """Returns the strength of each pair of fields and dense features, (parts, parts).
+
+        It is the norm of the standard deviations over rows of the first cross layer's products x_i ∘ (W_ij x_j) and x_j
+        ∘ (W_ji x_i). The paper shows the norms of the blocks W_ij, which ignore the scale of the embeddings.
 
         Args:
-            covariances: Of each part's embedding over rows, (width, width) each.
+            covariances: Covariance of each part's embedding over rows, (width, width) each.
         """
         cross = self.crosses[0]
         kernel = np.asarray(cross.dense.kernel)

@@ -19,7 +19,7 @@ class DeepFM(MLP):
     `logit = linear part + Σ_{i<j} <e_i, e_j> + MLP(concat(E))`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; one task.
+        feature_map: FeatureMap. The description of the packed tensors, with one task.
         use_linear: bool. Whether to add the linear part. Defaults to True.
         **options: Options of MLP and CTRModel.
 

@@ -16,24 +16,26 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DIEN(HistoryModel):
-    """Deep Interest Evolution Network: a GRU over a history, and a second one that follows what concerns the candidate.
+    """Deep Interest Evolution Network: a GRU over a history, then an attentional GRU for the candidate.
 
-    `logit = MLP([fields, dense, AUGRU(GRU(e), a)])`, one pair of GRUs for each history. An item of several aligned
-    sequences is the concatenation of their embeddings. In training the loss has a second term, auxiliary_weight times
-    `-log σ(<h_t, e_{t+1}>) - log(1 - σ(<h_t, e'>))`, the mean over the items t but the newest, then over the rows: an
-    interest is to tell the next item from another one, e'. That is an item of the next row's history in the batch, at
-    the same place, or counted on from its first one where it is shorter; batches are drawn by the seed, and so are
-    these. An item without such a one, or whose e' is the next item itself, does not count.
+    `logit = MLP([fields, dense, AUGRU(GRU(e), a)])`, with one pair of GRUs per history. An item of several aligned
+    sequences is the concatenation of their embeddings.
+
+    In training, the loss has an auxiliary term of weight `auxiliary_weight`:
+    `-log σ(<h_t, e_{t+1}>) - log(1 - σ(<h_t, e'>))`, averaged over the items t except the newest, then over the rows.
+    It trains an interest h_t to distinguish the next item e_{t+1} from a negative item e'. The negative is the item at
+    the place of e_{t+1} in the history of the next row of the batch; a shorter history is repeated from its first item.
+    Batches are shuffled by the seed, and so the seed determines the negatives too. An item is skipped if it has no
+    negative, or if the negative equals the next item.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`.
         units: int. Width of the second GRU. Defaults to 32.
-        auxiliary_weight: float. α, the weight of the auxiliary loss; 0 for none. Defaults to 1, as in the authors'
-            code.
+        auxiliary_weight: float. Weight α of the auxiliary loss; 0 for none. Defaults to 1, as in the authors' code.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the authors' code.
-        activation: str. Activation of the MLP. Defaults to "relu"; the authors' code has PReLU or Dice.
+        activation: str. Activation of the MLP. Defaults to "relu"; the authors' code uses PReLU or Dice.
         dropout: float. Dropout rate of the MLP. Defaults to 0.
-        l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
+        l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -85,11 +87,11 @@ class DIEN(HistoryModel):
 
 
 def auxiliary_loss(interests: Tensor, history: History) -> Tensor:
-    """Returns how badly the interests tell the next item from another one, float32 (see DIEN).
+    """Returns the auxiliary loss of DIEN, a float32 scalar: how poorly the interests predict the next item.
 
     Args:
-        interests: h, (batch_size, length, width).
-        history: The items that they were made of.
+        interests: Interests h, (batch_size, length, width).
+        history: The history that the interests were computed from.
     """
     length = interests.shape[1]
     count = ops.maximum(ops.sum(ops.cast(history.is_item, "int32"), axis=1), 1)

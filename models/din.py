@@ -14,19 +14,19 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DIN(HistoryModel):
-    """Deep Interest Network: a history pooled by a network that compares its items with the candidate.
+    """Deep Interest Network: pools a history with a network that compares each item with the candidate.
 
-    `logit = MLP([fields, dense, Σ_j a(e_j, v_candidate) e_j])`, one sum for each history. An item of several aligned
+    `logit = MLP([fields, dense, Σ_j a(e_j, v_candidate) e_j])`, with one sum per history. An item of several aligned
     sequences is the concatenation of their embeddings.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the paper's code.
-        activation: str. Activation of the MLP. Defaults to "relu"; the paper's Dice is not built.
+        activation: str. Activation of the MLP. Defaults to "relu"; the paper's Dice is not implemented.
         dropout: float. Dropout rate of the MLP. Defaults to 0.
-        l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
+        l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         attention_hidden_units: sequence of int. Widths of the network that weights the items. Defaults to (80, 40).
-        attention_activation: str. Its activation. Defaults to "sigmoid".
+        attention_activation: str. Activation of that network. Defaults to "sigmoid".
         **options: Options of CTRModel.
 
     Example:

@@ -15,19 +15,19 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DLRM(CTRModel):
-    """Deep learning recommendation model: inner products of all embeddings, those of the dense features included.
+    """Deep learning recommendation model: inner products of all embeddings, then an MLP.
 
-    `logit = MLP(concat(bottom, <e_i, e_j> for i < j))`, where an MLP makes the embedding `bottom` of the dense
+    `logit = MLP(concat(bottom, <e_i, e_j> for i < j))`. A bottom MLP computes the embedding `bottom` from the dense
     features. The products are the DotInteraction of keras-rs.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         bottom_units: sequence of int. Widths of the bottom MLP's hidden layers; its output has the width of an
             embedding. Defaults to (512, 256).
         hidden_units: sequence of int. Widths of the hidden layers of the top MLP. Defaults to (512, 256).
         activation: str. Activation of both MLPs. Defaults to "relu".
-        dropout: float. Rate after each hidden layer of the top MLP. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer of the top MLP. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
         embedding_dim: int. Width of an embedding. Defaults to 16.
         **options: Options of CTRModel.
 

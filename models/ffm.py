@@ -16,13 +16,13 @@ from ctrpipe.models.layers.field_aware_interaction import FieldAwareInteraction
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FFM(CTRModel):
-    """Field-aware factorisation machine: every field keeps a vector for every other field.
+    """Field-aware factorisation machine: every field has one vector for each other field.
 
     `logit = linear part + Σ_{i<j} <v_i^(j), v_j^(i)> x_i x_j`. A row of the table holds an id's vectors for all fields:
     with F fields the table is F times as wide as an FM's.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; one task.
+        feature_map: FeatureMap. The description of the packed tensors, with one task.
         embedding_dim: int. Width of one vector. Defaults to 4.
         use_linear: bool. Whether to add the linear part. Defaults to True.
         **options: Options of CTRModel.
@@ -55,12 +55,13 @@ class FFM(CTRModel):
         return self.interaction(rows)
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation of
-        <v_i^(j), v_j^(i)> over rows that the two make together (see ctrpipe.models.explain.strengths).
+        """Returns the strength of each pair of fields and dense features, (parts, parts).
+
+        It is the standard deviation over rows of the pair's interaction in <v_i^(j), v_j^(i)> (see
+        ctrpipe.models.explain.strengths).
 
         Args:
-            covariances: Of each part's embedding over rows, of all its vectors
-                v_i^(j) side by side.
+            covariances: Covariance over rows of each part's embedding, the concatenation of all its vectors v_i^(j).
         """
         count = len(covariances)
         width = len(covariances[0]) // count

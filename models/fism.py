@@ -16,14 +16,14 @@ from ctrpipe.models.layers.one_history import inner_products
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FISM(HistoryModel):
-    """Factored item similarity: how like the candidate is to the items of the history, all of the same weight.
+    """Factored item similarity: similarity of the candidate to the equally weighted items of the history.
 
-    `logit = linear part + n^-α Σ_{j in history, j ≠ i} <p_i, q_j>`, with two embeddings of an item: p as the candidate,
-    q in a history. n is the number of the items that are summed: the candidate is left out of its own history. The
-    linear part is that of all fields but the sequences, of which user and item are the paper's biases.
+    `logit = linear part + n^-α Σ_{j in history, j ≠ i} <p_i, q_j>`. An item has two embeddings: p as the candidate and
+    q in a history. n is the number of summed items; the candidate is left out of its own history. The linear part
+    covers all fields except sequences. Its weights of the user and of the item are the paper's biases.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`; one task.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`, and one task.
         alpha: float. α, from 0 (sum) to 1 (mean). Defaults to 0.5.
         use_linear: bool. Whether to add the linear part. Defaults to True.
         **options: Options of CTRModel.
@@ -63,7 +63,7 @@ class FISM(HistoryModel):
         return {**super().shared_layers(), **both}
 
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        """Returns both embeddings of each slot beside each other, (batch_size, slots, 2 embedding_dim)."""
+        """Returns both embeddings of each slot, concatenated, (batch_size, slots, 2 embedding_dim)."""
         as_candidate = super().rows(inputs, training, gathered)
         assert as_candidate is not None
         in_history = self._embedded(self.history_table, inputs, gathered)
@@ -84,21 +84,21 @@ class FISM(HistoryModel):
 
         Args:
             candidate: p_i, (batch_size, width).
-            history: The history of the items' second embeddings.
-            number: The history's number.
+            history: The history, with the items' embeddings q_j.
+            number: The index of the history.
         """
         counted = ops.logical_and(history.is_item, ops.logical_not(history.is_candidate))
         products = ops.cast(inner_products(candidate, history.items), "float32")
         return ops.sum(self._weights(candidate, history, counted, number) * products, axis=1, keepdims=True)
 
     def _weights(self, candidate: Tensor, history: History, counted: Tensor, number: int) -> Tensor:
-        """Returns the weight of each item, float32 (batch_size, length), zero for those that are not counted."""
+        """Returns the weight of each item, float32 (batch_size, length); zero for items that are not counted."""
         one = ops.cast(counted, "float32")
         return one * ops.maximum(ops.sum(one, axis=1, keepdims=True), 1.0) ** -self.alpha
 
 
 def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the first and the second embeddings of what `FISM.rows` returns."""
+    """Returns the first and the second embeddings from the output of `FISM.rows`."""
     if isinstance(rows, Mapping):
         halves = {name: _halves(both) for name, both in rows.items()}
         return {name: one for name, (one, _) in halves.items()}, {name: one for name, (_, one) in halves.items()}

@@ -20,7 +20,7 @@ class FM(CTRModel):
     `logit = linear part + Σ_{i<j} <v_i, v_j> x_i x_j`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; one task.
+        feature_map: FeatureMap. The description of the packed tensors, with one task.
         use_linear: bool. Whether to add the linear part. Defaults to True.
         **options: Options of CTRModel.
 
@@ -49,10 +49,12 @@ class FM(CTRModel):
         return self.factorization_machine(rows)
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation of <v_i, v_j>
-        over rows that the two make together (see ctrpipe.models.explain.strengths).
+        """Returns the strength of each pair of fields and dense features, (parts, parts).
+
+        It is the standard deviation over rows of the pair's interaction in <v_i, v_j> (see
+        ctrpipe.models.explain.strengths).
 
         Args:
-            covariances: Of each part's embedding over rows, (embedding_dim, embedding_dim) each.
+            covariances: Covariance of each part's embedding over rows, (embedding_dim, embedding_dim) each.
         """
         return inner_products(covariances)

@@ -21,11 +21,11 @@ class FNN(CTRModel):
     width and optimizer, then this model, starting from the FM's vectors v and weights w.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; one task.
+        feature_map: FeatureMap. The description of the packed tensors, with one task.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (400, 400).
         activation: str. Activation of the hidden layers. Defaults to "tanh".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         use_linear: bool. Whether the weights w are inputs of the MLP. Defaults to True.
         **options: Options of CTRModel.
 

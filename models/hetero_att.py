@@ -9,7 +9,7 @@ from ctrpipe.models.token_transformer import TokenTransformer
 class HeteroAtt(TokenTransformer):
     """Heterogeneous attention: a Transformer in which every feature has its own projections.
 
-    `Q_i, K_i, V_i = e_i W_i^Q, e_i W_i^K, e_i W_i^V`, and a feed-forward network for every feature (equations 1 to 4).
+    `Q_i, K_i, V_i = e_i W_i^Q, e_i W_i^K, e_i W_i^V`, with one feed-forward network per feature (equations 1 to 4).
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.

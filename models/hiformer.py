@@ -14,12 +14,13 @@ from ctrpipe.models.token_transformer import TokenTransformer
 class Hiformer(TokenTransformer):
     """Hiformer: a Transformer with low-rank projections of all features together.
 
-    `[Q_1 ... Q_L] = concat(e_1 ... e_L) L Rᵀ`, and K and V alike (equations 5 to 7).
+    `[Q_1 ... Q_L] = concat(e_1 ... e_L) L Rᵀ`; K and V have the same form (equations 5 to 7).
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
-        qk_rank: int. r_k of the query and key projections, or None for full matrices. Defaults to 128, as in the paper.
-        v_rank: int. r_v of the value projection, or None for full matrices. Defaults to 1024, as in the paper.
+        qk_rank: int. Rank r_k of the query and key projections; None for full matrices. Defaults to 128, as in the
+            paper.
+        v_rank: int. Rank r_v of the value projection; None for full matrices. Defaults to 1024, as in the paper.
         **options: Options of TokenTransformer and CTRModel.
 
     Example:

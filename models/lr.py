@@ -16,9 +16,10 @@ class LR(CTRModel):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
-        l2: float. λ of the penalty λ/2·Σ w² on the weights of a row's ids, averaged over the batch. Defaults to 0.
-        linear_rate: float. Factor on the learning rate (see CTRModel), for a baseline that is trained with another
-            model's optimizer. Defaults to 1.
+        l2: float. Strength λ of the penalty λ/2·Σ w² on the weights of a row's ids, averaged over the batch. Defaults
+            to 0.
+        linear_rate: float. Factor on the learning rate (see CTRModel), for a baseline that shares the optimizer of
+            another model. Defaults to 1.
         name: str. Name of the Keras model.
 
     Example:

@@ -13,17 +13,17 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class MLP(CTRModel):
-    """A multilayer perceptron on the concatenated embeddings: Attention-Net's baseline without attention.
+    """Multilayer perceptron on the concatenated embeddings: Attention-Net's baseline without attention.
 
     `logit = MLP(concat(E, dense))`.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
-        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's for
-            Criteo; for Avazu it has (400, 200).
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's widths for
+            Criteo; for Avazu the paper uses (400, 200).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

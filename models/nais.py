@@ -13,18 +13,18 @@ from ctrpipe.models.layers.smoothed_attention import SmoothedAttention
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NAIS(FISM):
-    """Neural attentive item similarity: FISM whose items are weighted by attention to the candidate.
+    """Neural attentive item similarity: FISM with items weighted by attention to the candidate.
 
-    `logit = linear part + Σ_{j in history, j ≠ i} a_ij <p_i, q_j>`, `a_ij = exp(f_ij) / (Σ_j exp(f_ij))^β`, where f is
-    `hᵀ relu(W (p_i ∘ q_j) + b)` ("prod") or `hᵀ relu(W [p_i, q_j] + b)` ("concat"). With `training.stages.fism` a FISM
-    is trained first, and its embeddings and linear part are what this model starts from.
+    `logit = linear part + Σ_{j in history, j ≠ i} a_ij <p_i, q_j>` with `a_ij = exp(f_ij) / (Σ_j exp(f_ij))^β`. f is
+    `hᵀ relu(W (p_i ∘ q_j) + b)` ("prod") or `hᵀ relu(W [p_i, q_j] + b)` ("concat"). With `training.stages.fism`, a FISM
+    is trained first, and this model starts from its embeddings and linear part.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`; one task.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`, and one task.
         attention: str. "prod" or "concat". Defaults to "prod".
         attention_units: int. Width of the attention network. Defaults to 16.
         beta: float. β of the smoothed softmax; 1 is the softmax. Defaults to 0.5.
-        **options: Options of FISM, of which `alpha` is that of the FISM that trains first, and of CTRModel.
+        **options: Options of FISM and CTRModel; `alpha` applies only to the FISM that is trained first.
 
     Example:
         >>> item = ("item", "categorical", 50)
@@ -35,7 +35,7 @@ class NAIS(FISM):
         (2, 1)
 
     Raises:
-        ValueError: there is no sequence with `shared_with`, the data has several tasks, or `attention` is neither.
+        ValueError: there is no sequence with `shared_with`, the data has several tasks, or `attention` is unknown.
 
     References:
         He et al., "NAIS: Neural Attentive Item Similarity Model for Recommendation", 2018, equations 8 and 9.

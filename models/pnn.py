@@ -24,13 +24,13 @@ class PNN(CTRModel):
     `logit = MLP(concat(E, products(E)))`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         products: sequence of str. Any of "inner" (IPNN), "outer" (OPNN, superposed as in the paper) and "kernel"
             (DeepCTR's outer product). Defaults to ("inner",).
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

@@ -1,4 +1,4 @@
-"""The Transformer over a history."""
+"""Transformer over a history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,28 +14,28 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SequenceTransformer(HistoryModel):
-    """The Transformer over a history: an encoder of its items in their order, a decoder that the candidate queries.
+    """Transformer over a history: encoder of the items, decoder with the candidate as query.
 
-    `logit = MLP([fields, dense, Decoder(v_candidate, Encoder(e_1, ..., e_n))])`, one Transformer for each history. An
-    item of several aligned sequences is the concatenation of their embeddings. Its schedule of the learning rate is
-    `training.warmup_steps`.
+    `logit = MLP([fields, dense, Decoder(v_candidate, Encoder(e_1, ..., e_n))])`, with one Transformer per history. An
+    item of several aligned sequences is the concatenation of their embeddings. `training.warmup_steps` sets the
+    Transformer paper's learning rate schedule.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`.
         width: int. Width of the states. Defaults to 32.
         layers: int. Number of encoder layers, and of decoder layers. Defaults to 1.
         heads: int. Number of attention heads; must divide `width`. Defaults to 2.
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 128.
-        positions: str. "sinusoidal", or "learned": a vector for each position. Defaults to "sinusoidal".
-        attention: str. "softmax", or "pointwise": SiLU in place of the softmax, divided by the number of items, as in
-            HSTU. Defaults to "softmax".
-        causal: bool. Whether an item sees itself and older ones only. Defaults to True.
+        positions: str. "sinusoidal", or "learned" for one learned vector per position. Defaults to "sinusoidal".
+        attention: str. "softmax", or "pointwise" for a SiLU instead of the softmax, divided by the number of items, as
+            in HSTU. Defaults to "softmax".
+        causal: bool. Whether an item attends only to itself and to older items. Defaults to True.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80).
         activation: str. Activation of the MLP. Defaults to "relu".
-        dropout: float. Dropout rate of Transformer and MLP. Defaults to 0.
-        l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
+        dropout: float. Dropout rate of the Transformer and the MLP. Defaults to 0.
+        l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         embedding_stddev: float. Standard deviation of the initial embeddings. Defaults to 0.05: sinusoidal positions
-            are of the size 1, beside which smaller embeddings would be lost at first.
+            have a magnitude of 1 and would initially drown out smaller embeddings.
         **options: Options of CTRModel.
 
     Example:

@@ -21,27 +21,28 @@ SEARCHES = ("soft", "hard")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SIM(HistoryModel):
-    """Search-based Interest Model: the k items of a long history that concern the candidate, and attention to these.
+    """Search-based Interest Model: attention to the k items of a long history that match the candidate.
 
-    `logit = MLP([fields, dense, Attention(v_candidate, found), r̄])`. A soft search finds the k items of the
-    largest `r_j = <W_b e_j, W_a v_candidate>`, and the mean `r̄ = Σ_j r_j e_j / n` over all n items stands beside them,
-    from which W_a and W_b learn: the paper trains them by a loss of their own on that sum. A hard search finds the
-    newest k items of the candidate's category, and has no mean. An item of several aligned sequences is the
-    concatenation of their embeddings.
+    `logit = MLP([fields, dense, Attention(v_candidate, found), r̄])`.
+
+    A soft search finds the k items with the largest `r_j = <W_b e_j, W_a v_candidate>`. The MLP also reads the mean
+    `r̄ = Σ_j r_j e_j / n` over all n items, through which W_a and W_b are trained; the paper trains them with a
+    separate loss on that sum. A hard search finds the newest k items of the candidate's category and has no mean. An
+    item of several aligned sequences is the concatenation of their embeddings.
 
     Args:
-        feature_map: FeatureMap. At least one sequence with `shared_with`.
+        feature_map: FeatureMap. Must have a sequence with `shared_with`.
         search: str. "soft" or "hard". Defaults to "soft".
-        category: str. Of a hard search, the sequence that has the items' categories; its `shared_with` is the
-            candidate's. Defaults to "".
-        found: int. k, the number of items that are found. Defaults to 50.
-        search_units: int. Width of W_a and W_b. Defaults to 16.
+        category: str. For a hard search, the name of the sequence with the items' categories; its `shared_with` names
+            the candidate's category. Defaults to "".
+        found: int. Number k of items to find. Defaults to 50.
+        search_units: int. Output width of W_a and W_b. Defaults to 16.
         heads: int. Number of attention heads. Defaults to 2.
-        key_dim: int. Width in which a head compares. Defaults to 16.
+        key_dim: int. Width of a head's queries and keys. Defaults to 16.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the paper.
         activation: str. Activation of the MLP. Defaults to "relu".
         dropout: float. Dropout rate of the MLP. Defaults to 0.
-        l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
+        l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -53,12 +54,12 @@ class SIM(HistoryModel):
         (2, 1)
 
     Raises:
-        ValueError: there is no sequence with `shared_with`, a size is not positive, `search` is unknown, or a history
-            has no sequence of the name `category` that shares the candidate's.
+        ValueError: there is no sequence with `shared_with`, a size is not positive, `search` is unknown, or, for a hard
+            search, a history has no sequence `category` with `shared_with`.
 
     References:
         Pi et al., "Search-based User Interest Modeling with Lifelong Sequential Behavior Data for Click-Through Rate
-        Prediction", 2020, section 3, without the time intervals and the model of the short-term history.
+        Prediction", 2020, section 3, without the time intervals and without the model of the short-term history.
     """
 
     shares_history = True

@@ -1,4 +1,4 @@
-"""StarSpace: entities as bags of discrete features of one table, compared with each other."""
+"""StarSpace: compares entities, each a bag of discrete features with shared embeddings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,37 +19,38 @@ LOSSES = ("margin", "softmax")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class StarSpace(VectorModel):
-    """StarSpace: two bags of features of one table, whose likeness says how well they go together.
+    """StarSpace: the similarity of two entities, each the sum of its features' embeddings.
 
-    `logit = w sim(a, b) + c`, `a = Σ e_i` over the features of one entity, a document, a user, a query, and `b = Σ e_j`
-    over those of the other one, a label, an item, a document; `sim` is the cosine or the dot product. b has the columns
-    of the role item and those that `shared_with` names, a all others; an id has one embedding on both sides. A dense
-    feature is x_d v_d. Where a history of a has the item b, that event is left out of a, as FISM leaves it out.
+    `logit = w sim(a, b) + c`, with `a = Σ e_i` over the features of one entity (such as a document, a user or a query)
+    and `b = Σ e_j` over the features of the other (such as a label, an item or a document). `sim` is the cosine or the
+    dot product. b has the columns with the role item and those that a `shared_with` names; a has all others. An id has
+    the same embedding on both sides. A dense feature is x_d v_d. If a history of a contains the item b, that event is
+    left out of a, as in FISM.
 
-    The embeddings learn from the rows of label 1, the pairs (a, b), alone: the loss is the mean over them of
+    The embeddings are trained only on the rows with label 1, the pairs (a, b). The loss is the mean over these pairs of
 
         margin    Σ_k max(0, μ - sim(a, b) + sim(a, b_k⁻))
         softmax   -log(e^sim(a, b) / (e^sim(a, b) + Σ_k e^sim(a, b_k⁻)))
 
-    The b_k⁻ are those of the next k rows of the batch, of any label, and of the first rows behind its last. Batches are
-    drawn at random by the seed, so each is the b of a random row of the log, as in the authors' code; the paper draws
-    from the set of all b. Rows with sampled negatives (`events.negatives`) bring that set's own draw into the batch.
-    One that has the ids of b itself, or that is of a row of label 1 with the ids of a, is not counted. A fractional
-    label weighs its pair.
+    The negatives b_k⁻ are the b of the next k rows of the batch, regardless of their label; the first row follows the
+    last. Batches are shuffled by the seed: each negative is the b of a random row of the log, as in the authors' code.
+    The paper draws from the set of all b. Rows with sampled negatives (`events.negatives`) bring draws from that set
+    into the batch. A negative is skipped if it equals b, or if its row has label 1 and the same a. A fractional label
+    weights its pair.
 
-    The log loss of all rows, those of label 0 too, trains w and c alone, so that the logit is that of a probability
-    (Platt scaling) and the order of the answers is the similarity's.
+    The log loss of all rows, including label 0, trains only w and c. This turns the similarity into the logit of a
+    probability (Platt scaling) and does not change the ranking by similarity.
 
     Args:
-        feature_map: FeatureMap. Columns of b, and others; one task.
+        feature_map: FeatureMap. Must have columns of b, columns of a, and one task.
         similarity: str. "cosine" or "dot". Defaults to "cosine".
-        loss: str. "margin" or "softmax"; the authors' code has softmax with "dot" alone. Defaults to "margin".
-        margin: float. μ of the margin ranking loss. Defaults to 0.05, as in the authors' code.
-        negatives: int. k, negatives of a pair. Defaults to 10.
-        max_norm: float. r, the largest length of an embedding; 0 for no limit. Defaults to 1.
-        leave_out: bool. Whether b is left out of a's histories. In a graph, whose heads share the tails' embeddings, a
-            head that is its own tail would be. Defaults to True.
-        **options: Options of CTRModel; without `use_linear`.
+        loss: str. "margin" or "softmax"; the authors' code combines softmax only with "dot". Defaults to "margin".
+        margin: float. Margin μ of the ranking loss. Defaults to 0.05, as in the authors' code.
+        negatives: int. Number k of negatives per pair. Defaults to 10.
+        max_norm: float. Maximum length r of an embedding; 0 for no limit. Defaults to 1.
+        leave_out: bool. Whether b is left out of a's histories. Set it to False for a graph: its heads share the tails'
+            embeddings, and a head that is its own tail would be left out. Defaults to True.
+        **options: Options of CTRModel, except `use_linear`.
 
     Example:
         >>> item = ("item", "categorical", 50)
@@ -60,7 +61,7 @@ class StarSpace(VectorModel):
         ((2, 1), (2, 4))
 
     Raises:
-        ValueError: no column is b's, or all are; the data has several tasks; or an option is impossible.
+        ValueError: no column is b's, or all columns are; the data has several tasks; or an option is invalid.
 
     References:
         Wu et al., "StarSpace: Embed All The Things!", 2018, section 3.
@@ -98,7 +99,7 @@ class StarSpace(VectorModel):
         self._user_fields = [fields[place] for place in self.user_places]
         self._item_fields = [fields[place] for place in self.item_places]
         one_item = {field.name for field in fields if field.kind == "categorical"} if leave_out else set()
-        # By a sequence the one of its history that says which events have the item b.
+        # Maps a sequence to the sequence of its history that shows which events contain the item b.
         self._events: dict[str, Field] = {}
         for group in feature_map.histories:
             shared = [field for field in group if field.shared_with in one_item]
@@ -124,7 +125,7 @@ class StarSpace(VectorModel):
         return self._item(self.rows(inputs, False), inputs)
 
     def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
-        """Returns the logits of many candidates for one entity a, whose features are looked up once."""
+        """Returns the logits of many candidates for one entity a; the features of a are looked up once."""
         rows: dict[str, Tensor] = {}
         ids: dict[str, Tensor] = {}
         for side, fields in ((context, self._user_fields), (candidates, self._item_fields)):
@@ -138,7 +139,7 @@ class StarSpace(VectorModel):
         return self.answered(self._logits(ops.sum(a * b, axis=1, keepdims=True)), training=False)
 
     def _user(self, rows: Tensor, inputs: Inputs, of_owners: Inputs) -> Tensor:
-        """Returns the vectors of a, without those events of its histories whose item `of_owners` has."""
+        """Returns the vectors of a, without the history events of the items in `of_owners`."""
         return self._side(rows, inputs, self._user_fields, self.user_dense, of_owners)
 
     def _item(self, rows: Tensor, inputs: Inputs) -> Tensor:
@@ -159,11 +160,11 @@ class StarSpace(VectorModel):
         """Returns the vectors of entities, float32 (batch_size, embedding_dim).
 
         Args:
-            fields: Those of the entities.
-            rows: By field the embeddings of its slots, (batch_size, slots, embedding_dim), or (1, ...) for all rows.
-            ids: By field the ids of its slots, likewise.
-            of_owners: By a field that histories share ids with the ids whose events are left out, (batch_size, 1).
-            numbers: The rows of dense features, (batch_size, features, embedding_dim); None without any.
+            fields: The fields of the entities.
+            rows: Embeddings of the slots by field, (batch_size, slots, embedding_dim), or (1, ...) for all rows.
+            ids: Ids of the slots by field, (batch_size, slots), or (1, slots) for all rows.
+            of_owners: Ids whose events are left out, (batch_size, 1), by the field that histories share ids with.
+            numbers: Embeddings of the dense features, (batch_size, features, embedding_dim); None if there are none.
         """
         parts = [] if numbers is None else [ops.sum(numbers, axis=1)]
         if fields:
@@ -181,11 +182,11 @@ class StarSpace(VectorModel):
         return ops.logical_and(is_feature, ids[shared.name] != of_owners[shared.shared_with])
 
     def _of_owners(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Returns the ids of b, (batch_size, 1), by the field that has them."""
+        """Returns the ids of b, (batch_size, 1), by field."""
         return {name: inputs["ids"][:, self.feature_map.slots_of(name)] for name in self._owners}
 
     def _numbers(self, inputs: Inputs, dense: list[int]) -> Tensor | None:
-        """Returns the rows x v of one entity's dense features, which are all that `inputs` has; None without any."""
+        """Returns the embeddings x v of one entity's dense features; `inputs` has no others. None if there are none."""
         if not dense:
             return None
         assert self.dense_table is not None
@@ -196,7 +197,7 @@ class StarSpace(VectorModel):
         return ops.cast(self.slope, "float32") * similarity + ops.cast(self.bias, "float32")
 
     def _mean_loss(self, a: Tensor, b: Tensor, inputs: Inputs) -> Tensor:
-        """Returns the mean loss of a batch's pairs, 0 without any."""
+        """Returns the mean loss of a batch's pairs; 0 if it has none."""
         batch = ops.shape(a)[0]
         steps = ops.arange(1, self.negatives + 1, dtype="int32")[None]
         places = ops.mod(ops.arange(batch, dtype="int32")[:, None] + steps, ops.maximum(batch, 1))
@@ -218,7 +219,7 @@ class StarSpace(VectorModel):
         return ops.sum(weights * losses) / ops.where(total > 0, total, 1.0)
 
     def _same(self, inputs: Inputs, places: Tensor, fields: Sequence[Field], dense: list[int]) -> Tensor:
-        """Returns whether the rows at `places` (batch_size, k) have an entity's features of each row, bool."""
+        """Returns whether the rows at `places`, (batch_size, k), have the same entity as each row, bool."""
         columns = [inputs["ids"][:, self.feature_map.slots_of(field.name)] for field in fields]
         same = [ops.concatenate(columns, axis=1)] if columns else []
         same += [ops.take(inputs["dense"], dense, axis=1)] if dense else []
@@ -232,9 +233,9 @@ def pair_losses(pairs: Tensor, others: Tensor, counted: Tensor, loss: str, margi
     Args:
         pairs: sim(a, b), float32 (batch_size,).
         others: sim(a, b_k⁻), float32 (batch_size, k).
-        counted: Which of these are negatives, bool (batch_size, k).
+        counted: Which of `others` are counted as negatives, bool (batch_size, k).
         loss: One of LOSSES.
-        margin: μ of "margin".
+        margin: Margin μ, for the loss "margin".
     """
     excess = others - pairs[:, None]
     if loss == "margin":

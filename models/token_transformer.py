@@ -1,4 +1,4 @@
-"""The base class of the Transformer, Transformer+PE, HeteroAtt and Hiformer."""
+"""Base class of the Transformer, Transformer+PE, HeteroAtt and Hiformer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +16,10 @@ from ctrpipe.models.layers.tower import Tower
 
 
 class TokenTransformer(TokenModel):
-    """Base class of the Transformers over features, which return a logit for every task token.
+    """Base class of the Transformers over features, which return one logit per task token.
 
-    The tokens of TokenModel, then EncoderLayers, then `logit_t = Tower_t(token of task t)`. A
-    subclass sets `projection` (see EncoderLayer); the docstring of Transformer has an example.
+    TokenModel creates the tokens, EncoderLayers transform them, and `logit_t = Tower_t(token of task t)`. A subclass
+    sets `projection` (see EncoderLayer); the docstring of Transformer has an example.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
@@ -32,10 +32,10 @@ class TokenTransformer(TokenModel):
         dense_tokens: int. Number n_D of tokens that an MLP computes from all dense features. Defaults to 2.
         dense_units: sequence of int. Widths of that MLP's hidden layers. Defaults to (128,).
         hidden_units: sequence of int. Widths of the towers' hidden layers. Defaults to (128,).
-        prune: bool. Whether the last layer computes only the task tokens, which does not change the logits. Defaults to
+        prune: bool. Whether the last layer computes only the task tokens. This does not change the logits. Defaults to
             True.
-        dropout: float. Rate in the encoder layers and the towers. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the MLPs. Defaults to 0.
+        dropout: float. Dropout rate in the encoder layers and the towers. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
     Raises:
@@ -99,5 +99,5 @@ class TokenTransformer(TokenModel):
         return [tower.logits.bias for tower in self.towers if tower.logits is not None]
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Returns each layer's attention, (batch_size, heads, queries, L); task tokens are the last."""
+        """Returns each layer's attention weights, (batch_size, heads, queries, L); the task tokens are last."""
         return attention_of(self.encoder, self.tokens(self.rows(inputs), inputs))

@@ -1,4 +1,4 @@
-"""The Transformer over features."""
+"""Transformer over features."""
 
 import keras
 
@@ -7,7 +7,7 @@ from ctrpipe.models.token_transformer import TokenTransformer
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class Transformer(TokenTransformer):
-    """The Transformer over features: projections that all features share. Hiformer's first baseline.
+    """Transformer over features, with projections that all features share: Hiformer's first baseline.
 
     `Q_i, K_i, V_i = e_i W^Q, e_i W^K, e_i W^V`.
 

@@ -1,4 +1,4 @@
-"""The Transformer with an encoding per feature."""
+"""Transformer with an encoding per feature."""
 
 import keras
 
@@ -8,9 +8,9 @@ from ctrpipe.models.transformer import Transformer
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TransformerPE(Transformer):
-    """The Transformer with a learned encoding per feature.
+    """Transformer over features with a learned encoding per feature.
 
-    `token_f = e_f + p_f`. Task tokens have no encoding: they are learned vectors themselves.
+    `token_f = e_f + p_f`. Task tokens have no encoding: they are learned vectors already.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.

@@ -1,4 +1,4 @@
-"""Two towers: one reads the user, one the item, and they meet in a product of two vectors."""
+"""Two-tower model: one tower reads the user, one the item; the logit compares their outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,24 +15,26 @@ from ctrpipe.models.layers.tower import Tower
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TwoTower(VectorModel):
-    """Two towers: a user's vector and an item's, whose likeness is the logit, so that items are found by their vectors.
+    """Two-tower model: the logit is the similarity of a user vector and an item vector.
 
-    `logit = <u, v> / temperature + b`, `u = MLP_user([fields, dense])` and `v = MLP_item([fields, dense])`, with
-    similarity "cosine" each divided by its length. The item's columns are those of the role item and those that
-    `shared_with` names; the user's tower reads all others. A history is pooled by its field's `pooling`, where
-    "attention" is the mean: a user's vector must not depend on an item.
+    Items can be retrieved by their vectors.
+
+    `logit = <u, v> / temperature + b` with `u = MLP_user([fields, dense])` and `v = MLP_item([fields, dense])`. With
+    similarity "cosine", u and v are scaled to length 1. The item's columns are those with the role item and those that
+    a `shared_with` names; the user tower reads all others. A history is pooled by the `pooling` of its field, except
+    that "attention" becomes the mean: a user vector must not depend on an item.
 
     Args:
-        feature_map: FeatureMap. Columns of the item, and others; one task.
+        feature_map: FeatureMap. Must have columns of the item, columns of the user, and one task.
         hidden_units: sequence of int. Widths of each tower's hidden layers. Defaults to (128,).
         vector_dim: int. Width of the vectors. Defaults to 32.
         similarity: str. "cosine" or "dot". Defaults to "cosine".
-        temperature: float. Divides the similarity; with "cosine" the logits are at most 1 / temperature from b.
+        temperature: float. Divisor of the similarity; with "cosine", a logit differs from b by at most 1 / temperature.
             Defaults to 0.1.
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the towers' kernels. Defaults to 0.
-        **options: Options of CTRModel; without `use_linear`.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the towers' kernels. Defaults to 0.
+        **options: Options of CTRModel, except `use_linear`.
 
     Example:
         >>> item = ("item", "categorical", 50)
@@ -43,11 +45,11 @@ class TwoTower(VectorModel):
         ((2, 1), (2, 3))
 
     Raises:
-        ValueError: no column is the item's, or all are; the data has several tasks; or an option is impossible.
+        ValueError: no column is the item's, or all columns are; the data has several tasks; or an option is invalid.
 
     References:
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019, section 3 and
-        section 4.2 ("Normalization and Temperature"); here with the log loss of the label, for every row of the log.
+        section 4.2 ("Normalization and Temperature"); here with the log loss of the label on every row of the log.
     """
 
     registered = "two_tower"
@@ -80,15 +82,15 @@ class TwoTower(VectorModel):
         return self.logits_of(self._user(rows, inputs, training), self._item(rows, inputs, training))
 
     def user_vectors(self, inputs: Inputs) -> Tensor:
-        """Returns the users' vectors, float32 (batch_size, vector_dim), whatever the item's columns hold."""
+        """Returns the users' vectors, float32 (batch_size, vector_dim); they do not depend on the item's columns."""
         return self._user(self.rows(inputs, False), inputs, False)
 
     def item_vectors(self, inputs: Inputs) -> Tensor:
-        """Returns the items' vectors, float32 (batch_size, vector_dim), whatever the user's columns hold."""
+        """Returns the items' vectors, float32 (batch_size, vector_dim); they do not depend on the user's columns."""
         return self._item(self.rows(inputs, False), inputs, False)
 
     def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
-        """Returns the logits of many candidates for one user, whose tower is computed once."""
+        """Returns the logits of many candidates for one user; the user tower is computed once."""
         user = self._vector_of(self.user_tower, context, self.user_places)
         logits = self.logits_of(user, self._vector_of(self.item_tower, candidates, self.item_places))
         return self.answered(logits, training=False)
@@ -106,7 +108,7 @@ class TwoTower(VectorModel):
         return self.vector(self.item_tower(read, training=training))
 
     def _vector_of(self, tower: Tower, inputs: Inputs, places: list[int]) -> Tensor:
-        """Returns the vectors of packed tensors that hold one tower's slots alone."""
+        """Returns the vectors for packed tensors that hold only one tower's slots."""
         rows = None
         if places:
             assert self.table is not None
@@ -114,7 +116,7 @@ class TwoTower(VectorModel):
         return self.vector(tower(self.flatten(rows, inputs), training=False))
 
     def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:
-        """Returns some fields' embeddings and some dense features, concatenated, (batch_size, width)."""
+        """Returns the embeddings at `places` and the dense features in `dense`, concatenated, (batch_size, width)."""
         some = ops.take(rows, places, axis=1) if places else None
         of_dense = {"dense": ops.take(inputs["dense"], dense, axis=1)} if dense else {}
         return self.flatten(some, of_dense)

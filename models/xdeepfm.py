@@ -18,11 +18,11 @@ class XDeepFM(CIN):
     `logit = w_linearᵀ a + w_dnnᵀ x_dnn + w_cinᵀ p⁺ + b`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         hidden_units: sequence of int. Widths of the MLP's layers; () for no MLP. Defaults to (400, 400).
         activation: str. Activation of the MLP. Defaults to "relu".
-        dropout: float. Rate after each layer of the MLP. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the MLP and the CIN. Defaults to 0.
+        dropout: float. Dropout rate after each layer of the MLP. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the MLP and the CIN. Defaults to 0.
         use_linear: bool. Whether to add the linear part. Defaults to True.
         **options: Options of CIN and CTRModel.
 

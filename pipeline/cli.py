@@ -1,8 +1,8 @@
-"""The command line: a group of commands, each imported when it is called.
+"""The command line: a click group that imports each command on first use.
 
-A command `do-this` is the function `do_this` in pipeline/commands/do_this.py, and its name in COMMANDS of
-common/extras.py, with the extra that it needs. `ctrpipe --help` imports all of these files, in 0.1 s. What takes long
-to import is imported inside the functions, each time with a comment that says how long it takes.
+The command `do-this` is the function `do_this` in pipeline/commands/do_this.py. Its name, and the extra that it needs,
+are in COMMANDS of common/extras.py. `ctrpipe --help` imports all command files, in 0.1 s. Slow imports are therefore
+inside the functions, with a comment that gives the time they take.
 """
 
 import importlib
@@ -23,11 +23,11 @@ from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.printable import printable
 
-RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # the same command again goes on where it was interrupted
+RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # repeat the command to continue after an interruption
 
 
 class CommandGroup(click.Group):
-    """Imports a command when it is needed; turns all failures and Ctrl-C into one line and an exit code."""
+    """Imports commands lazily, and turns all failures and Ctrl-C into one line and an exit code."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted({*COMMANDS, *super().list_commands(context)})
@@ -42,7 +42,7 @@ class CommandGroup(click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(context, arguments)
-        # Help and the completion of words need no package of an extra.
+        # Help and shell completion work without the packages of the extra.
         if not context.resilient_parsing and set(context.help_option_names).isdisjoint(rest):
             require(COMMANDS.get(str(name), BASE), f"`ctrpipe {name}`")
         return name, command, rest
@@ -58,7 +58,7 @@ class CommandGroup(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except SystemExit as exit:
-            # Rich ends the process with 1 by itself where nobody reads the output.
+            # Rich exits with code 1 itself when the reader of a pipe is gone.
             context.exit(NO_READER if isinstance(exit.__context__, BrokenPipeError) else exit.code)  # type: ignore[arg-type]
         except (KeyboardInterrupt, Exception) as error:
             if not _is_interrupt(error):
@@ -69,10 +69,10 @@ class CommandGroup(click.Group):
 
 
 def _report(error: BaseException) -> int:
-    """Says what has failed, and returns the exit code."""
+    """Prints the error message and returns the exit code."""
     if isinstance(error, BrokenPipeError) and not _is_read():
         return NO_READER
-    from ctrpipe.common.failures import explain  # now that something has failed
+    from ctrpipe.common.failures import explain  # lazy: only needed after a failure
 
     text, code = explain(error)
     click.echo(f"ctrpipe: {printable(without_secrets(text))}", err=True)
@@ -80,7 +80,7 @@ def _report(error: BaseException) -> int:
 
 
 def _is_read() -> bool:
-    """Returns whether somebody reads the standard output; else sends it nowhere, for Python flushes it at its end."""
+    """Returns whether stdout has a reader. If not, redirects it to /dev/null, because Python flushes it at exit."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -90,15 +90,15 @@ def _is_read() -> bool:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Returns whether the error is Ctrl-C, or Beam's RuntimeError that Ctrl-C caused."""
+    """Returns whether the error is a KeyboardInterrupt, or was caused by one (Beam wraps it in a RuntimeError)."""
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="ctrpipe")
 def main() -> None:
-    """From a raw impression log to a click-through rate served by TF Serving.
+    """From a raw impression log to a click-through-rate model served by TF Serving.
 
-    Exit codes: 0 done, 1 a gate blocked the model or a log is unlike another, 2 wrong usage or input, or no room on
-    this machine, 3 any other failure, 130 interrupted by Ctrl-C, 141 nobody reads the output.
+    Exit codes: 0 success, 1 a gate blocked the model or a log has drifted, 2 wrong usage or input, or the machine is
+    out of disk or memory, 3 any other failure, 130 interrupted by Ctrl-C, 141 the reader of the output is gone.
     """

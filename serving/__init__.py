@@ -1,4 +1,4 @@
-"""From a trained model to an answered request."""
+"""Exports trained models, serves them, and scores and benchmarks them."""
 
-if __name__ != "ctrpipe.serving":  # two names would be two copies of every class
+if __name__ != "ctrpipe.serving":  # a second name would import a second copy of every class
     raise ImportError(f"{__name__} is a folder of ctrpipe's source; import ctrpipe.serving", name=__name__)

@@ -1,4 +1,4 @@
-"""Reads and writes the files that travel with a version: descriptions of the log and the tensors, and golden rows."""
+"""Reads and writes a version's assets: the log spec, the feature map and the golden rows."""
 
 import dataclasses
 import pathlib
@@ -17,10 +17,10 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
 def read_log_spec(version: pathlib.Path) -> LogSpec:
-    """Returns the description of the raw log that travels with a version.
+    """Returns the description of the raw log from a version's assets.
 
     Raises:
-        InputError: the description is absent or damaged.
+        InputError: the file is missing or damaged.
     """
     path = asset_path(version, Asset.LOG_SPEC)
     try:
@@ -32,25 +32,25 @@ def read_log_spec(version: pathlib.Path) -> LogSpec:
 
 
 def read_feature_map(version: pathlib.Path) -> FeatureMap:
-    """Returns the description of the packed tensors that travels with a version.
+    """Returns the description of the packed tensors from a version's assets.
 
     Raises:
-        OSError, ValueError: the file is absent or damaged.
+        OSError, ValueError: the file is missing or damaged.
     """
     return FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
 
 
 @dataclasses.dataclass(frozen=True)
 class GoldenRows:
-    """A few rows of the log with Keras's predictions, which the exported graph has to repeat.
+    """A few rows of the log with the Keras predictions that the exported graph must reproduce.
 
     Attributes:
         raw: The raw columns by name, [N]: float32, or bytes as objects.
         packed: The packed tensors of the same rows by name, [N, ...].
-        probabilities: Keras's predictions, float32 [N, tasks].
-        candidates: Its predictions for the rows as candidates for the text of the first one, [N, tasks]; None where
-            the model does not share a text between candidates.
-        tolerance: The largest difference allowed between these probabilities and the exported graph's.
+        probabilities: The Keras predictions, float32 [N, tasks].
+        candidates: The Keras predictions for the rows as candidates for the context of the first row, [N, tasks];
+            None if the model has no signature for candidates.
+        tolerance: The largest difference allowed between these probabilities and those of the exported graph.
     """
 
     raw: Arrays
@@ -60,20 +60,20 @@ class GoldenRows:
     tolerance: float
 
     def save(self, path: pathlib.Path) -> None:
-        """Writes one .npz file, without pickled objects."""
+        """Writes the rows to one .npz file, without pickled objects."""
         arrays = {f"raw.{name}": np.asarray(values.tolist()) for name, values in self.raw.items()}
         arrays |= {f"packed.{name}": np.asarray(values) for name, values in self.packed.items()}
         arrays |= {"probabilities": self.probabilities, "tolerance": np.array(self.tolerance)}
         if self.candidates is not None:
             arrays["candidates"] = self.candidates
-        np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the arrays for its flag allow_pickle
+        np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stub mistakes the arrays for its flag allow_pickle
 
     @classmethod
     def load(cls, path: pathlib.Path) -> "GoldenRows":
-        """Reads what `save` wrote.
+        """Reads a file that `save` wrote.
 
         Raises:
-            OSError, KeyError, ValueError: the file is absent or damaged.
+            OSError, KeyError, ValueError: the file is missing or damaged.
         """
         with np.load(path) as file:
             return cls(

@@ -1,4 +1,4 @@
-"""The calibration of a served model: a rising function from logits to probabilities, in the graph behind the model."""
+"""Calibration in the exported graph: a rising function from logits to probabilities."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ctrpipe.models.base.feature_map import FeatureMap
 
-UNCALIBRATED = "serving_raw_uncalibrated"  # the signature of a calibrated model before its calibration
+UNCALIBRATED = "serving_raw_uncalibrated"  # the signature of the probabilities before calibration
 
 Array = npt.NDArray[np.float32]
 
@@ -31,12 +31,12 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A probability that rises with the logit, in pieces: `start + slope * (logit - from)`.
+    """A piecewise linear probability that rises with the logit: `start + slope * (logit - from)`.
 
     Attributes:
-        points: The logits at which a piece begins, ascending, float32 `[P]`.
-        pieces: `from`, `start` and `slope` of each piece, float32 `[P + 1, 3]`; the first ends at the first point. The
-            probabilities are inside of (0, 1).
+        points: The logits between two pieces, ascending, float32 `[P]`.
+        pieces: `from`, `start` and `slope` of each piece, float32 `[P + 1, 3]`. The first piece ends at the first
+            point. All probabilities are in (0, 1).
     """
 
     points: Array
@@ -47,7 +47,7 @@ class Curve:
         return tf.math.log(probabilities / (1.0 - probabilities))
 
     def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
-        # What tf.searchsorted calls, which makes a dozen operations more, for any rank.
+        # tf.searchsorted calls this too, but adds a dozen operations to support any rank.
         piece = tf.raw_ops.UpperBound(sorted_inputs=tf.constant(self.points[None]), values=logits[None])[0]
         first, start, slope = tf.unstack(tf.gather(tf.constant(self.pieces), piece), axis=1)
         return start + slope * (logits - first)
@@ -55,15 +55,17 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class SliceLines:
-    """A line on the log-odds g, `slope * g + intercept`, whose two numbers the values of some columns add up to.
+    """A line on the log-odds g, `slope * g + intercept`, that depends on the values of some columns.
+
+    The slope and the intercept are sums over the columns: each value of a column has a row in `lines`.
 
     Attributes:
-        slots: The columns' places in `ids`, int32 `[C]`.
-        first, rows: Of each column, the id and the row of its first value, int32 `[C]`. The row before that and the one
-            behind the column's last value are for ids that are not the column's.
-        last: The row behind each column's last value, int32 `[C]`.
-        lines: Slope and intercept of each row, float32 `[rows, 2]`. Slopes of the first column begin at 1, those of the
-            others at 0, and the slopes of a row of the log add up to more than 0.
+        slots: The slot of each column in `ids`, int32 `[C]`.
+        first, rows: The id of each column's first value, and its row in `lines`, int32 `[C]`. Ids below a column's
+            range use the row before its first value, ids above use the row after its last value.
+        last: The row after each column's last value, int32 `[C]`.
+        lines: The slope and intercept that each value adds, float32 `[rows, 2]`. The fit starts from slope 1 for the
+            first column and slope 0 for the others. The slopes of a row of the log add up to more than 0.
     """
 
     slots: npt.NDArray[np.int32]
@@ -81,13 +83,13 @@ class SliceLines:
 
 @dataclasses.dataclass(frozen=True)
 class TaskCalibration:
-    """The calibration of one task: that of all rows, and what the values of some columns add to it."""
+    """The calibration of one task: a function for all rows, and a correction by column values."""
 
     overall: Line | Curve
     slices: SliceLines | None = None
 
     def probabilities(self, logits: tf.Tensor, ids: tf.Tensor | None) -> tf.Tensor:
-        """Returns the probabilities, float32 `[N]`, of logits float32 `[N]` and packed ids int32 `[N, slots]`."""
+        """Returns float32 probabilities `[N]` of float32 logits `[N]` and int32 ids `[N, slots]`."""
         if self.slices is None:
             return self.overall.probabilities(logits)
         return tf.sigmoid(self.slices.log_odds(self.overall.log_odds(logits), ids))
@@ -95,11 +97,11 @@ class TaskCalibration:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """The calibrations of a model's tasks.
+    """The calibration of each task of a model.
 
     Attributes:
-        method: How they were fitted, as the configuration names it.
-        tasks: By the task's name, in the model's order.
+        method: The method of the fit, as named in the configuration.
+        tasks: The calibrations by task, in the model's order.
     """
 
     method: str
@@ -109,8 +111,8 @@ class Calibration:
         """Returns the probabilities of each task, float32 `[N]`.
 
         Args:
-            logits: The model's, float32 `[N, tasks]`.
-            packed: Its packed tensors.
+            logits: The model's logits, float32 `[N, tasks]`.
+            packed: The packed tensors of the same rows.
         """
         values = tf.unstack(logits, num=len(self.tasks), axis=1)
         return {
@@ -123,12 +125,12 @@ class Calibration:
         return tf.stack(list(self.by_task(logits, packed).values()), axis=1)
 
     def largest_change(self, logits: tf.Tensor, packed: dict[str, tf.Tensor], by: float) -> float:
-        """Returns by how much a probability changes at most where its logit changes by up to `by`."""
+        """Returns the largest change of a probability when its logit changes by up to `by`."""
         low, middle, high = (self.probabilities(logits + step, packed) for step in (-by, 0.0, by))
         return float(tf.reduce_max(tf.maximum(high - middle, middle - low)))
 
     def to_json(self) -> str:
-        """Returns a description for people and for plots."""
+        """Returns a JSON description for readers and plots."""
 
         def plain(value: Any) -> Any:
             return value.tolist()
@@ -137,7 +139,7 @@ class Calibration:
 
 
 def slice_rows(feature_map: FeatureMap, columns: list[str]) -> dict[str, npt.NDArray[np.int32]]:
-    """Returns `slots`, `first`, `rows` and `last` of SliceLines for columns that are fields of one slot."""
+    """Returns `slots`, `first`, `rows` and `last` of SliceLines for single-slot columns."""
     fields = {field.name: field for field in feature_map.fields}
     own = [fields[name] for name in columns]
     ends = np.cumsum([field.size + 2 for field in own])

@@ -1,7 +1,7 @@
-"""The names of what the signature `serving_explain` answers, for clients that know no model.
+"""The output names of the signature `serving_explain`, for clients that do not know the model.
 
-It answers the primary task's probability under the task's name, the row's logit, that of a row without values, and what
-each column adds to the logit: their sum is the difference of the two.
+The outputs are the primary task's probability under the task's name, the row's logit, the baseline logit of a row
+without values, and one attribution for each column. The attributions add up to the logit minus the baseline logit.
 """
 
 from collections.abc import Mapping
@@ -14,5 +14,5 @@ Values = TypeVar("Values")
 
 
 def attributions(outputs: Mapping[str, Values]) -> dict[str, Values]:
-    """Returns what each column adds, by column."""
+    """Returns the attributions by column."""
     return {name.removeprefix(PREFIX): values for name, values in outputs.items() if name.startswith(PREFIX)}

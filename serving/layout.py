@@ -1,6 +1,6 @@
-"""Paths of a model's versions and of their files: <base path>/<integer>/, as TF Serving reads them.
+"""Paths of a model's versions and their files: <base path>/<integer>/, the layout of TF Serving.
 
-It does not import TensorFlow, so that commands which only look for a version start at once.
+This module does not import TensorFlow, so commands that only look up a version start at once.
 """
 
 import enum
@@ -11,34 +11,37 @@ from ctrpipe.common.errors import InputError
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
 _FILE_URI = "file://"
-ASSETS = "assets.extra"  # TF Serving's name for the folder of files that travel with a SavedModel
+ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's extra files
 
 
 class Asset(enum.StrEnum):
-    """A file that travels with a version. The names of WARMUP and MLMD_UUID are TF Serving's, the others ours."""
+    """A file in a version's assets folder.
+
+    TF Serving defines the names of WARMUP and MLMD_UUID; ctrpipe defines the others.
+    """
 
     LOG_SPEC = "log_spec.json"  # the description of the raw log
     FEATURE_MAP = "feature_map.json"  # the description of the packed tensors
-    GOLDEN = "golden.npz"  # a few rows and what Keras answers to them
+    GOLDEN = "golden.npz"  # a few rows with their Keras predictions
     WARMUP = "tf_serving_warmup_requests"
-    MLMD_UUID = "mlmd_uuid"  # shown among the server's metrics
-    TRAINING = "training.json"  # the model's and the training's configuration
+    MLMD_UUID = "mlmd_uuid"  # shown in the server's metrics
+    TRAINING = "training.json"  # the configuration of the model and of the training
     HISTORY = "history.json"  # losses and metrics by epoch
-    CALIBRATION = "calibration.json"  # how probabilities are corrected, where they are
-    NUMBERS = "numbers.json"  # what the transforms of numbers have learned of the training rows
-    AGES = "ages.json"  # by column, for how many trainings the values of its vocabulary have not been seen
-    ITEM_INDEX = "item_index.json"  # how many items a version can find, and the recall of its approximate index
-    PARENT = "parent.json"  # the model that the training began with, where it did, and what it took of it
+    CALIBRATION = "calibration.json"  # the calibration of the probabilities, if any
+    NUMBERS = "numbers.json"  # what the transforms of numbers learned from the training rows
+    AGES = "ages.json"  # by column, the number of vocabulary values not seen for 0, 1, 2, ... training runs
+    ITEM_INDEX = "item_index.json"  # the number of items in the index, and the recall of the approximate index
+    PARENT = "parent.json"  # the parent model of a warm start, if any, and the weights taken from it
     CODE_VERSION = "code_version"
     TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would export the same model
-    TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, for comparing scored logs with them
-    TRAINING_COUNTS = "training_statistics.json"  # how many rows the statistics are of
+    TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, to measure the drift of scored logs
+    TRAINING_COUNTS = "training_statistics.json"  # the number of rows behind these statistics, and their sampling rate
 
 
 def local_path(text: str) -> pathlib.Path:
-    """Returns what a path or a URI file://HOST/PATH names; the host is not read, nothing is percent-decoded.
+    """Returns the local path of a path or of a URI file://HOST/PATH.
 
-    That is how TensorFlow's file system reads it (PosixFileSystem, io::ParseURI).
+    Ignores the host and does not percent-decode, like TensorFlow's file system (PosixFileSystem, io::ParseURI).
     """
     if not text.startswith(_FILE_URI):
         return pathlib.Path(text)
@@ -47,28 +50,28 @@ def local_path(text: str) -> pathlib.Path:
 
 
 def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:
-    """Returns the path of a version's file, which may not exist."""
+    """Returns the path of an asset of a version; the file may not exist."""
     return version / ASSETS / asset
 
 
 def make_assets_folder(version: pathlib.Path) -> None:
-    """Makes the folder of a version's assets."""
+    """Creates the assets folder of a version."""
     (version / ASSETS).mkdir(exist_ok=True)
 
 
 def graph_file(version: pathlib.Path) -> pathlib.Path:
-    """Returns the file of a version's graph: saved_model.pb, or saved_model.pbtxt where only that exists."""
+    """Returns the path of a version's graph: saved_model.pb, or saved_model.pbtxt if only that exists."""
     binary, text = version / SAVED_MODEL, version / _SAVED_MODEL_TEXT
     return text if text.exists() and not binary.exists() else binary
 
 
 def model_files(version: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files that decide what a version answers: its graph, its weights and its assets."""
+    """Returns the files that determine a version's responses: its graph, its weights and its assets."""
     return [graph_file(version), *sorted((version / "variables").glob("*")), *sorted((version / ASSETS).glob("*"))]
 
 
 def versions(base_path: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders with an integer name, lowest first."""
+    """Returns the version folders, which have integer names, lowest first."""
     if not base_path.is_dir():
         return []
     folders = [path for path in base_path.iterdir() if path.name.isdecimal() and path.is_dir()]
@@ -76,16 +79,16 @@ def versions(base_path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def newest_version(base_path: pathlib.Path) -> pathlib.Path | None:
-    """Returns the folder with the highest integer name, or None."""
+    """Returns the version folder with the highest number, or None."""
     folders = versions(base_path)
     return folders[-1] if folders else None
 
 
 def find_version(model: pathlib.Path) -> pathlib.Path:
-    """Returns the newest version in a model's folder, or the folder itself where it is a version.
+    """Returns the newest version in a model's folder, or the folder itself if it is a version.
 
     Raises:
-        InputError: the folder holds no version.
+        InputError: the folder contains no version.
     """
     version = model if graph_file(model).exists() else newest_version(model)
     if version is None:

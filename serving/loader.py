@@ -1,4 +1,4 @@
-"""Runs a SavedModel as TF Serving does: the TF1/C++ loader, one session, its Session::Run."""
+"""Runs a SavedModel as TF Serving does: with the TF1/C++ loader, in one session, by Session::Run."""
 
 import dataclasses
 import math
@@ -19,9 +19,9 @@ from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.common.sessions import load_session, no_saved_model
 from ctrpipe.serving.layout import graph_file
 
-# Subsets of outputs that clients may ask for; the session holds a graph for each.
+# The session keeps a graph for each subset of outputs and each set of signatures: at most so many of either.
 _MOST_CALLS = 100
-# Nothing stops a run in its caller's thread: only what is expected to take less may run there.
+# A run in the caller's thread cannot be interrupted, so only runs expected to be shorter than this stay there.
 _SHORT_SECONDS = 0.1
 _IN_CALLERS_THREAD = config_pb2.RunOptions(inter_op_thread_pool=-1)
 _LOOPS = {"While", "StatelessWhile", "For", "Enter", "RefEnter"}
@@ -29,19 +29,19 @@ _LOOPS = {"While", "StatelessWhile", "For", "Enter", "RefEnter"}
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """A run of the graph: its tensors by alias, as the session's C API knows them."""
+    """A run of the graph: its input and output tensors by alias, as TF_Output objects of the C API."""
 
     inputs: dict[str, Any]
     outputs: dict[str, Any]
 
 
 class LoadedServable(Protocol):
-    """The interface of a loaded version: a Servable, or a BatchingServable, which joins runs into batches.
+    """Interface of a loaded version: a Servable, or a BatchingServable that merges runs into batches.
 
     Attributes:
         path: The version's folder.
         signatures: The signatures by name.
-        input_types: The types of each signature's inputs by alias, sorted, for a signature's map has no order.
+        input_types: The dtypes of each signature's inputs, sorted by alias because a proto map is unordered.
         waits: Whether a run waits for other runs to join its batch.
     """
 
@@ -57,36 +57,36 @@ class LoadedServable(Protocol):
         outputs: Sequence[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Returns the signature's outputs by alias, all of them or those named."""
+        """Returns the signature's outputs by alias: the named ones, or all."""
 
     def run_together(
         self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
     ) -> dict[str, dict[str, np.ndarray]]:
-        """Returns the named outputs of several signatures with one input each, all given the same values."""
+        """Returns the named outputs of several single-input signatures for the same input values."""
 
     def close(self) -> None:
-        """Frees the session and its memory."""
+        """Closes the session and frees its memory."""
 
 
 class Servable:
-    """A loaded version of a model; `run` may be called from several threads.
+    """A loaded version of a model. `run` is thread-safe.
 
-    All sessions of a process share one pool of intra-op threads, whose size the first session sets.
+    All sessions of a process share one pool of intra-op threads. The first session sets its size.
 
     Args:
         path: The version's folder.
-        threads: Intra- and inter-op threads, 0 = one per processor; not read where there is a `config`.
+        threads: The number of intra-op and of inter-op threads; 0 = one per processor. Ignored if `config` is given.
         config: The session's settings.
-        tags: The tags of the SavedModel's graph to load.
+        tags: The tags of the graph to load from the SavedModel.
 
     Attributes:
         path: The version's folder.
         signatures: The signatures by name.
-        input_types: The types of each signature's inputs by alias, sorted, for a signature's map has no order.
+        input_types: The dtypes of each signature's inputs, sorted by alias because a proto map is unordered.
         waits: False: a run does not wait for other runs.
 
     Raises:
-        InputError: the folder holds no SavedModel.
+        InputError: the folder contains no SavedModel.
     """
 
     waits = False
@@ -106,7 +106,7 @@ class Servable:
         self._may_stay_in_thread = config.inter_op_parallelism_threads < 0
         if self._may_stay_in_thread:
             config = config_pb2.ConfigProto.FromString(config.SerializeToString())
-            config.inter_op_parallelism_threads = 0  # threads for the runs that have to end at their deadline
+            config.inter_op_parallelism_threads = 0  # threads for runs that must end at their deadline
         load_text_operations()
         self.signatures: dict[str, meta_graph_pb2.SignatureDef]
         self._session, self.signatures = load_session(path, config, tags)
@@ -117,9 +117,9 @@ class Servable:
         self._looping: set[str] = set()
         if self._may_stay_in_thread:
             self._looping = _looping_signatures(self._session.graph.as_graph_def(), self.signatures)
-        self._short_sizes: dict[Hashable, int] = {}  # by call: the most input values of a run that was short
+        self._short_sizes: dict[Hashable, int] = {}  # by call: the largest number of input values of a short run
         self._calls: dict[tuple[str, ...], _Call] = {}
-        self._callables: dict[Hashable, Callable[..., list[np.ndarray]]] = {}  # they stay in the caller's thread
+        self._callables: dict[Hashable, Callable[..., list[np.ndarray]]] = {}  # run in the caller's thread
         self._lock = threading.Lock()
         self._joint_calls: set[tuple[tuple[str, ...], ...]] = set()
 
@@ -130,18 +130,18 @@ class Servable:
         outputs: Sequence[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Returns the signature's outputs by alias, all of them or those named.
+        """Returns the signature's outputs by alias: the named ones, or all.
 
         Args:
             signature: The signature's name.
-            inputs: Arrays by alias, of exactly the inputs' types, as nothing is cast. An absent input has the
-                signature's default, where there is one.
+            inputs: Arrays by alias, of exactly the inputs' dtypes: nothing is cast. An absent input takes the
+                signature's default, if it has one.
             outputs: The aliases to return; None: all.
-            timeout_seconds: Time left; when it is up, the run ends after the operations that have begun.
+            timeout_seconds: Time left. On expiry, the run ends after the operations that have already started.
 
         Raises:
-            KeyError: an alias is unknown, or an input has no value.
-            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError where no time is left.
+            KeyError: an alias is unknown, or an input has neither a value nor a default.
+            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError if no time is left.
         """
         _check_time(timeout_seconds)
         key = self._key(signature, outputs) if outputs else (signature,)
@@ -156,18 +156,18 @@ class Servable:
     def run_together(
         self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
     ) -> dict[str, dict[str, np.ndarray]]:
-        """Returns the named outputs of several signatures with one input each, all given the same values.
+        """Returns the named outputs of several single-input signatures for the same input values.
 
-        One run computes them all. Beyond _MOST_CALLS sets of signatures, each signature runs alone.
+        One run computes them all. After _MOST_CALLS different sets, the signatures of a new set run one by one.
 
         Args:
             outputs: The aliases to return, by signature.
-            values: The value of each signature's input, of exactly its type.
-            timeout_seconds: Time left, as for `run`.
+            values: The value of every signature's input, of exactly its dtype.
+            timeout_seconds: Time left, as in `run`.
 
         Raises:
             KeyError: a signature or an alias is unknown.
-            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError where no time is left.
+            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError if no time is left.
         """
         _check_time(timeout_seconds)
         keys = {signature: self._key(signature, aliases) for signature, aliases in outputs.items()}
@@ -178,7 +178,7 @@ class Servable:
                 signature: self.run(signature, dict.fromkeys(calls[signature].inputs, values), aliases, timeout_seconds)
                 for signature, aliases in outputs.items()
             }
-        feeds: dict[str, Any] = {}  # by the tensors' names, as signatures may share them
+        feeds: dict[str, Any] = {}  # by tensor name, because signatures may share tensors
         fetches: dict[str, Any] = {}
         for signature, call in calls.items():
             definition = self.signatures[signature]
@@ -192,7 +192,7 @@ class Servable:
         }
 
     def _may_join(self, key: tuple[tuple[str, ...], ...]) -> bool:
-        """Returns whether the session may hold a graph for this set of signatures."""
+        """Returns whether the session may keep a graph for this set of signatures."""
         if key not in self._joint_calls and len(self._joint_calls) < _MOST_CALLS:
             self._joint_calls.add(key)
         return key in self._joint_calls
@@ -204,7 +204,7 @@ class Servable:
         fetches: list[Any],
         timeout_seconds: float | None,
     ) -> list[np.ndarray]:
-        """Runs the graph; `key` names the inputs and outputs. Notes whether the run was short."""
+        """Runs the graph for the inputs and outputs of `key`, and records whether the run was short."""
         size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
         began = time.perf_counter()
         stays = self._may_stay_in_thread and not self._loops(key)
@@ -219,12 +219,12 @@ class Servable:
             self._short_sizes[key] = min(short_size, size - 1)
         elif size > short_size:
             if stays and key not in self._callables:
-                self._make_callable(key, feeds, fetches)  # now, in a warm-up: it takes longer than a run
+                self._make_callable(key, feeds, fetches)  # in the warm-up already: it takes longer than a run
             self._short_sizes[key] = size
         return arrays
 
     def _loops(self, key: tuple[str | tuple[str, ...], ...]) -> bool:
-        """Returns whether the values may decide how long the signatures of a key take."""
+        """Returns whether the run time of a signature of the key may depend on the input values."""
         return any((part if isinstance(part, str) else part[0]) in self._looping for part in key)
 
     def _run_in_callers_thread(
@@ -232,15 +232,16 @@ class Servable:
     ) -> list[np.ndarray]:
         try:
             return self._callables[key](*feeds.values())
-        except tf.errors.InvalidArgumentError:  # again, for the words of Session::Run
+        except tf.errors.InvalidArgumentError:  # run again for the error message of Session::Run
             return self._session_run(feeds, fetches, _IN_CALLERS_THREAD)
 
     def _make_callable(self, key: Hashable, feeds: Iterable[Any], fetches: Iterable[Any]) -> None:
-        """Makes C++'s callable for these tensors, which takes less time than Session::Run: a tenth less for one row.
+        """Makes a C++ callable for these tensors.
 
-        Session::Run finds its graph by a text of all the tensors' names.
+        For one row it takes a tenth less time than Session::Run, which looks up its graph by a string of all tensor
+        names.
         """
-        with self._lock:  # not twice: TensorFlow optimises the graph for each callable
+        with self._lock:  # only once: TensorFlow optimises the graph for each callable
             if key not in self._callables:
                 options = config_pb2.CallableOptions(
                     feed=map(_tensor_name, feeds), fetch=map(_tensor_name, fetches), run_options=_IN_CALLERS_THREAD
@@ -250,7 +251,10 @@ class Servable:
     def _session_run(
         self, feeds: dict[Any, np.ndarray], fetches: list[Any], options: config_pb2.RunOptions | None
     ) -> list[np.ndarray]:
-        """Calls C++'s Session::Run. The Python of tf.compat.v1.Session.run costs more than a small model."""
+        """Calls C++'s Session::Run.
+
+        The Python code of tf.compat.v1.Session.run takes longer than a small model.
+        """
         buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString()) if options else None
         try:
             arrays: list[np.ndarray] = pywrap_tf_session.TF_SessionRun_wrapper(
@@ -262,19 +266,19 @@ class Servable:
                 pywrap_tf_session.TF_DeleteBuffer(buffer)
 
     def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Returns the key of the call for these outputs in any order; beyond _MOST_CALLS, for all outputs."""
+        """Returns the key of the call for these outputs, or for all outputs after _MOST_CALLS keys."""
         key = (signature, *sorted(outputs))
         return key if key in self._calls or len(self._calls) < _MOST_CALLS else (signature,)
 
     def with_defaults(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the inputs, and the signature's defaults for those that are absent."""
+        """Returns the inputs, with the signature's defaults for absent ones."""
         absent = {name: value for name, value in self.signatures[signature].defaults.items() if name not in inputs}
         return {**inputs, **{name: tf.make_ndarray(value) for name, value in absent.items()}}
 
     def _make_call(self, key: tuple[str, ...]) -> _Call:
         signature, *outputs = key
         definition = self.signatures[signature]
-        # dicts, as a look-up adds to a proto's map
+        # dicts, because a lookup in a proto map inserts the key
         feeds, fetches = dict(definition.inputs), dict(definition.outputs)
 
         def tensors(infos: Mapping[str, meta_graph_pb2.TensorInfo], names: Iterable[str]) -> dict[str, Any]:
@@ -293,13 +297,13 @@ def _tensor_name(tensor: Any) -> str:
 
 
 def _check_time(timeout_seconds: float | None) -> None:
-    """Raises DeadlineExceededError where there is no time left."""
+    """Raises DeadlineExceededError if no time is left."""
     if timeout_seconds is not None and timeout_seconds <= 0:
         raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
 
 
 def _looping_signatures(graph: graph_pb2.GraphDef, signatures: Mapping[str, meta_graph_pb2.SignatureDef]) -> set[str]:
-    """Returns the signatures whose values may decide how long a run takes."""
+    """Returns the signatures with a loop: their run time may depend on the input values."""
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
     called = {name: _called(nodes) for name, nodes in bodies.items()}
     looping = {name for name, nodes in bodies.items() if any(node.op in _LOOPS for node in nodes)}
@@ -322,7 +326,7 @@ def _looping_signatures(graph: graph_pb2.GraphDef, signatures: Mapping[str, meta
 
 
 def _called(nodes: Iterable[Any]) -> set[str]:
-    """Returns the names of the functions that nodes call."""
+    """Returns the names of the functions that the nodes call."""
     found = set()
     for node in nodes:
         for value in node.attr.values():
@@ -331,5 +335,5 @@ def _called(nodes: Iterable[Any]) -> set[str]:
 
 
 def _node_of(tensor: str) -> str:
-    """Returns the name of the node in the name of a tensor or of a control input."""
+    """Returns the node's name from the name of a tensor or control input."""
     return tensor.removeprefix("^").partition(":")[0]

@@ -1,4 +1,4 @@
-"""Reads text protos, such as TF Serving's configuration files, with errors on one line."""
+"""Reads text protos, such as TF Serving's configuration files, with one-line errors."""
 
 import pathlib
 from typing import Any
@@ -9,15 +9,15 @@ from ctrpipe.common.errors import InputError, one_line
 
 
 def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
-    """Reads a text proto into a message, and returns the message.
+    """Reads a text proto into a message and returns the message.
 
     Args:
         path: The file.
         message: An empty message of the file's type.
-        example: A valid text, which errors show.
+        example: A valid text to show in errors.
 
     Raises:
-        InputError: the file cannot be read, or is no such message; the error names the line.
+        InputError: the file cannot be read, or is not a message of that type; the error names the line.
     """
     advice = f"; it is, for example, {example}" if example else ""
     try:

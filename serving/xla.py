@@ -1,6 +1,6 @@
-"""Looks for parts of a SavedModel that XLA must compile, and turns XLA on or off in this process.
+"""Finds nodes of a SavedModel that XLA must compile, and switches XLA on and off.
 
-tensorflow_model_server answers such a graph with INTERNAL, "XLA compilation disabled", unless it was started with
+tensorflow_model_server fails on such a graph with INTERNAL, "XLA compilation disabled", unless it was started with
 --xla_cpu_compilation_enabled (tensorflow_serving/model_servers/main.cc).
 """
 
@@ -17,13 +17,13 @@ from tensorflow.core.protobuf import saved_model_pb2
 from ctrpipe.serving.layout import SAVED_MODEL
 
 LIBRARIES = {"linux": "libtensorflow_cc.so.2", "darwin": "libtensorflow_cc.2.dylib"}  # by sys.platform
-_MUST_COMPILE = "_XlaMustCompile"  # tf.function(jit_compile=True), on a function and on each call of it
+_MUST_COMPILE = "_XlaMustCompile"  # set by tf.function(jit_compile=True) on the function and on each call of it
 
 
 def xla_node(version: pathlib.Path) -> str | None:
-    """Returns the name of a function or a node of the version's graph that XLA would have to compile, None without one.
+    """Returns the name of a function or node of the version's graph that XLA must compile, or None.
 
-    Functions are looked at whether a signature calls them or not.
+    Checks all functions, including those that no signature calls.
     """
     model = saved_model_pb2.SavedModel.FromString((version / SAVED_MODEL).read_bytes())
     for graph in (meta_graph.graph_def for meta_graph in model.meta_graphs):
@@ -38,17 +38,18 @@ def xla_node(version: pathlib.Path) -> str | None:
 
 def _first(nodes: Iterable[node_def_pb2.NodeDef]) -> str | None:
     for node in nodes:
-        if node.op.lstrip("_").startswith("Xla") or node.attr[_MUST_COMPILE].b:  # XlaCallModule is JAX's
+        if node.op.lstrip("_").startswith("Xla") or node.attr[_MUST_COMPILE].b:  # JAX exports XlaCallModule
             return f"{node.name} ({node.op})"
     return None
 
 
 @contextlib.contextmanager
 def xla_compilation(enabled: bool) -> Iterator[None]:
-    """Enables or disables XLA for the whole process inside the block; disabled, graphs that need it fail with INTERNAL.
+    """Enables or disables XLA for the whole process inside the block.
 
-    It calls the C++ functions that tensorflow_model_server calls, which TensorFlow's Python API lacks. After the block
-    XLA is enabled, as it is when TensorFlow starts. Where TensorFlow's library lies elsewhere it stays so inside too.
+    While XLA is disabled, graphs that need it fail with INTERNAL. The block calls the C++ functions that
+    tensorflow_model_server calls, because TensorFlow's Python API does not expose them. After the block XLA is enabled,
+    TensorFlow's default. If TensorFlow's C++ library is not at its usual path, the block changes nothing.
     """
     path = pathlib.Path(tf.sysconfig.get_lib()) / LIBRARIES.get(sys.platform, LIBRARIES["linux"])
     if not path.exists():

@@ -11,8 +11,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
+def case(script: pathlib.Path):
+    """A text's model takes longer than the others, and goes their way."""
+    return pytest.param(script, id=script.stem, marks=[pytest.mark.large] if script.stem == "text_model" else [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", [case(script) for script in EXAMPLES])
 def test_an_example_ends_with_a_prediction(script, tmp_path):
     command = [sys.executable, script, tmp_path / "example"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

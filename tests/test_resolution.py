@@ -39,7 +39,9 @@ def test_the_base_resolves(platform, python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(
+    "python", [*(pytest.param(each, marks=pytest.mark.large) for each in PYTHONS[:-1]), PYTHONS[-1]]
+)
 def test_the_pipeline_and_all_resolve_on_linux_of_glibc_2_39(python):
     pipeline = resolve(python, "x86_64-manylinux_2_39", "pipeline")
     everything = resolve(python, "x86_64-manylinux_2_39", "all")

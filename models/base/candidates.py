@@ -1,7 +1,7 @@
-"""One context, as a user with a history, beside many candidates: tensors of one row and of many, as one batch.
+"""Joins one context, such as a user with a history, with many candidates into one batch.
 
-The slots of `FeatureMap.candidate_fields` and `candidate_dense` are the candidate's; all other slots, and a text, are
-the context's. A tensor whose first dimension is 1 stands for all rows.
+The slots of `FeatureMap.candidate_fields` and `candidate_dense` belong to the candidate. All other slots and the text
+belong to the context. A tensor whose first dimension is 1 is shared by all rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ TEXT = ("tokens", "segments")
 
 
 def join_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Returns tensors (batch_size, ...) or (1, ...) concatenated along axis 1; those of one row stand for all rows."""
+    """Returns tensors (batch_size, ...) concatenated along axis 1; a tensor (1, ...) is broadcast to all rows."""
     of_rows = [part for part in parts if part.shape[0] != 1]
     if of_rows and len(of_rows) < len(parts):
         count = ops.shape(of_rows[0])[0]
@@ -25,12 +25,12 @@ def join_rows(parts: Sequence[Tensor]) -> Tensor:
 
 
 def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs) -> dict[str, Tensor]:
-    """Returns the packed tensors of the candidates, each beside the context; the text keeps its one row.
+    """Returns the packed tensors of all candidates, joined with the context; the text keeps its single row.
 
     Args:
         feature_map: The description of the packed tensors.
         context: Packed tensors (1, ...) without the candidate's slots.
-        candidates: Packed tensors (candidates, ...) of the candidate's slots alone.
+        candidates: Packed tensors (candidates, ...) with the candidate's slots only.
     """
     rows = ops.shape(next(iter(candidates.values())))[0]
     of_candidate = {field.name for field in feature_map.candidate_fields} | set(feature_map.candidate_dense)
@@ -48,18 +48,18 @@ def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs
         both = join_rows(sides)
         if both.shape[0] == 1:
             both = ops.broadcast_to(both, (rows, both.shape[1]))
-        # The context's slots come first in `both`; each goes back to its own place.
+        # In `both`, the context's slots come first; `places` restores the order of the feature map.
         places = np.argsort(np.argsort(is_candidates, kind="stable")).astype("int32")
         joined[tensor] = both if (np.diff(places) == 1).all() else ops.take(both, places, axis=1)
     return joined
 
 
 def rows_by_field(feature_map: FeatureMap, table: Tensor, context: Inputs, candidates: Inputs) -> dict[str, Tensor]:
-    """Returns a table's rows by field: (1, slots, dim) of the context's fields, (candidates, slots, dim) of others.
+    """Returns embeddings by field: (1, slots, dim) for the context's fields, (candidates, slots, dim) for the others.
 
     Args:
         feature_map: The description of the packed tensors.
-        table: The weights that the ids are looked up in, (ids, dim).
+        table: The embedding table, (ids, dim).
         context, candidates: See `join_candidates`; both have ids.
     """
     of_candidate = feature_map.candidate_fields
@@ -69,9 +69,10 @@ def rows_by_field(feature_map: FeatureMap, table: Tensor, context: Inputs, candi
 
 
 def by_field(rows: Tensor, fields: Iterable[Field]) -> dict[str, Tensor]:
-    """Returns what is known of slots, (batch_size, slots, ...), by the fields that have these slots in their order.
+    """Returns a tensor (batch_size, slots, ...) split by field, for fields in the order of its slots.
 
-    All of them are cut at once: the gradient of a slice is as large as what it was cut from, and there are many fields.
+    A single split is used instead of slices: the gradient of every slice would be as large as the whole tensor, and
+    there are many fields.
     """
     fields = tuple(fields)
     if len(fields) < 2:

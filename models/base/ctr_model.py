@@ -17,10 +17,10 @@ from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.text_encoder import TextEncoder
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 
-# Names in `inputs`, in training, of the rows' labels (batch_size, tasks), and of their weights (batch_size, 1) where
-# they have any: for a model that `reads_labels`.
+# Names of two further inputs in training, for a model that `reads_labels`: the labels, (batch_size, tasks), and the row
+# weights, (batch_size, 1), if the data has weights.
 LABEL, WEIGHT = "label", "weight"
-# Arguments of a model's constructor that are no hyperparameters.
+# Constructor arguments that are not hyperparameters.
 NO_OPTIONS = ("name", "embeds")
 
 
@@ -31,30 +31,32 @@ class TextReader(Protocol):
     pooler: keras.layers.Layer
 
     def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Returns the rows of the token table that the model reads, by the name of the input that replaces them."""
+        """Returns the token-table rows that the model reads, keyed by the input that overrides them."""
 
 
 class CTRModel(keras.Model):
-    """Base class: embeds the ids of all fields, lets a subclass combine them, and returns logits.
+    """Base class of all models: embeds the ids, combines the embeddings and returns logits.
 
-    `logits = interact(rows(inputs), inputs) + linear part`. A subclass defines `interact` and gives its last layer one
-    of the names `logit`, `tower` and `head`; its constructor has an argument for each of its own hyperparameters and
-    passes `**options` on to this one. See docs/how-to/add-a-model.md.
+    `logits = interact(rows(inputs), inputs) + linear part`.
+
+    A subclass defines `interact` and names its last layer `logit`, `tower` or `head`. Its constructor has one argument
+    for each of its own hyperparameters and passes `**options` on to this constructor. See docs/how-to/add-a-model.md.
 
     Args:
         feature_map: FeatureMap. The fields, dense features, tasks and text that the packed tensors hold.
         embedding_dim: int. Width d of an embedding; 0 for a model without embeddings. Defaults to 16.
         embedding_stddev: float. Standard deviation of the initial embeddings. Defaults to 0.001.
-        embedding_l2: float. λ of the penalty on the embeddings of a batch (see FieldEmbedding). Defaults to 0.
-        embedding_dropout: float. Rate of dropout on the embeddings, before the interaction. Defaults to 0.
+        embedding_l2: float. Strength λ of the L2 penalty on the embeddings of a batch (see FieldEmbedding). Defaults to
+            0.
+        embedding_dropout: float. Dropout rate on the embeddings, before the interaction. Defaults to 0.
         use_linear: bool. Adds a weight per id and per dense feature (a logistic regression) to the logits. Defaults to
             False.
-        linear_l2: float. λ of the penalty on the linear part's weights of a batch's ids. Defaults to 0.
-        linear_rate: float. Factor on the linear part. Its weights start from zero, so with Adam the factor multiplies
-            their learning rate. A wide part needs larger steps than a deep one, which is why Wide & Deep trains it with
-            an optimizer of its own. Defaults to 1.
-        embeds: bool. Whether the model has embeddings and a linear part. False for one within another model, which
-            embeds the rows for this one's `interact` (see MultiTaskModel); no hyperparameter. Defaults to True.
+        linear_l2: float. Strength λ of the L2 penalty on the linear weights of a batch's ids. Defaults to 0.
+        linear_rate: float. Factor on the linear part. Its weights start from zero: with Adam, the factor multiplies
+            their learning rate. A wide part needs larger steps than a deep part; the Wide & Deep paper therefore trains
+            it with its own optimizer. Defaults to 1.
+        embeds: bool. Whether the model has embeddings and a linear part. False for a model nested in another model that
+            supplies the embeddings (see MultiTaskModel). Not a hyperparameter. Defaults to True.
         name: str. Name of the Keras model.
 
     Example:
@@ -67,8 +69,8 @@ class CTRModel(keras.Model):
         (2, 1)
     """
 
-    # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise `flatten`
-    # appends them to the embeddings as they are.
+    # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine. Otherwise `flatten`
+    # appends the raw values to the embeddings.
     embeds_dense: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
@@ -78,23 +80,23 @@ class CTRModel(keras.Model):
     counts_padding: bool = False
     # Whether the linear part is added to the logits. FNN feeds it to its MLP instead.
     adds_linear: bool = True
-    # Whether `rows` has one embedding a field; otherwise one for each slot, (batch_size, slots, embedding_dim).
+    # Whether `rows` returns one embedding per field; otherwise one per slot, (batch_size, slots, embedding_dim).
     pools: bool = True
-    # Whether sequences have a part in the linear part.
+    # Whether the linear part includes sequences.
     linear_sequences: bool = True
     # Whether the data must have a sequence that shares its vocabulary with the candidate's column.
     needs_history: bool = False
-    # Whether the data must say which columns are the candidate's: `role: item`, or a sequence's `shared_with`.
+    # Whether the data must mark the candidate's columns, with `role: item` or a sequence's `shared_with`.
     needs_items: bool = False
-    # Whether the model adds a loss of its own that needs the labels: in training, `inputs` has LABEL and WEIGHT then.
+    # Whether the model adds its own loss, which reads the labels: in training, `inputs` then has LABEL and WEIGHT.
     reads_labels: bool = False
     # Whether the data must have several tasks.
     needs_tasks: bool = False
-    # Whether a task's positive rows must be among those of the task before it.
+    # Whether the rows that are positive for a task must also be positive for the previous task.
     is_funnel: bool = False
-    # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
+    # Registry names of the models to train first. This model copies their weights (see `take_weights`).
     pretraining: tuple[str, ...] = ()
-    # Those of models that are trained first only where `training.stages` names them.
+    # Registry names of the models to train first only if `training.stages` names them.
     optional_pretraining: tuple[str, ...] = ()
 
     # The last layer, whose bias is added to every row's logits. A subclass assigns one of the three: `logit` is a Dense
@@ -102,9 +104,9 @@ class CTRModel(keras.Model):
     logit: Any = None
     tower: Any = None
     head: Any = None
-    # Boosted trees that are trained after the network, on what `boost` returns; None for a model without trees.
+    # Boosted trees, trained after the network on the output of `boost`; None for a model without trees.
     trees: TreeEnsemble | None = None
-    # Whether the model has such trees, which have no gradients.
+    # Whether the model has boosted trees. Trees have no gradients.
     boosts: bool = False
 
     def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
@@ -152,7 +154,7 @@ class CTRModel(keras.Model):
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor | None:
         """Returns the embeddings, (batch_size, fields, embedding_dim); None for a model without embeddings.
 
-        The embeddings of dense features, if the model has them (`embeds_dense`), follow those of the fields.
+        With `embeds_dense`, the embeddings of the dense features follow the embeddings of the fields.
 
         Args:
             inputs, training, gathered: See `call`.
@@ -169,10 +171,10 @@ class CTRModel(keras.Model):
         return table(inputs["ids"], gathered=(gathered or {}).get(table.name), pooled=self.pools)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        """Returns the logits without the linear part, (batch_size, tasks). Every subclass defines it.
+        """Returns the logits without the linear part, (batch_size, tasks). Every subclass defines this method.
 
         Args:
-            rows: What `rows` returns.
+            rows: The output of `rows`.
             inputs, training: See `call`.
         """
         raise NotImplementedError
@@ -181,12 +183,13 @@ class CTRModel(keras.Model):
         """Returns the logits, float32 (batch_size, tasks).
 
         Args:
-            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features),
-                where the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for one text of all
-                rows where `shares_text`; `numbers` int32 (batch_size, 2 * numbers), where the feature map names any.
+            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), if
+                the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for a text that all rows
+                share, if the model `shares_text`; `numbers` int32 (batch_size, 2 * numbers), if the feature map names
+                any.
             training: Whether dropout is on.
-            gathered: Embedding rows that the caller has already looked up, (batch_size, slots, width) or by field, by
-                the name of the embedding layer (see FieldEmbedding).
+            gathered: Embedding rows that the caller has already looked up, keyed by the name of the embedding layer:
+                (batch_size, slots, width), or a mapping by field (see FieldEmbedding).
         """
         rows = self.rows(inputs, training, gathered)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
@@ -195,20 +198,20 @@ class CTRModel(keras.Model):
         return self.answered(logits, training)
 
     def answered(self, logits: Tensor, training: bool | None) -> Tensor:
-        """Returns the logits that `call` returns: in training as they are, else those of the true labels' rate.
+        """Returns the logits, corrected for fake negatives outside training.
 
-        They differ where the training rows have fake negatives (`FeatureMap.fake_negatives`).
+        The correction applies only with `FeatureMap.fake_negatives` (see `without_fake_negatives`).
         """
         return logits if training or not self.feature_map.fake_negatives else without_fake_negatives(logits)
 
     def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
         """Returns the logits of many candidates for one context, float32 (candidates, tasks).
 
-        They are those of `call` for the context beside each candidate. What the context's ids look up, and what is
-        pooled of it alone, is computed once; a subclass that can compute more of it once overrides this.
+        The result equals `call` on each candidate joined with the context. The context's embeddings are looked up and
+        pooled once. A subclass that can share more computation overrides this method.
 
         Args:
-            context, candidates: Packed tensors of one row and of many, see ctrpipe.models.base.candidates.
+            context, candidates: Packed tensors of one row and of many rows; see ctrpipe.models.base.candidates.
         """
         inputs = join_candidates(self.feature_map, context, candidates)
         if not self.shares_text:
@@ -237,17 +240,17 @@ class CTRModel(keras.Model):
         return self.linear_rate * logits
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Leaves it to the first call to build the layers: without this method Keras traces the model before it."""
+        """Does nothing: the first call builds the layers. Without this method, Keras traces the model before that."""
 
     def tables(self) -> list[FieldEmbedding]:
         """Returns the embedding layers, whose weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
     def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
-        """Returns the weights whose first dimension stands for values of the data, and which values these are.
+        """Returns the weights that have one row per value of the data, each with the kind of its rows.
 
-        "ids": all ids of the feature map; "tokens": the text's tokens, with any of the model's own behind them;
-        "positions": the ids of the fields of the role position, field by field.
+        The kinds are "ids": all ids of the feature map; "tokens": the text's tokens, followed by any tokens that the
+        model adds; "positions": the ids of the fields with the role position, field by field.
         """
         by_row = [(table.table, "ids") for table in self.tables()]
         reader = self.text_model()
@@ -258,7 +261,7 @@ class CTRModel(keras.Model):
         return None
 
     def encoder_weights(self) -> list[keras.Variable]:
-        """Returns the trainable weights that a checkpoint of a language model sets."""
+        """Returns the trainable weights that a language model's checkpoint sets."""
         return []
 
     def flatten(self, rows: Tensor | None, inputs: Inputs) -> Tensor:
@@ -271,7 +274,7 @@ class CTRModel(keras.Model):
     def output_biases(self) -> list[keras.Variable]:
         """Returns the biases that are added to every row's logits; concatenated they have the shape (tasks,).
 
-        The model must be built. A subclass whose last layer is none of `logit`, `tower` and `head` overrides this.
+        The model must be built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
 
         Raises:
             ValueError: the model has no such bias.
@@ -283,7 +286,7 @@ class CTRModel(keras.Model):
         raise ValueError(f"{type(self).__name__} has no bias of its own without `use_linear=True`")
 
     def start_at(self, rates: np.ndarray) -> None:
-        """Sets the output biases to the log-odds of the base rates, so that an untrained model predicts the base rates.
+        """Sets the output biases to the log-odds of the base rates, which an untrained model then predicts.
 
         Args:
             rates: Mean label of each task, (tasks,); clipped to [1e-6, 1 - 1e-6].
@@ -300,7 +303,7 @@ class CTRModel(keras.Model):
             bias.assign(values)
 
     def shift_logits(self, shift: float) -> None:
-        """Adds a constant to the logits of every row and task, by way of the output biases.
+        """Adds a constant to the logits of every row and task, by shifting the output biases.
 
         Raises:
             ValueError: the model has no such bias.
@@ -310,11 +313,11 @@ class CTRModel(keras.Model):
             bias.assign(ops.convert_to_numpy(bias) + shift / rate)
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
-        """Returns the layers whose weights `take_weights` copies, by a name that both models give them."""
+        """Returns the layers whose weights `take_weights` copies, keyed by a name that both models use."""
         return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}
 
     def taken_weights(self, pretrained: "CTRModel") -> dict[str, tuple[list[keras.Variable], list[keras.Variable]]]:
-        """Returns what `take_weights` copies: by a shared layer's name its weights here and those in `pretrained`."""
+        """Returns the weights that `take_weights` copies: by shared layer, this model's and the pretrained model's."""
         shared = pretrained.shared_layers()
         pairs = {name: (layer, shared.get(name)) for name, layer in self.shared_layers().items()}
         return {
@@ -324,20 +327,20 @@ class CTRModel(keras.Model):
         }
 
     def take_weights(self, pretrained: "CTRModel") -> None:
-        """Copies the weights of the layers that both models share from a trained model of `pretraining`."""
+        """Copies the weights of the shared layers from a trained model of `pretraining`."""
         for mine, trained in self.taken_weights(pretrained).values():
             for weight, value in zip(mine, trained, strict=True):
                 weight.assign(value)
 
     def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """Returns what `trees` are trained on: values float32 (batch_size, features) and logits (batch_size, 1).
+        """Returns the training input of `trees`: values float32 (batch_size, features) and logits (batch_size, 1).
 
         The trees split on the values and start from the logits. Only a model with `trees` defines this method.
         """
         raise NotImplementedError
 
     def fold(self) -> None:
-        """Precomputes what depends on weights alone; for a model that is exported and trained no further."""
+        """Precomputes values that depend on the weights alone, for a model that is exported and not trained further."""
 
     def get_config(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
@@ -352,17 +355,18 @@ class CTRModel(keras.Model):
 
     @classmethod
     def options_of_stage(cls, later: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the hyperparameters, beside the defaults, with which this model trains first for a later model.
+        """Returns the non-default hyperparameters with which this model is trained before a later model.
 
         Args:
-            later: All hyperparameters of the later model, defaults included, so that shared layers have one shape.
+            later: All hyperparameters of the later model, including defaults. Using them gives shared layers the same
+                shape.
         """
         defaults = cls.options()
         return {key: value for key, value in later.items() if key in defaults and value != defaults[key]}
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """Returns all hyperparameters with their defaults, those of the base classes that get `**options` included."""
+        """Returns all hyperparameters with their defaults, including those of base classes that receive `**options`."""
         defaults: dict[str, Any] = {}
         for owner in cls.__mro__:
             parameters = inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values()
@@ -394,7 +398,7 @@ def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
 
 
 def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Tensor]:
-    """Returns the attention of each layer of a stack, (batch_size, heads, queries, tokens) each."""
+    """Returns the attention weights of each layer in a stack, (batch_size, heads, queries, tokens) each."""
     maps = []
     for layer in layers:
         rows, attention = layer(rows, return_attention=True)
@@ -403,19 +407,19 @@ def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Ten
 
 
 def require_fields(model: str, feature_map: FeatureMap) -> None:
-    """Raises ValueError where the data has dense features only."""
+    """Raises ValueError if the data has only dense features."""
     if not feature_map.fields:
         raise ValueError(f"{model} needs at least one field; all features are dense")
 
 
 def require_one_task(model: str, feature_map: FeatureMap) -> None:
-    """Raises ValueError where the data has several tasks, for a model whose interaction is one number."""
+    """Raises ValueError if the data has several tasks; for a model whose interaction is one number."""
     if len(feature_map.tasks) > 1:
         tasks = ", ".join(feature_map.tasks[:4]) + (", ..." if len(feature_map.tasks) > 4 else "")
         raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")
 
 
 def require_several_tasks(model: str, tasks: Sequence[str]) -> None:
-    """Raises ValueError where the data has one task, for a model that is made of what several have in common."""
+    """Raises ValueError if the data has only one task; for a multi-task model."""
     if len(tasks) < 2:
         raise ValueError(f"{model} needs several labels; give a second one or another model. Received: {tasks[0]}")

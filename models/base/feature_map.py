@@ -1,19 +1,19 @@
 """The description of a model's data: its fields and their ids, dense features, text and labels.
 
-Only the standard library is imported, so that a Beam worker that reads a feature map does not load Keras.
+The module imports only the standard library: a Beam worker that reads a feature map does not load Keras.
 
 The packed tensors that a feature map describes:
 
 - ``ids`` int32 ``[N, S]``: S slots, in the order of the fields. All fields share one id space, in which 0 is padding. A
-  field has the ids ``[offset, offset + size)``: ``offset`` for an unknown value, ``offset + 1`` for a missing one, then
-  its vocabulary, then any further ids for unknown values.
-  A sequence's items stand in order, the newest last, with padding behind them; one that shares a vocabulary has the ids
-  of the field that it shares it with.
+  field has the ids ``[offset, offset + size)``: ``offset`` for an unknown (out-of-vocabulary) value, ``offset + 1`` for
+  a missing value, then its vocabulary, then any further ids for unknown values.
+  The items of a sequence are in order of time, the newest last, followed by padding. A sequence that shares the
+  vocabulary of another field has that field's ids.
 - ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
-- ``numbers`` int32 ``[N, 2 M]``, for a model that reads the numbers of the log: significand and exponent of each of
-  ``numbers`` in turn. 35 is (35, 1), -0.1234 is (-123, -1): the significand has up to three digits without zeros at its
-  end, and its first digit stands before the point. 0 is (0, 0), a missing number (MISSING_SIGNIFICAND, 0).
+- ``numbers`` int32 ``[N, 2 M]``, for a model that reads raw numbers: the significand and the exponent of each column in
+  ``numbers``. 35 is (35, 1) and -0.1234 is (-123, -1): the significand has up to three digits without trailing zeros,
+  and its decimal point is after the first digit. 0 is (0, 0); a missing number is (MISSING_SIGNIFICAND, 0).
 - ``label`` float32 ``[N, tasks]``.
 """
 
@@ -24,36 +24,38 @@ from collections.abc import Sequence
 from typing import Any
 
 PADDING_ID = 0
-RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
+RESERVED_IDS = 2  # unknown and missing, before every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
 KINDS = ("numeric", "categorical", "multivalent", "sequence", "time")
 POOLINGS = ("sum", "mean", "attention")
 ROLES = ("feature", "position", "item")
-NUMBER_TOKENS = 1000  # the numbers 0 to 999, each a token of its own
-MAX_EXPONENT = 38  # of a float32 that is no subnormal number: from -38 to 38
+NUMBER_TOKENS = 1000  # the numbers 0 to 999, one token each
+MAX_EXPONENT = 38  # a normal float32 has exponents from -38 to 38
 MISSING_SIGNIFICAND = NUMBER_TOKENS  # above every significand
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field: ``slots`` columns of ``ids``, whose values are in ``[offset, offset + size)`` or padding.
+    """A field: ``slots`` columns of ``ids`` with values in ``[offset, offset + size)``, or 0 for padding.
 
     Args:
         name: The field's name, a column of the log.
         kind: One of KINDS.
-        size: Number of the field's ids, the reserved ones included.
+        size: Number of the field's ids, including the reserved ids.
         offset: The field's first id.
         slots: Number of the field's columns in ``ids``; above 1 for a multivalent field or a sequence.
-        role: "feature"; "position" for where an ad was shown; "item" for what is said of the candidate.
-        pooling: One of POOLINGS: what becomes of several slots in a model that has one embedding a field. "attention"
-            weights them by their likeness to the field of `shared_with`.
-        shared_with: Of a sequence, the name of the field whose ids it has; "" where it has ids of its own.
-        aligned_with: Of a sequence, the name of the first sequence of its history, which may be itself: the items at
-            one place of sequences with the same name are of one event.
+        role: One of ROLES: "position" for the position at which an ad was shown, "item" for a property of the
+            candidate, otherwise "feature".
+        pooling: One of POOLINGS: how a model with one embedding per field combines several slots. "attention" weights
+            the slots by their similarity to the field that `shared_with` names.
+        shared_with: For a sequence, the name of the field whose ids it uses; "" if it has its own ids.
+        aligned_with: For a sequence, the name of the first sequence of its history, which may be itself. Sequences with
+            the same name here are aligned: their items at one position belong to one event.
 
     Raises:
         ValueError: `kind`, `role` or `pooling` is unknown, `size` leaves no id for the vocabulary, `slots` is not
-            positive, or the field has what only a sequence has.
+            positive, `shared_with` or `aligned_with` is given for a field that is not a sequence, or "attention" lacks
+            `shared_with`.
     """
 
     name: str
@@ -100,11 +102,12 @@ class Text:
         vocabulary_size: Tokens are in [0, vocabulary_size).
         padding_id, unknown_id, classify_id, separator_id, mask_id: The special tokens [PAD], [UNK], [CLS], [SEP],
             [MASK].
-        number_ids: The tokens of the numbers 0, 1 and so on, at most up to 999; -1 for a number that the vocabulary
-            lacks, as it lacks all that are left out at the end.
+        number_ids: The tokens of the numbers 0, 1, 2, ..., at most up to 999; -1 for a number that is not in the
+            vocabulary. The numbers after the last entry are not in the vocabulary either.
 
     Raises:
-        ValueError: `length` is not positive, `number_ids` are more than 1000, or a token is outside the vocabulary.
+        ValueError: `length` is not positive, `number_ids` has more than 1000 entries, or a token is outside the
+            vocabulary.
     """
 
     length: int
@@ -140,16 +143,17 @@ class FeatureMap:
         dense: Names of the dense features.
         tasks: Names of the labels; the first is the primary one.
         text: The text; None for data without a text.
-        numbers: Names of the columns in ``numbers``, each of them a field of kind "numeric" or a dense feature too.
-        item_dense: Names of the dense features of the role item.
-        negative_sampling: Share of the negatives that the training and validation rows have, in (0, 1].
-        fake_negatives: Whether every positive training row is there as a negative too, which the model's answers are
-            corrected for.
+        numbers: Names of the columns in ``numbers``. Each is also a field of kind "numeric" or a dense feature.
+        item_dense: Names of the dense features with the role item.
+        negative_sampling: Share of the negatives that is kept in the training and validation rows, in (0, 1].
+        fake_negatives: Whether every positive training row also appears as a negative. The model corrects its
+            predictions for this.
 
     Raises:
-        ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a sequence that
-            shares the ids of no categorical field and no other sequence, a number that is neither a numeric field nor a
-            dense feature, or no task; or `negative_sampling` is outside its limits.
+        ValueError: the fields' ids have gaps or exceed int32, a name is repeated, a sequence's `shared_with` names
+            neither a categorical field nor a sequence with its own ids, a name in `numbers` is neither a numeric field
+            nor a dense feature, a name in `item_dense` is not a dense feature, there is no task, or `negative_sampling`
+            is outside (0, 1].
     """
 
     fields: tuple[Field, ...]
@@ -205,11 +209,11 @@ class FeatureMap:
         text: Text | None = None,
         numbers: tuple[str, ...] = (),
     ) -> "FeatureMap":
-        """Returns a feature map in which each field's ids follow those of the field before it.
+        """Returns a feature map in which each field's ids follow the ids of the previous field.
 
         Args:
             fields: ``(name, kind, vocabulary size without the reserved ids, slots, role, pooling, shared_with,
-                aligned_with)`` in slot order; what follows the size may be left out.
+                aligned_with)`` in slot order; the elements after the size are optional.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
@@ -233,7 +237,7 @@ class FeatureMap:
 
     @property
     def total_ids(self) -> int:
-        """The number of rows of an embedding table for all fields, the padding row included."""
+        """The number of rows of an embedding table for all fields, including the padding row."""
         return 1 + sum(field.size for field in self.fields if not field.shared_with)
 
     @property
@@ -242,7 +246,7 @@ class FeatureMap:
         return sum(field.slots for field in self.fields)
 
     def slots_of(self, name: str) -> slice:
-        """Returns the columns of ``ids`` that a field has."""
+        """Returns the columns of ``ids`` that belong to a field. Raises KeyError for an unknown name."""
         start = 0
         for field in self.fields:
             if field.name == name:
@@ -252,18 +256,18 @@ class FeatureMap:
 
     @property
     def item_fields(self) -> tuple[Field, ...]:
-        """The candidate's fields, in their order: those of the role item, and those that a sequence shares ids with."""
+        """The candidate's fields, in order: fields with the role item, and fields that a sequence shares ids with."""
         owners = {field.shared_with for field in self.fields}
         return tuple(field for field in self.fields if field.role == "item" or field.name in owners)
 
     @property
     def candidate_fields(self) -> tuple[Field, ...]:
-        """The fields that differ between the candidates of one request: all of them where no column is the item's."""
+        """The fields that differ between the candidates of a request; all fields if no column is the candidate's."""
         return self.item_fields if self._has_items else self.fields
 
     @property
     def candidate_dense(self) -> tuple[str, ...]:
-        """The dense features that differ between the candidates of one request."""
+        """The dense features that differ between the candidates of a request."""
         return self.item_dense if self._has_items else self.dense
 
     @property
@@ -272,7 +276,7 @@ class FeatureMap:
 
     @property
     def histories(self) -> tuple[tuple[Field, ...], ...]:
-        """The histories: aligned sequences, in the order of the fields."""
+        """The histories, each a group of aligned sequences, in the order of the fields."""
         groups: dict[str, list[Field]] = {}
         for field in self.fields:
             if field.kind == "sequence":
@@ -284,7 +288,7 @@ class FeatureMap:
 
     @classmethod
     def from_json(cls, text: str) -> "FeatureMap":
-        """Returns the feature map that `to_json` wrote. Raises ValueError if the text is no feature map."""
+        """Returns the feature map that `to_json` wrote. Raises ValueError if the text is not a feature map."""
         value = json.loads(text)
         try:
             return cls(
@@ -292,7 +296,7 @@ class FeatureMap:
                 dense=tuple(value["dense"]),
                 tasks=tuple(value["tasks"]),
                 text=_text(value["text"]) if value["text"] else None,
-                numbers=tuple(value.get("numbers", ())),  # a version of before has none, nor the next
+                numbers=tuple(value.get("numbers", ())),  # older files lack this key and the following ones
                 negative_sampling=value.get("negative_sampling", 1.0),
                 item_dense=tuple(value.get("item_dense", ())),
                 fake_negatives=value.get("fake_negatives", False),
@@ -309,7 +313,7 @@ class FeatureMap:
 
 
 def _shared_with(rest: Sequence[Any]) -> str:
-    """Returns `shared_with` of what follows the vocabulary's size in an argument of `from_sizes`."""
+    """Returns `shared_with` from the optional elements of a field in `from_sizes`; "" if left out."""
     return str(rest[3]) if len(rest) > 3 else ""
 
 

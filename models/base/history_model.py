@@ -1,4 +1,4 @@
-"""The base class of the models that read a history item by item."""
+"""Base class of the models that read a history item by item."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from ctrpipe.models.layers.field_embedding import FieldEmbedding
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """A user's history beside the candidate.
+    """A user's history and the candidate.
 
-    Where `HistoryModel.shares_history`, items, item_ids and is_item may have one row, the same for all candidates.
+    If `HistoryModel.shares_history`, then `items`, `item_ids` and `is_item` may have one row that all candidates share.
 
     Attributes:
         candidate: The candidate's embeddings, concatenated over the aligned sequences, (batch_size, width); zero for a
-            sequence that shares its vocabulary with no column.
-        items: The items' embeddings, concatenated likewise, (batch_size, length, width), zero for padding.
-        item_ids: The ids of the items' first sequence that shares a vocabulary, int32 (batch_size, length).
-        is_item: Whether there is an item, bool (batch_size, length).
-        is_candidate: Whether an item is the candidate itself, bool (batch_size, length).
+            sequence without `shared_with`.
+        items: The items' embeddings, concatenated in the same way, (batch_size, length, width); zero for padding.
+        item_ids: The items' ids in the first sequence with `shared_with`, int32 (batch_size, length).
+        is_item: False for padding, bool (batch_size, length).
+        is_candidate: Whether the item is the candidate itself, bool (batch_size, length).
     """
 
     candidate: Tensor
@@ -36,10 +36,10 @@ class History:
 
 
 class HistoryModel(CTRModel):
-    """Base class: gives `interact` the embedding of each slot, and finds the histories and the candidate in them.
+    """Base class of history models: embeds each slot separately and extracts the histories.
 
     Args:
-        feature_map: FeatureMap. At least one history, whose sequences share the vocabulary of at least one field.
+        feature_map: FeatureMap. Must have a history; every history must have a sequence with `shared_with`.
         **options: Options of CTRModel.
 
     Example:
@@ -55,12 +55,13 @@ class HistoryModel(CTRModel):
         (2, 1)
 
     Raises:
-        ValueError: there is no history, or one that shares no vocabulary.
+        ValueError: there is no history, or a history has no sequence with `shared_with`.
     """
 
     pools = False
     needs_history = True
-    # Whether `interact` accepts one history for all candidates of a request, (1, length, width), and rows by field.
+    # Whether `interact` accepts embeddings by field, and one history, (1, length, width), for all candidates of a
+    # request.
     shares_history: bool = False
 
     def __init__(self, feature_map: FeatureMap, **options: Any) -> None:
@@ -76,8 +77,8 @@ class HistoryModel(CTRModel):
     def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
         """Returns a table's embedding of each slot, (batch_size, slots, width).
 
-        Of one context and many candidates they are by field where `shares_history`: (1, slots, width) of the context's
-        fields, (candidates, slots, width) of the others.
+        For one context and many candidates, if `shares_history` and no sequence is the candidate's, returns them by
+        field: (1, slots, width) for the context's fields, (candidates, slots, width) for the others.
         """
         found = (gathered or {}).get(table.name)
         candidates_have = any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
@@ -86,9 +87,9 @@ class HistoryModel(CTRModel):
         return table.masked_by_field(inputs["ids"], found)[0]
 
     def of_fields(self, rows: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Returns the embeddings of each field's slots, (batch_size, slots, embedding_dim), of what `rows` returns.
+        """Returns the output of `rows` split by field, (batch_size, slots, embedding_dim) each.
 
-        A model that reads histories and other fields takes them apart once: each time costs a gradient of all slots.
+        A model that reads histories and other fields should call this once: each split costs a gradient of all slots.
         """
         return rows if isinstance(rows, Mapping) else by_field(rows, self.feature_map.fields)
 
@@ -96,7 +97,7 @@ class HistoryModel(CTRModel):
         """Returns the histories of packed rows.
 
         Args:
-            rows: What `rows` or `of_fields` returns.
+            rows: The output of `rows` or of `of_fields`.
             ids: int32 (batch_size, slots).
         """
         slots_of = self.feature_map.slots_of
@@ -118,7 +119,7 @@ class HistoryModel(CTRModel):
         return found
 
     def other_rows(self, rows: Tensor) -> Tensor:
-        """Returns the embeddings of the fields that are no sequence, (batch_size, fields, embedding_dim).
+        """Returns the embeddings of the fields that are not sequences, (batch_size, fields, embedding_dim).
 
         The values of a multivalent field are summed.
         """

@@ -9,19 +9,19 @@ from keras import ops
 
 from ctrpipe.models.base.tensors import Tensor
 
-_HIGHEST = 1 - 1e-6  # of a probability that is corrected for fake negatives
+_HIGHEST = 1 - 1e-6  # upper bound of a probability that is corrected for fake negatives
 
 
 def without_fake_negatives(logits: Tensor) -> Tensor:
-    """Returns the logits of the true rate, for those of rows of which every positive one is there as a negative too.
+    """Returns the logits of the true click rate, from the logits of a model trained on fake negatives.
 
-    With b the probability that a model of such rows gives, the true rate is `p = b / (1 - b) = e^z` (fake negative
-    calibration; Ktena et al., "Addressing Delayed Feedback for Continuous Training with Neural Networks in CTR
-    prediction", 2019). Its logit is `z - log(1 - e^z)`. Of a b of a half and more, which no rate makes,
-    p is 1 - 1e-6.
+    In such training rows, every positive also appears as a negative. If the model predicts the probability b with the
+    logit z, the true rate is `p = b / (1 - b) = e^z` (fake negative calibration; Ktena et al., "Addressing Delayed
+    Feedback for Continuous Training with Neural Networks in CTR prediction", 2019). Its logit is `z - log(1 - e^z)`. No
+    true rate gives b >= 1/2; p is then 1 - 1e-6.
 
     Args:
-        logits: Those of b, of any shape.
+        logits: Logits z of b, of any shape.
     """
     z = ops.minimum(logits, math.log(_HIGHEST))
     return z - ops.log(-ops.expm1(z))
@@ -33,15 +33,15 @@ class BinaryCrossEntropy(keras.losses.Loss):
 
     `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each.
 
-    With `fake_negatives` every row is there as a negative, and a positive one a second time, as such. Then the loss is
-    weighted by `1 + p` where y = 1 and `(1 - p)(1 + p)` where y = 0, with `p = 1 / (1 + e^-z)` as a constant, so that
-    its gradient is 0 at the rate of the true labels (fake negative weighted; Ktena et al., "Addressing Delayed Feedback
-    for Continuous Training with Neural Networks in CTR prediction", 2019, section 3.3).
+    With `fake_negatives`, every row appears as a negative, and every positive row a second time as a positive. The loss
+    is then weighted by `1 + p` where y = 1 and `(1 - p)(1 + p)` where y = 0, with `p = 1 / (1 + e^-z)` as a constant.
+    The gradient of this loss is 0 at the true click rate (fake negative weighted; Ktena et al., "Addressing Delayed
+    Feedback for Continuous Training with Neural Networks in CTR prediction", 2019, section 3.3).
 
     Args:
         task_weights: sequence of float. Weight of each task in the mean over tasks; None for equal weights. Defaults
             to None.
-        fake_negatives: bool. Whether positive rows are there as negatives too. Defaults to False.
+        fake_negatives: bool. Whether positive rows also appear as negatives. Defaults to False.
         name: str. Name of the loss.
 
     Example:

@@ -1,4 +1,4 @@
-"""Exact metrics of click-through rates, in numpy. A metric that is undefined (no rows, one class only) is None."""
+"""Exact metrics of click-through rates, in numpy. An undefined metric (no rows, one class only) is None."""
 
 import statistics
 
@@ -7,7 +7,7 @@ import numpy as np
 ECE_BINS = 20
 EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
 
-Weights = np.ndarray | None  # how often each row counts, (N,); None for once
+Weights = np.ndarray | None  # how often each row counts, (N,); None: once
 
 
 def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
@@ -16,7 +16,7 @@ def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) 
     Args:
         labels: 0 or 1, (N,).
         probabilities: Predictions, (N,).
-        weights: How often each row counts, (N,); None for once.
+        weights: How often each row counts, (N,); None: once.
     """
     positive = np.asarray(labels) > 0.5
     if weights is not None:
@@ -33,7 +33,7 @@ def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) 
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Returns the rank of each value, float64 `[N]` from 1; equal values have the mean of their ranks."""
+    """Returns the rank of each value, float64 `[N]`, starting at 1; equal values get the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse.reshape(-1)]
@@ -43,8 +43,8 @@ def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
     """Returns the area under the ROC curve from counts of rows.
 
     Args:
-        clicks, others: Rows of each class at each distinct probability, in ascending order of the probabilities; each
-            class has a row.
+        clicks, others: Number of rows of each class at each distinct probability, in ascending order of the
+            probabilities. Each class must have at least one row.
     """
     return float((clicks @ np.cumsum(others) - clicks @ others / 2) / (clicks.sum() * others.sum()))
 
@@ -55,7 +55,7 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = N
 
 
 def mean(values: np.ndarray, weights: Weights = None) -> float | None:
-    """Returns the mean of values, (N,), by their weights; None where they have no weight together."""
+    """Returns the weighted mean of values, (N,); None if there are no values or the weights sum to 0."""
     if weights is None:
         return float(np.mean(values, dtype=np.float64)) if len(values) else None
     total = np.sum(weights, dtype=np.float64)
@@ -77,12 +77,12 @@ def rig(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) 
 
 
 def entropy(rate: float) -> float:
-    """Returns the log loss, in nats, of always predicting the base rate `rate`; 0 where there is one class."""
+    """Returns the log loss, in nats, of always predicting the base rate `rate`; 0 if there is only one class."""
     return 0.0 if rate in (0.0, 1.0) else float(-(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
 
 
 def calibration(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
-    """Returns the mean predicted over the mean observed probability: above 1, the model predicts too much."""
+    """Returns the mean prediction divided by the observed click rate; above 1, the model predicts too much."""
     predicted, observed = mean(probabilities, weights), mean(labels, weights)
     return predicted / observed if predicted is not None and observed else None
 
@@ -90,7 +90,7 @@ def calibration(labels: np.ndarray, probabilities: np.ndarray, weights: Weights 
 def ece(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS) -> float | None:
     """Returns the expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass.
 
-    Rows with equal predictions are in one bin, so that their order never matters: the base rate for every row has 0.
+    Rows with equal predictions share a bin: their order never matters, and the base rate as every prediction gives 0.
     """
     p, y, w = _as_float64(probabilities, labels, weights)
     if not w.sum():
@@ -99,10 +99,11 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, 
 
 
 def ece_if_calibrated(probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS) -> float | None:
-    """Returns the mean of `ece` over labels that are drawn by the predictions themselves: what chance alone makes it.
+    """Returns the expected `ece` of a calibrated model: the part that is due to chance.
 
-    An ECE near it says nothing against the model. It takes the error of a bin's mean as normal: its mean absolute
-    value is sqrt(2 / pi) times its standard deviation. A row is drawn once, however much it weighs.
+    It is the mean of `ece` over labels drawn from the predictions. An ECE near this value is no evidence against the
+    model. The error of a bin's mean is taken as normal: its mean absolute value is sqrt(2 / pi) times its standard
+    deviation. The label of a row is drawn once, regardless of its weight.
     """
     p, _, w = _as_float64(probabilities, probabilities, weights)
     if not w.sum():
@@ -114,12 +115,12 @@ def ece_if_calibrated(probabilities: np.ndarray, weights: Weights = None, bins: 
 def reliability(
     labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS
 ) -> list[dict[str, float | int]]:
-    """Returns the reliability diagram: by bin of equal mass, from the lowest predictions to the highest, the mean
-    prediction `predicted`, the share of clicks `observed` with its 95% interval `low` to `high`, and the number of rows
-    `examples`.
+    """Returns the reliability diagram: one entry per bin of equal mass, in ascending order of the predictions.
 
-    Rows with equal predictions are in one bin. The interval is Wilson's, which is right for few clicks too; of weighted
-    rows it is that of (sum of the weights)^2 / (sum of their squares) rows (Kish 1965).
+    An entry has the mean prediction `predicted`, the click rate `observed` with its 95% confidence interval from `low`
+    to `high`, and the number of rows `examples`. Rows with equal predictions share a bin. The interval is Wilson's,
+    which also holds for few clicks. Weighted rows count as (sum of the weights)^2 / (sum of their squares) rows (Kish
+    1965).
     """
     p, y, w = _as_float64(probabilities, labels, weights)
     p, y, w = p[w > 0], y[w > 0], w[w > 0]
@@ -145,7 +146,7 @@ def _as_float64(
 
 
 def _bins_of_equal_mass(values: np.ndarray, weights: np.ndarray, bins: int) -> np.ndarray:
-    """Returns the bin of each row, int64 `[N]`, by the weight of lower values and half its own value's."""
+    """Returns the bin of each row, int64 `[N]`, from the weight of lower values plus half that of equal values."""
     _, places = np.unique(values, return_inverse=True)
     of_value = np.bincount(places, weights)
     middles = np.cumsum(of_value) - of_value / 2
@@ -156,7 +157,7 @@ def _bins_of_equal_mass(values: np.ndarray, weights: np.ndarray, bins: int) -> n
 def summarise(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> dict[str, float | int | None]:
     """Returns all metrics by name, and the number of rows as `examples`.
 
-    A row of weight 2 counts as the row twice, but for `examples` and for what chance makes of the ECE.
+    A row of weight 2 counts as two rows, except in `examples` and `ece_if_calibrated`.
     """
     return {
         "auc": auc(labels, probabilities, weights),

@@ -1,11 +1,12 @@
-"""The models that read numbers as the log has them, for which the transform packs them.
+"""Names the models that read raw numbers; the transform packs the log's numbers for them.
 
-Apart from the registry, so that a configuration, on which nearly all stages depend, does not depend on every model.
+This module is separate from the registry: nearly all stages depend on the configuration, and the configuration must not
+depend on every model.
 """
 
 _MODELS = ("numbert", "numbert_uni_attention")
 
 
 def reads_numbers(name: str) -> bool:
-    """Returns whether a model of the registry reads numbers as the log has them (see NumberTokens)."""
+    """Returns whether a model of the registry reads the raw numbers of the log (see NumberTokens)."""
     return name in _MODELS

@@ -1,4 +1,4 @@
-"""Finds and creates models by name: this package's, and a user's own as `package.module:Class`."""
+"""Finds and creates models by name, including a user's own model as `package.module:Class`."""
 
 import dataclasses
 import difflib
@@ -80,16 +80,16 @@ _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """A description of a model of the registry.
+    """The description of a model in the registry.
 
     Args:
         name: The name that a configuration gives as `model.name`.
         paper: The paper that the model comes from.
-        description: The first line of its docstring.
-        options: Its hyperparameters and their defaults.
+        description: The first line of the model's docstring.
+        options: The model's hyperparameters and their defaults.
         needs_text: Whether the data must have a text.
-        needs_history: Whether the data must have a sequence that shares its vocabulary.
-        needs_items: Whether the data must say which columns are the candidate's.
+        needs_history: Whether the data must have a sequence that shares the vocabulary of the candidate's column.
+        needs_items: Whether the data must mark the candidate's columns.
         needs_tasks: Whether the data must have several tasks.
     """
 
@@ -109,7 +109,7 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
     Args:
         name: A name of the registry, or `package.module:Class`.
         feature_map: The description of the packed tensors.
-        **hyperparameters: Options of the model; those not given have their defaults.
+        **hyperparameters: Hyperparameters of the model; the others keep their defaults.
 
     Example:
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
@@ -135,7 +135,7 @@ def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
 
 
 def _fits(value: Any, default: Any) -> bool:
-    """Returns whether a value has the type of a default; an int fits where a float is the default."""
+    """Returns whether a value has the type of a default; an int also fits a float default."""
     if isinstance(default, bool | str):
         return isinstance(value, type(default))
     if isinstance(default, int):
@@ -147,7 +147,7 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, list | tuple):
         item_default = default[0] if default else 1
         return isinstance(value, list | tuple) and all(_fits(item, item_default) for item in value)
-    return True  # the default None does not tell the type
+    return True  # a default of None implies no type
 
 
 def available() -> tuple[ModelInfo, ...]:
@@ -169,7 +169,7 @@ def model_class(name: str) -> type["CTRModel"]:
             directory.
 
     Raises:
-        ValueError: there is no such model, or the class is no CTRModel.
+        ValueError: there is no such model, or the class is not a CTRModel.
     """
     if ":" in name:
         return _own_class(name)
@@ -190,7 +190,7 @@ def source_of(name: str) -> str:
 
 
 def _own_class(name: str) -> type["CTRModel"]:
-    from ctrpipe.models.base.ctr_model import CTRModel  # imports Keras: 5 s that `ctrpipe --help` is spared
+    from ctrpipe.models.base.ctr_model import CTRModel  # imports Keras (5 s), which `ctrpipe --help` avoids
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:

@@ -1,4 +1,4 @@
-"""The real-valued parts of packed rows, which a model's gradients are taken by: embeddings, dense features, tokens."""
+"""The real-valued parts of packed rows, for gradients: embeddings, dense features, token embeddings."""
 
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,10 @@ DENSE = "dense"
 
 
 def row_parts(model: "CTRModel", inputs: Inputs) -> dict[str, Tensor]:
-    """Returns what the model looks up for packed rows, and their dense features, by name.
+    """Returns the embeddings and the dense features of packed rows, by name.
 
-    A part is (batch_size, units, width), or (batch_size, units) for the dense features: a slot's row of each table, a
-    token's row of the token table. The rows of padding are zero.
+    A part is (batch_size, units, width), or (batch_size, units) for the dense features. A unit is a slot, for each
+    embedding table, or a token, for the token table. The embeddings of padding slots are zero.
 
     Args:
         model: A built model.
@@ -35,12 +35,12 @@ def row_parts(model: "CTRModel", inputs: Inputs) -> dict[str, Tensor]:
 
 
 def logits_by_parts(model: "CTRModel", inputs: Inputs, parts: Inputs) -> Tensor:
-    """Returns the logits, float32 (batch_size, tasks), with the parts in place of what the model would look up.
+    """Returns the logits, float32 (batch_size, tasks), from given parts instead of looked-up embeddings.
 
     Args:
         model: A built model.
-        inputs: The packed tensors, which say what is padding.
-        parts: What `row_parts` returns, of as many rows.
+        inputs: The packed tensors, which determine the padding.
+        parts: Parts as returned by `row_parts`, for the same number of rows.
     """
     gathered = {table.name: parts[table.name] for table in model.tables() if table.name in parts}
     others = {name: part for name, part in parts.items() if name not in gathered}

@@ -1,4 +1,4 @@
-"""Trained models on disk: a description and one file of weights, which any Keras backend loads."""
+"""Saves and loads trained models: a description and one file of weights, for any Keras backend."""
 
 import dataclasses
 import json
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 DESCRIPTION = "model.json"
 WEIGHTS = "weights.npz"
 STATE = "state.npz"
-FORMAT = 1  # of the description; a number above it is of code that is newer than this
+FORMAT = 1  # version of the description; a file with a higher number was written by newer code
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """What a training needs to go on besides the weights: the optimizer's numbers.
+    """The state of a training run in addition to the weights: the optimizer's variables.
 
     Attributes:
-        path: A file of `write_arrays`.
-        names: Of each array. That of an optimizer's number is its weight's, of `weight_names`, a colon and the number's
-            own; "" is the name of what only the same training can go on from.
+        path: A file written by `write_arrays`.
+        names: One name per array. An optimizer variable is named by its weight's name from `weight_names`, a colon and
+            its own name. The name "" marks an array that only the same training run can continue from.
     """
 
     path: pathlib.Path
@@ -44,18 +44,19 @@ def save_model(
     weights: pathlib.Path | None = None,
     state: TrainingState | None = None,
 ) -> None:
-    """Writes a model's description and weights to a folder, which is made where it is absent.
+    """Writes a model's description and weights to a folder, and creates the folder if necessary.
 
     Args:
-        folder: Where `load_model` finds it.
+        folder: The folder that `load_model` reads.
         name: The model's name in the registry, or `package.module:Class`.
         model: The trained model.
-        weights: A file of the same weights, in the order of `model.variables`, as `write_arrays` writes it. It is
-            linked, or copied where the file system has no links, in place of being written again. None for no such
-            file.
-        state: The training's state, which is linked too, for a training that goes on from this model; None for none.
+        weights: An existing file of the same weights, in the order of `model.variables`, as written by `write_arrays`.
+            The file is linked, or copied if the file system has no links, instead of being written again. None if there
+            is no such file.
+        state: The training state, linked in the same way, for a training run that continues from this model; None for
+            none.
     """
-    from ctrpipe.models.base.weight_names import weight_names  # Keras: seconds that `is_saved` does without
+    from ctrpipe.models.base.weight_names import weight_names  # imports Keras, which takes seconds; `is_saved` must not
 
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / WEIGHTS
@@ -83,17 +84,17 @@ def is_saved(folder: pathlib.Path) -> bool:
 
 
 def read_description(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns a kept model's `name`, `hyperparameters`, `feature_map`, and the names of its `weights` and `state`.
+    """Returns a saved model's `name`, `hyperparameters`, `feature_map`, and the names of its `weights` and `state`.
 
     Raises:
-        InputError: the file is absent or damaged, or of newer code.
+        InputError: the file is absent or damaged, or was written by newer code.
     """
     try:
         description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         if description.get("format", 0) > FORMAT:
             raise InputError(f"{folder}: kept by a newer ctrpipe than this; update ctrpipe, or train it again")
         FeatureMap.from_json(json.dumps(description["feature_map"]))
-        named = {key: description.get(key, []) for key in ("weights", "state")}  # a model of before has none
+        named = {key: description.get(key, []) for key in ("weights", "state")}  # older files have neither
         return {key: description[key] for key in ("name", "hyperparameters", "feature_map")} | named
     except OSError as error:
         raise InputError(f"{folder}: no kept model ({error.strerror}: {error.filename}); run `ctrpipe run`") from error
@@ -102,15 +103,15 @@ def read_description(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def read_feature_map(folder: pathlib.Path) -> FeatureMap:
-    """Returns the description of a kept model's tensors. Raises InputError as `read_description` does."""
+    """Returns the feature map of a saved model. Raises InputError as `read_description` does."""
     return FeatureMap.from_json(json.dumps(read_description(folder)["feature_map"]))
 
 
 def load_model(folder: pathlib.Path) -> "CTRModel":
-    """Returns the model of a folder that `save_model` wrote, on the backend of this process, in float32.
+    """Returns a model that `save_model` wrote, in float32, on the Keras backend of this process.
 
     Raises:
-        InputError: the files are absent or damaged, or the model's code is not that which trained it.
+        InputError: the files are absent or damaged, or the weights do not fit the code of the model.
     """
     description = read_description(folder)
     feature_map = FeatureMap.from_json(json.dumps(description["feature_map"]))
@@ -119,7 +120,7 @@ def load_model(folder: pathlib.Path) -> "CTRModel":
         weights = read_arrays(folder / WEIGHTS)
     except (OSError, ValueError, LookupError, zipfile.BadZipFile) as error:
         raise InputError(f"{folder}: the kept model is damaged ({one_line(error, 100)}); train it again") from error
-    from ctrpipe.models.base.ctr_model import empty_row  # Keras: seconds that `is_saved` does without
+    from ctrpipe.models.base.ctr_model import empty_row  # imports Keras, which takes seconds; `is_saved` must not
 
     try:
         model = create(name, feature_map, **hyperparameters)

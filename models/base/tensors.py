@@ -1,4 +1,7 @@
-"""Type aliases for tensors and shapes: a tensor may be TensorFlow's, JAX's or symbolic, for which Keras has no type."""
+"""Type aliases for tensors and shapes; Keras has no type for all kinds of tensors.
+
+A tensor may be TensorFlow's, JAX's or symbolic.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""The base class of the models of Hiformer's comparison that attend over tokens: of features, and of tasks."""
+"""Base class of the models in Hiformer's comparison, which attend over tokens of features and tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from ctrpipe.models.layers.tower import Tower
 
 
 class TokenModel(CTRModel):
-    """Base class that makes tokens: one of each field, some of all dense features together, one of each task.
+    """Base class that creates tokens: one per field, some for all dense features together, one per task.
 
     `tokens = [fields; dense tokens; task tokens]`. The docstring of AutoInt has an example of a subclass.
 
@@ -23,7 +23,7 @@ class TokenModel(CTRModel):
         dense_tokens: int. Number n_D of tokens that an MLP computes from all dense features.
         dense_units: sequence of int. Widths of that MLP's hidden layers.
         task_tokens: bool. Whether each task has a learned token.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of that MLP.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of that MLP.
         **options: Options of CTRModel.
 
     References:

@@ -1,4 +1,4 @@
-"""The base class of the models that make a vector of the user's columns and one of the item's."""
+"""Base class of the models that compute one vector for the user and one for the item."""
 
 from typing import Any
 
@@ -10,19 +10,20 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 
 SIMILARITIES = ("cosine", "dot")
-LEAST_SQUARE = 1e-12  # of a vector's length, where it is made 1
+LEAST_SQUARE = 1e-12  # lower bound of a squared length in the normalisation
 
 
 class VectorModel(CTRModel):
-    """Base class: the likeness of a user's vector and an item's is the logit, so that items are found by their vectors.
+    """Base class of vector models: the logit is a similarity of a user vector and an item vector.
 
-    The item's columns are those of the role item and those that `shared_with` names; all others are the user's. A
-    subclass defines `user_vectors` and `item_vectors`, whose products put the items into the order of the logits.
+    Items can therefore be retrieved by their vectors. The item's columns are those with the role item and those that a
+    `shared_with` names; all others are the user's. A subclass defines `user_vectors` and `item_vectors`. Their inner
+    products must rank items in the same order as the logits.
 
     Args:
-        feature_map: FeatureMap. Columns of the item, and others; one task.
+        feature_map: FeatureMap. Must have columns of the item, columns of the user, and one task.
         similarity: str. One of SIMILARITIES.
-        **options: Options of CTRModel; without `use_linear`.
+        **options: Options of CTRModel, except `use_linear`.
 
     Example:
         >>> class Products(VectorModel):
@@ -39,11 +40,11 @@ class VectorModel(CTRModel):
         (2, 1)
 
     Raises:
-        ValueError: no column is the item's, or all are; the data has several tasks; or an option is impossible.
+        ValueError: no column is the item's, or all columns are; the data has several tasks; or an option is invalid.
     """
 
     needs_items = True
-    # The name of the registry, for messages.
+    # Name in the registry, for error messages.
     registered: str = ""
 
     def __init__(self, feature_map: FeatureMap, *, similarity: str, **options: Any) -> None:
@@ -72,18 +73,18 @@ class VectorModel(CTRModel):
         return [self.bias]
 
     def user_vectors(self, inputs: Inputs) -> Tensor:
-        """Returns the users' vectors, float32 (batch_size, vector_dim), whatever the item's columns hold."""
+        """Returns the users' vectors, float32 (batch_size, vector_dim); they do not depend on the item's columns."""
         raise NotImplementedError
 
     def item_vectors(self, inputs: Inputs) -> Tensor:
-        """Returns the items' vectors, float32 (batch_size, vector_dim), whatever the user's columns hold."""
+        """Returns the items' vectors, float32 (batch_size, vector_dim); they do not depend on the user's columns."""
         raise NotImplementedError
 
     def vector(self, output: Tensor) -> Tensor:
-        """Returns vectors as they are compared, float32 (batch_size, vector_dim): with "cosine" of length 1."""
+        """Returns the vectors to compare, float32 (batch_size, vector_dim); with "cosine", scaled to length 1."""
         vectors = ops.cast(output, "float32")
         if self.similarity == "dot":
             return vectors
-        # Of a zero vector, as of a user without anything known, `ops.normalize` has the gradient NaN.
+        # `ops.normalize` has a NaN gradient for a zero vector, such as that of a user without any known value.
         squares = ops.sum(ops.square(vectors), axis=1, keepdims=True)
         return vectors * ops.rsqrt(ops.maximum(squares, LEAST_SQUARE))

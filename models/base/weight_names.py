@@ -1,6 +1,6 @@
-"""Names of a model's weights that say where in the model they stand, the same in every process.
+"""Stable names of a model's weights, derived from their place in the model.
 
-Keras numbers the layers of a process, so that a `path` is `dense_7` in one and `dense_3` in another.
+Keras numbers layers per process: the `path` of the same layer may be `dense_7` in one process and `dense_3` in another.
 """
 
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 
-_SEED = "seed_generator_state"  # Keras's name of a random state, which is no weight
-_OF_TENSORFLOW = "_self_"  # begins the names of what TensorFlow adds to a layer
+_SEED = "seed_generator_state"  # Keras's name of a random state, which is not a weight
+_OF_TENSORFLOW = "_self_"  # prefix of the attributes that TensorFlow adds to a layer
 
 
 def weight_names(model: keras.Model) -> list[str]:
-    """Returns a name for each of `model.variables`, as `tower.hidden.0.kernel`; "" for random states."""
+    """Returns a name for each of `model.variables`, such as `tower.hidden.0.kernel`; "" for a random state."""
     found: dict[int, str] = {}
     for place, layer in _layers(model, "", set()):
         for variable in layer._trainable_variables + layer._non_trainable_variables:
@@ -27,12 +27,13 @@ def weight_names(model: keras.Model) -> list[str]:
 
 
 def _layers(layer: keras.layers.Layer, place: str, seen: set[int]) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields a layer and all layers within it, each once, with what stands before the names of its weights."""
+    """Yields a layer and all its sublayers, each once, with the prefix of the names of its weights."""
     if id(layer) in seen:
         return
     seen.add(id(layer))
     yield place, layer
-    # Last comes what is Keras's own, as the list of all sublayers: the only place of those of a Sequential.
+    # Keras's private attributes come last. One is the list of all sublayers, the only one with the layers of a
+    # Sequential.
     attributes = sorted(vars(layer).items(), key=lambda attribute: attribute[0].startswith("_"))
     for name, value in attributes:
         if not name.startswith(_OF_TENSORFLOW):

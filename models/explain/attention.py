@@ -1,4 +1,4 @@
-"""What attention maps say: which tokens are picked, and how many dimensions a projection uses."""
+"""Statistics of attention maps: picked tokens, and the rank that a projection uses."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ Floats = npt.NDArray[np.floating]
 
 
 def picked_by_row(attention: Floats, k: int) -> npt.NDArray[np.float64]:
-    """Returns of each row, query and token the share of heads in which the token is among the query's k largest.
+    """Returns the share of heads in which a token is among a query's k largest, `[rows, queries, tokens]`.
 
-    Tokens without attention are never picked. Ties with the k-th are all picked, as in Attention-Net's top k.
+    Tokens without attention are never picked. All ties with the k-th are picked, as in Attention-Net's top k.
 
     Args:
         attention: Weights, `[rows, heads, queries, tokens]`.
-        k: How many are picked.
+        k: The number of tokens to pick.
     """
     count = min(k, attention.shape[-1])
     kth = np.partition(attention, -count, axis=-1)[..., [-count]]
@@ -23,7 +23,7 @@ def picked_by_row(attention: Floats, k: int) -> npt.NDArray[np.float64]:
 
 
 def rank_holding(singular: Sequence[float] | Floats, share: float) -> int:
-    """Returns how many of the largest singular values hold a share of the sum of their squares."""
+    """Returns how many of the largest singular values make up a share of the sum of all squared values."""
     squares = np.sort(np.asarray(singular, np.float64))[::-1] ** 2
     if not squares.sum():
         return 0

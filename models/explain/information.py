@@ -1,11 +1,11 @@
-"""Mutual information of pairs of columns with a click, from counts of rows.
+"""Mutual information of pairs of columns and the click, from counts of rows.
 
-The complementarity of two variables is what they say of the click together beyond what each says alone,
-C(x, x') = I({x, x'}; y) - I(x; y) - I(x'; y) in bits, with I(x; y) = H(x) + H(y) - H(x, y) (Attention-Net, section 4.5,
-equations 10 and 11). It is negative where both say the same.
+The complementarity of two variables is the information on the click that they give together, beyond what each gives
+alone: C(x, x') = I({x, x'}; y) - I(x; y) - I(x'; y) in bits, with I(x; y) = H(x) + H(y) - H(x, y) (Attention-Net,
+section 4.5, equations 10 and 11). It is negative if both give the same information.
 
-Entropies are estimated from counts n of N rows with K cells that are not empty, by default with the correction of
-Miller and Madow: H = -sum(n / N log2(n / N)) + (K - 1) / (2 N ln 2). Without it, rare values look informative.
+Entropies are estimated from counts n of N rows with K non-empty cells, by default with the correction of Miller and
+Madow: H = -sum(n / N log2(n / N)) + (K - 1) / (2 N ln 2). Without it, rare values look informative.
 
 References:
     Miller, "Note on the bias of information estimates", 1955; Paninski, "Estimation of entropy and mutual information",
@@ -20,18 +20,16 @@ from scipy.special import xlogy
 
 Counts = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.float64]
-ROWS_A_CELL = (
-    30  # below it NumPy permutes rows faster than it draws cells, above it needs a place in memory for each row
-)
+ROWS_A_CELL = 30  # with fewer, permuting rows is faster than drawing cells; permuting needs memory for each row
 
 
 def entropy_bits(counts: Counts, axis: int | tuple[int, ...], corrected: bool = True) -> Bits:
-    """Returns the entropy in bits of the variable whose values' rows are counted along the axes.
+    """Returns the entropy of a variable in bits, from the counts of its values along the axes.
 
     Args:
-        counts: Rows of each value, no row at all being an entropy of 0.
-        axis: The axes over the values; the others stay.
-        corrected: Whether to add Miller's and Madow's correction.
+        counts: Number of rows of each value; without any row the entropy is 0.
+        axis: The axes of the values; the other axes remain.
+        corrected: Whether to add the correction of Miller and Madow.
     """
     total = np.maximum(counts.sum(axis=axis, keepdims=True), 1)
     shares = counts / total
@@ -46,7 +44,7 @@ def mutual_information(counts: Counts, corrected: bool = True) -> Bits:
     """Returns I(x; y) in bits.
 
     Args:
-        counts: Rows by value of x and of y, `[..., values, classes]`.
+        counts: Number of rows by value of x and of y, `[..., values, classes]`.
         corrected: As in `entropy_bits`.
     """
     of_x = entropy_bits(counts.sum(axis=-1), -1, corrected)
@@ -58,7 +56,7 @@ def complementarity(counts: Counts, corrected: bool = True) -> Bits:
     """Returns C(x, x') in bits.
 
     Args:
-        counts: Rows by value of x, of x' and of y, `[..., values of x, values of x', classes]`.
+        counts: Number of rows by value of x, of x' and of y, `[..., values of x, values of x', classes]`.
         corrected: As in `entropy_bits`.
     """
     *outer, first, second, classes = counts.shape
@@ -68,35 +66,35 @@ def complementarity(counts: Counts, corrected: bool = True) -> Bits:
 
 
 def chance_complementarity(counts: Counts, draws: int, random: np.random.Generator) -> Bits:
-    """Returns complementarities of the two columns and permuted clicks, in bits, `[draws]`.
+    """Returns the complementarity of two columns under permutations of the clicks, in bits, `[draws]`.
 
-    A permutation of the clicks over all rows gives each cell a number of clicks that is multivariate hypergeometric, so
-    that it is drawn from the counts alone.
+    If the clicks are permuted over all rows, the clicks per cell follow a multivariate hypergeometric distribution.
+    They can therefore be drawn from the counts alone.
 
     Args:
-        counts: Rows by value of x, of x' and of y, `[values of x, values of x', 2]`.
+        counts: Number of rows by value of x, of x' and of y, `[values of x, values of x', 2]`.
         draws: The number of permutations.
-        random: Draws them.
+        random: The random generator.
     """
     rows = counts.sum(axis=-1)
-    first, second = np.nonzero(rows)  # drawing costs as much in a cell without rows
+    first, second = np.nonzero(rows)  # drawing takes as long for an empty cell
     is_sparse = rows.sum() < ROWS_A_CELL * len(first)
     clicks = np.zeros((draws, *rows.shape), np.int64)
     clicks[:, first, second] = random.multivariate_hypergeometric(
         rows[first, second], int(counts[..., 1].sum()), draws, method="count" if is_sparse else "marginals"
     )
-    # What permuting changes of C: the entropies with the click. Those without it are the log's own.
+    # Permuting changes only the entropies with the click; those without it stay those of the log.
     changed = _entropies_with_clicks(rows, clicks)
     own = _entropies_with_clicks(rows, counts[None, ..., 1])
     return complementarity(counts) - (changed - own)
 
 
 def _entropies_with_clicks(rows: Counts, clicks: Counts) -> Bits:
-    """Returns H(x, x', y) - H(x, y) - H(x', y) of each draw in bits, `[draws]`, but for what all draws share.
+    """Returns H(x, x', y) - H(x, y) - H(x', y) of each draw in bits, `[draws]`, up to a constant common to all draws.
 
     Args:
-        rows: By value of x and of x', `[values of x, values of x']`.
-        clicks: Of each draw, `[draws, values of x, values of x']`.
+        rows: Number of rows by value of x and of x', `[values of x, values of x']`.
+        clicks: Number of clicks of each draw, `[draws, values of x, values of x']`.
     """
     first, second = np.nonzero(rows)
     return (
@@ -107,11 +105,11 @@ def _entropies_with_clicks(rows: Counts, clicks: Counts) -> Bits:
 
 
 def _entropy_of_cells(rows: Counts, clicks: Counts) -> Bits:
-    """Returns the entropy of cells and clicks together, with Miller's and Madow's correction, but for a constant.
+    """Returns the joint entropy of cells and clicks, with the Miller-Madow correction, up to a constant.
 
     Args:
-        rows: Of each cell, `[cells]`.
-        clicks: Of each draw and cell, `[draws, cells]`.
+        rows: Number of rows of each cell, `[cells]`.
+        clicks: Number of clicks of each draw and cell, `[draws, cells]`.
     """
     others = rows - clicks
     total = max(int(rows.sum()), 1)
@@ -122,12 +120,12 @@ def _entropy_of_cells(rows: Counts, clicks: Counts) -> Bits:
 
 @dataclasses.dataclass(frozen=True)
 class ValuePairs:
-    """Pairs of a value of one column and a value of another, with what the log says of them (Attention-Net, Table 4).
+    """Pairs of values of two columns, with their statistics in the log (Attention-Net, Table 4).
 
     Attributes:
         first, second: The values' codes, int64 `[P]`.
         rows: Rows that have both values, int64 `[P]`.
-        complementarity: Of "has the first value" and "has the second value", in bits, float64 `[P]`.
+        complementarity: Complementarity of "has the first value" and "has the second value", in bits, float64 `[P]`.
         rate_of_first, rate_of_second, rate_of_both: Click-through rates of the rows that have them, float64 `[P]`.
     """
 
@@ -141,11 +139,11 @@ class ValuePairs:
 
 
 def value_pairs(counts: Counts, least_rows: int) -> ValuePairs:
-    """Returns all pairs of values that at least `least_rows` rows have together.
+    """Returns all pairs of values that occur together in at least `least_rows` rows.
 
     Args:
-        counts: Rows by value of the first column, of the second and of the click, `[values, values, 2]`.
-        least_rows: At least 1.
+        counts: Number of rows by value of the first column, of the second and of the click, `[values, values, 2]`.
+        least_rows: The minimum number of rows, at least 1.
     """
     first, second = np.nonzero(counts.sum(axis=-1) >= max(least_rows, 1))
     both = counts[first, second]

@@ -1,4 +1,4 @@
-"""Integrated gradients: what each part of a row adds to its logit on the straight way from a baseline.
+"""Integrated gradients: each part's contribution to a logit along the straight path from a baseline.
 
 References:
     Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equations 1 and 3.
@@ -11,22 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-# Maps places on the way, [n] from 0 (the baseline) to 1 (the row), to the logits there, [n], and to how fast the logit
-# changes by each unit, <dF/dx_u, x_u - baseline_u>, [n, units].
+# Maps points on the path, [n] from 0 (the baseline) to 1 (the row), to the logits there, [n], and to the rate of change
+# of the logit by unit, <dF/dx_u, x_u - baseline_u>, [n, units].
 Way = Callable[[Floats], tuple[Floats, Floats]]
 FIRST_STEPS, MOST_STEPS = 32, 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class PathIntegral:
-    """The integral of the gradient along the way.
+    """The integral of the gradient along the path.
 
     Attributes:
-        units: What each unit adds, float64 `[units]`; their sum is `end - start`.
+        units: Contribution of each unit, float64 `[units]`; they sum to `end - start`.
         start, end: The logits of the baseline and of the row.
-        jumps: Of that sum what no gradient explains: a model that picks (top-k, maximum) has logits that jump. Each
-            step's is dealt to the units in proportion to what their gradients add in the step.
-        steps: Steps of the trapezoidal rule.
+        jumps: The part of that sum that no gradient explains: the logit of a model that selects (top-k, maximum) jumps.
+            The jump in a step is distributed over the units in proportion to the absolute contributions of their
+            gradients in that step.
+        steps: Number of steps of the trapezoidal rule.
     """
 
     units: Floats
@@ -37,12 +38,14 @@ class PathIntegral:
 
 
 def integrate(way: Way, tolerance: float = 1e-4, most_steps: int = MOST_STEPS) -> PathIntegral:
-    """Returns the integral by the trapezoidal rule, whose steps are halved until it explains the change of the logit.
+    """Returns the integral by the trapezoidal rule.
+
+    The steps are halved until the integral explains the change of the logit.
 
     Args:
-        way: The way; called with the new places only.
-        tolerance: How far the sum of the gradients' integrals may be from the change of the logit.
-        most_steps: Where the halving ends in any case.
+        way: The path; called with new points only.
+        tolerance: Maximum difference between the sum of the integrals and the change of the logit.
+        most_steps: Number of steps at which the halving always stops.
     """
     places = np.linspace(0, 1, FIRST_STEPS + 1)
     logits, rates = (np.asarray(values, np.float64) for values in way(places))

@@ -1,10 +1,9 @@
-"""Whether two columns act together on the click, beyond the sum of what each adds to its log-odds.
+"""Tests for an interaction of two columns: effects on the click that do not add up in log-odds.
 
 The additive model is logit P(y | x, x') = a_x + b_x'. Its deviance G² = 2 Σ n ln(n / e) compares the rows n of each
-cell with those that the model expects, e: it is the log-linear model's test of no interaction of three variables. Where
-cells have few rows G² is not distributed as χ², so that its distribution is that of clicks that are drawn from the
-fitted model, with the model fitted to each draw again. Complementarity is no such test: it is not 0 where log-odds add
-up.
+cell with the rows e that the model expects; this is the log-linear test of no three-way interaction. If cells have few
+rows, G² does not follow χ². Its distribution is therefore simulated: clicks are drawn from the fitted model, and the
+model is fitted again to each draw. Complementarity is not such a test: it is not 0 if the log-odds add up.
 
 References:
     Bishop, Fienberg and Holland, "Discrete Multivariate Analysis", 1975, sections 3.5 and 4.2; Efron and Tibshirani,
@@ -22,21 +21,21 @@ from scipy.special import gammaincc
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-MOST_STEPS = 200  # of the fit
-TOLERANCE = 0.05  # of rows, in every margin; G² is off by its square
-# Where a p-value of the first draws is this small, though G² is not far above all chance, MORE times as many logs are
-# drawn: adjusted for hundreds of pairs it decides by a tail whose width few draws tell badly.
+MOST_STEPS = 200  # maximum number of steps of the fit
+TOLERANCE = 0.05  # in rows, for every margin; the error of G² is its square
+# If the first draws give a p-value below BORDERLINE and z is at most SURE, MORE times as many logs are drawn: adjusted
+# for hundreds of pairs, the p-value depends on a tail that few draws estimate poorly.
 BORDERLINE, SURE, MORE = 0.01, 10.0, 9
-LEAST_VARIANCE = 0.1  # of G²; with one degree of freedom it is 2, and below this the columns leave nothing to test
+LEAST_VARIANCE = 0.1  # of G²; it is 2 with one degree of freedom; below this there is nothing to test
 
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """The cells of a table of two columns that have rows.
+    """The non-empty cells of a table of two columns.
 
     Attributes:
         first, second: The values of x and of x' of each cell, int64 `[cells]`.
-        sums: What sums cells by value of x, and by value of x', each `[values, cells]`.
+        sums: Matrices that sum cells by value of x and by value of x', `[values, cells]` each.
     """
 
     first: Counts
@@ -46,13 +45,14 @@ class Cells:
 
 @dataclasses.dataclass(frozen=True)
 class Interplay:
-    """How far two columns' clicks are from those of the additive model.
+    """The deviation of two columns' clicks from the additive model.
 
     Attributes:
-        bits: G² above its mean under the additive model, in bits a row: what the columns say beyond that model.
-        z: The same in standard deviations under the additive model; 0 where
-            there is nothing to test, as of columns of which one tells the other.
-        p_value: The chance of such a G² under the additive model, of a gamma distribution with its mean and variance.
+        bits: G² minus its mean under the additive model, in bits per row: the information beyond that model.
+        z: The same in standard deviations under the additive model; 0 if there is nothing to test, such as when one
+            column determines the other.
+        p_value: Probability of a G² at least as large under the additive model, by a gamma distribution with its mean
+            and variance.
     """
 
     bits: float
@@ -61,12 +61,12 @@ class Interplay:
 
 
 def interplay(counts: Counts, draws: int, random: np.random.Generator) -> Interplay:
-    """Returns how far the clicks are from those of the additive model.
+    """Returns the deviation of the clicks from the additive model.
 
     Args:
-        counts: Rows by value of x, of x' and of the click, `[values of x, values of x', 2]`.
-        draws: How many logs are drawn from the fitted model, at least 2; of a pair on the border ten times as many.
-        random: Draws them.
+        counts: Number of rows by value of x, of x' and of the click, `[values of x, values of x', 2]`.
+        draws: Number of logs drawn from the fitted model, at least 2; ten times as many for a borderline pair.
+        random: The random generator.
     """
     cells, rows = filled_cells(counts.sum(axis=2))
     observed = counts[cells.first, cells.second][:, :, None]
@@ -82,7 +82,7 @@ def interplay(counts: Counts, draws: int, random: np.random.Generator) -> Interp
 
 
 def _drawn(cells: Cells, rows: Counts, expected: Floats, draws: int, random: np.random.Generator) -> Floats:
-    """Returns G² of logs that are drawn from a fitted model, `[draws]`, with the model fitted to each again."""
+    """Returns G² of logs drawn from a fitted model, `[draws]`, with the model fitted again to each."""
     rate = np.clip(expected[:, 1] / rows[:, None], 0, 1)
     clicks = random.binomial(rows[:, None], rate, (len(rows), draws))
     drawn = np.stack([rows[:, None] - clicks, clicks], axis=1)
@@ -90,7 +90,7 @@ def _drawn(cells: Cells, rows: Counts, expected: Floats, draws: int, random: np.
 
 
 def _against(found: float, of_chance: Floats, rows: int) -> Interplay:
-    """Returns how far a G² is from those of chance."""
+    """Returns the deviation of a G² from the simulated G²."""
     mean, variance = float(of_chance.mean()), float(of_chance.var(ddof=1))
     if variance < LEAST_VARIANCE:
         return Interplay(0.0, 0.0, 1.0)
@@ -99,10 +99,10 @@ def _against(found: float, of_chance: Floats, rows: int) -> Interplay:
 
 
 def filled_cells(rows: Counts) -> tuple[Cells, Counts]:
-    """Returns the cells of a table that have rows, and their rows, `[cells]`.
+    """Returns the non-empty cells of a table and their numbers of rows, `[cells]`.
 
     Args:
-        rows: By value of x and of x', `[values of x, values of x']`.
+        rows: Number of rows by value of x and of x', `[values of x, values of x']`.
     """
     first, second = np.nonzero(rows)
     sums = tuple(
@@ -113,24 +113,24 @@ def filled_cells(rows: Counts) -> tuple[Cells, Counts]:
 
 
 def _shrunk(cells: Cells, counts: Counts) -> Floats:
-    """Returns what an additive model expects whose values have rates as far apart as those of the log surely are.
+    """Returns the rows expected by an additive model whose rates are shrunk towards the mean rate.
 
-    Rates of values with few rows lie further apart than the chances behind them: logs that are drawn from them are more
-    certain than the log, and their G² is too small.
+    The observed rates of rare values spread more than the true rates. Logs drawn from the observed rates would have
+    less noise than the log, and their G² would be too small.
 
     Args:
-        cells: Those that have rows.
-        counts: Of the log, `[cells, 2, 1]`.
+        cells: The non-empty cells.
+        counts: Number of rows of the log by cell and click, `[cells, 2, 1]`.
     """
     margins = [_shrunk_margin(sums @ counts[:, :, 0]) for sums in cells.sums]
     return _fit(cells, counts.sum(axis=1, keepdims=True), margins, np.ones(counts.shape))
 
 
 def _shrunk_margin(margin: Floats) -> Floats:
-    """Returns rows by value and click, `[values, 2]`, with rates that are shrunk towards the mean rate.
+    """Returns rows by value and click, `[values, 2]`, with rates shrunk towards the mean rate.
 
-    How far is decided by how far the rates lie apart beyond chance, by the moments of a beta-binomial distribution
-    (Kleinman, 1973). All clicks together stay.
+    The amount of shrinkage follows from the spread of the rates beyond chance, by the method of moments for a
+    beta-binomial distribution (Kleinman, 1973). The total number of clicks does not change.
     """
     rows, clicks = margin.sum(axis=1), margin[:, 1]
     total, rate = rows.sum(), clicks.sum() / rows.sum()
@@ -144,12 +144,12 @@ def _shrunk_margin(margin: Floats) -> Floats:
 
 
 def fit_additive(cells: Cells, counts: Counts, start: Floats) -> Floats:
-    """Returns the rows that the additive model expects, of the shape of `counts`.
+    """Returns the rows that the additive model expects, in the shape of `counts`.
 
     Args:
-        cells: Those that have rows: of columns with many values most have none.
-        counts: Rows by cell, click and log, `[cells, 2, logs]`.
-        start: Rows that some additive model expects, of the same shape; near to the result they save steps.
+        cells: The non-empty cells; most cells are empty for columns with many values.
+        counts: Number of rows by cell, click and log, `[cells, 2, logs]`.
+        start: Rows expected by any additive model, in the same shape; a start near the result saves steps.
     """
     margins = [sums @ counts.reshape(len(counts), -1) for sums in cells.sums]
     return _fit(cells, counts.sum(axis=1, keepdims=True), margins, start)
@@ -159,9 +159,9 @@ def _fit(cells: Cells, rows: npt.NDArray[np.number], margins: Sequence[Floats], 
     """Returns the rows of an additive model with these margins, by iterative proportional fitting.
 
     Args:
-        cells: Those that have rows.
-        rows: Of each cell, `[cells, 1, logs]`.
-        margins: By value of x, and by value of x': rows by value, and by click and log, `[values, 2 * logs]`.
+        cells: The non-empty cells.
+        rows: Number of rows of each cell, `[cells, 1, logs]`.
+        margins: The margins by value of x and by value of x': rows by value, click and log, `[values, 2 * logs]` each.
         start: As in `fit_additive`.
     """
     shape = start.shape
@@ -175,7 +175,7 @@ def _fit(cells: Cells, rows: npt.NDArray[np.number], margins: Sequence[Floats], 
             expected *= _ratio(margin, now)[value].reshape(shape)
         now = expected.sum(axis=1, keepdims=True)
         off = max(off, float(np.abs(now - rows).max()))
-        expected *= _ratio(rows, now)  # last, so that the rows of each cell are exact
+        expected *= _ratio(rows, now)  # last: makes the rows of each cell exact
         if off < TOLERANCE:
             break
     return expected
@@ -192,9 +192,10 @@ def deviance(counts: npt.NDArray[np.number], expected: Floats) -> Floats:
 
 
 def holm(p_values: Sequence[float] | Floats) -> Floats:
-    """Returns p-values adjusted for their number: the chance that any of the true hypotheses has one below it.
+    """Returns p-values adjusted for their number by Holm's method.
 
-    Raises no false alarm in 95% of logs where a finding has an adjusted p-value below 0.05.
+    An adjusted p-value is the chance that any true hypothesis has one below it. If adjusted p-values below 0.05 count
+    as findings, 95% of logs have no false alarm.
     """
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values, kind="stable")

@@ -1,4 +1,4 @@
-"""Counts of rows by the values of every pair of columns and by the click, in one pass."""
+"""Counts rows by the values of every pair of columns and by the click, in one pass."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-BLOCK_ROWS = 1 << 15  # their codes stay in a core's cache while all pairs are counted
+BLOCK_ROWS = 1 << 15  # a block's codes stay in a core's cache while all pairs are counted
 
 
 class PairCounts:
-    """Rows by the values of each pair of columns and by the click. The memory depends on the values, not on the rows.
+    """Numbers of rows by the values of each pair of columns and by the click.
+
+    The memory depends on the number of values, not on the number of rows.
 
     Args:
         sizes: The number of values of each column; 39 columns of 64 values take 49 MB.
@@ -28,7 +30,7 @@ class PairCounts:
         """Counts rows.
 
         Args:
-            codes: The value of each column, `[columns, N]`, below the column's size.
+            codes: The value of each column, `[columns, N]`; below the column's size.
             clicks: Whether each row was clicked, `[N]`.
         """
         for start in range(0, codes.shape[1], BLOCK_ROWS):
@@ -48,5 +50,5 @@ class PairCounts:
         yield from self._counts
 
     def of(self, first: int, second: int) -> npt.NDArray[np.int64]:
-        """Returns the rows by value of the first column, of the second and by click, `[size, size, 2]`."""
+        """Returns the number of rows by value of both columns and by click, `[size, size, 2]`."""
         return self._counts[first, second].reshape(self.sizes[first], self.sizes[second], 2)

@@ -1,4 +1,4 @@
-"""Shapley values of one row's columns, for any model that can be asked.
+"""Shapley values of one row's columns, for any model that can be evaluated.
 
 References:
     Strumbelj and Kononenko, "Explaining prediction models and individual predictions with feature contributions", 2014;
@@ -12,20 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-# Maps which columns have the row's values, bool [n, columns], and the number of the background row that the others are
-# taken from, int64 [n], to logits, [n].
+# Maps to logits, [n]: a mask of the columns that have the row's values, bool [n, columns], and the index of the
+# background row that fills the other columns, int64 [n].
 Logits = Callable[[npt.NDArray[np.bool_], npt.NDArray[np.int64]], Floats]
 
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """What each column adds to a row's logit.
+    """The contribution of each column to a row's logit.
 
     Attributes:
-        columns: By column, float64 `[C]`; their sum is `logit - baseline`.
-        errors: Their standard errors over the orders that were drawn, float64 `[C]`.
-        logit: The row's.
-        baseline: The mean logit of the background rows that were used.
+        columns: Contribution of each column, float64 `[C]`; they sum to `logit - baseline`.
+        errors: Standard errors of the contributions over the drawn orders, float64 `[C]`.
+        logit: The logit of the row.
+        baseline: The mean logit of the background rows used.
     """
 
     columns: Floats
@@ -35,24 +35,24 @@ class Attribution:
 
 
 def draw_orders(columns: int, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Returns `count` orders of the columns, rounded up to an even number, `[count, columns]`.
+    """Returns `count` random orders of the columns, rounded up to an even number, `[count, columns]`.
 
-    Each is followed by its reverse, whose error goes the other way where a model is near to additive.
+    Each order is followed by its reverse: their errors are opposite if the model is nearly additive.
     """
     drawn = [random.permutation(columns) for _ in range(-(-count // 2))]
     return np.array([order for each in drawn for order in (each, each[::-1])]).reshape(-1, columns)
 
 
 def shapley(logits: Logits, orders: npt.NDArray[np.int64], background: npt.NDArray[np.int64]) -> Attribution:
-    """Returns the mean, over orders, of what a column changes when it comes after those before it.
+    """Returns the mean over orders of the change that each column makes after the columns before it.
 
-    With all orders of the columns it is the Shapley value itself.
+    With all orders of the columns, the mean is the exact Shapley value.
 
     Args:
-        logits: Asks the model; called once, with (columns + 1) rows an order.
-        orders: Permutations of the columns, `[orders, columns]`, from `draw_orders` where they are not all; an even
+        logits: Evaluates the model; called once, with (columns + 1) rows per order.
+        orders: Permutations of the columns, `[orders, columns]`: all of them, or those from `draw_orders`; an even
             number.
-        background: The number of the background row of each order, `[orders]`.
+        background: The index of each order's background row, `[orders]`.
     """
     count, columns = orders.shape
     place = np.argsort(orders, axis=1)

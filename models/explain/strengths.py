@@ -1,8 +1,9 @@
-"""How much of a logit's variance pairs of columns make together, from covariances of what a model looks up.
+"""Strengths of the interactions of pairs of columns, from the covariances of their embeddings.
 
-An interaction vᵀ M w of two columns' independent vectors has, beside what each column adds alone, the variance
-tr(M C_w Mᵀ C_v), with C_v and C_w their covariances over rows: that of (v - E v)ᵀ M (w - E w), the second-order term of
-the functional analysis of variance.
+For two columns with independent vectors v and w, the interaction vᵀ M w adds variance to the logit beyond what each
+column adds alone: tr(M C_w Mᵀ C_v), with C_v and C_w the covariances over rows. This is the variance of the
+second-order term of the functional analysis of variance, (v - E v)ᵀ M (w - E w). The strength of a pair is the square
+root of this variance.
 
 References:
     Hoeffding, "A Class of Statistics with Asymptotically Normal Distribution", 1948; Hooker, "Discovering Additive
@@ -18,11 +19,11 @@ Floats = npt.NDArray[np.floating]
 
 
 def inner_products(covariances: Sequence[Floats], factors: Floats | None = None) -> npt.NDArray[np.float64]:
-    """Returns the standard deviation of each pair's interaction f <v, w>, `[parts, parts]`, zero for i = j.
+    """Returns the standard deviation of each pair's interaction f <v, w>, `[parts, parts]`; zero for i = j.
 
     Args:
-        covariances: Of each part's vector over rows, `[width, width]`, all of one width.
-        factors: f of each pair, symmetric, `[parts, parts]`; None for 1.
+        covariances: Covariance of each part's vector over rows, `[width, width]`, all of the same width.
+        factors: Factor f of each pair, symmetric, `[parts, parts]`; None for 1.
     """
     flat = np.stack([each.reshape(-1) for each in covariances]).astype(np.float64)
     found = np.sqrt(np.maximum(flat @ flat.T, 0))  # tr(C_v C_w) of symmetric matrices
@@ -30,10 +31,12 @@ def inner_products(covariances: Sequence[Floats], factors: Floats | None = None)
 
 
 def crossed(covariances: Sequence[Floats], kernel: Floats) -> npt.NDArray[np.float64]:
-    """Returns each pair's deviation of the products in x ∘ (W x), the root of summed variances, `[parts, parts]`.
+    """Returns the strength of each pair in the products x ∘ (W x), `[parts, parts]`.
+
+    The strength is the root of the summed variances of a pair's products.
 
     Args:
-        covariances: Of each part of x over rows, `[width, width]` each.
+        covariances: Covariance of each part of x over rows, `[width, width]` each.
         kernel: W, `[widths, widths]`; W_ij maps part j to the coordinates of part i.
     """
     stops = np.cumsum([len(each) for each in covariances])
@@ -49,5 +52,5 @@ def crossed(covariances: Sequence[Floats], kernel: Floats) -> npt.NDArray[np.flo
 
 
 def off_diagonal(strengths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Returns the strengths with zeros on the diagonal: a part is no pair with itself."""
+    """Returns the strengths with a zero diagonal: a part forms no pair with itself."""
     return np.asarray(strengths * (1 - np.eye(len(strengths))))

@@ -10,21 +10,21 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.one_history import is_shared, weighted_sum
 from ctrpipe.models.layers.tower import Tower
 
-# The share of places with an item from which training is faster when it computes the others too; of histories of 50.
+# Above this share of non-padding places, training is faster if padding is computed too; for histories of 50 items.
 _FEW_EMPTY = 0.75
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ActivationUnit(keras.layers.Layer):
-    """Sums the items of a history, weighted by a network that sees an item beside the candidate.
+    """Sums the items of a history, weighted by a network that reads each item and the candidate.
 
     `output = Σ_j a(e_j, v) e_j` over the items j, where `a(e, v) = MLP([v, e, v - e, v ∘ e])`. The weights are not
-    normalised, so that their sum tells how much of the history concerns the candidate.
+    normalised: their sum reflects how much of the history is relevant to the candidate.
 
     Args:
         hidden_units: sequence of int. Widths of the network's hidden layers. Defaults to (80, 40), as in the
             authors' code.
-        activation: str. Activation of the hidden layers. Defaults to "sigmoid", as the authors' code has.
+        activation: str. Activation of the hidden layers. Defaults to "sigmoid", as in the authors' code.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -50,7 +50,7 @@ class ActivationUnit(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, training: bool | None = None) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, width).
 
-        One history, (1, length, width) and (1, length), is that of all candidates.
+        All candidates may share one history, (1, length, width) and (1, length).
         """
         if is_shared(candidate, items):
             return self._by_candidate(candidate, items, is_item)
@@ -66,9 +66,10 @@ class ActivationUnit(keras.layers.Layer):
         )
 
     def _without_padding(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
-        """Returns the sums; the network sees no padding, of which histories of many lengths have as much as of items.
+        """Returns the sums; the network is not computed for padding.
 
-        How many items there are changes from batch to batch, which TensorFlow allows and JAX does not.
+        Histories of varying lengths have about as much padding as items. The number of items changes from batch to
+        batch, which TensorFlow allows and JAX does not.
         """
         length, width = items.shape[1:]
         places = ops.cast(ops.nonzero(ops.reshape(is_item, (-1,)))[0], "int32")
@@ -78,7 +79,7 @@ class ActivationUnit(keras.layers.Layer):
         return ops.segment_sum(weights * there, rows, num_segments=ops.shape(items)[0])
 
     def _weights(self, beside: Tensor, items: Tensor) -> Tensor:
-        """Returns the weights of items, (..., 1), each beside its candidate, both (..., width)."""
+        """Returns the weights of items, (..., 1), from the items and their candidates, both (..., width)."""
         *kernels, bias = self._first_layer(items.dtype)
         both = ops.concatenate([beside, items, beside * items], axis=-1)
         return self._after_first(ops.matmul(both, ops.concatenate(kernels, axis=0)) + bias)
@@ -86,8 +87,8 @@ class ActivationUnit(keras.layers.Layer):
     def _by_candidate(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
         """Returns the sums, computed for all places.
 
-        The first layer is `[e, 1] [B - C + v ∘ D; v (A + C) + b]`, a matrix a candidate: a quarter of the
-        multiplications, and no item is written down beside a candidate.
+        The first layer is `[e, 1] [B - C + v ∘ D; v (A + C) + b]`, with one matrix per candidate. This takes a quarter
+        of the multiplications and stores no concatenation of items and candidates.
         """
         of_candidate, of_item, of_product, bias = self._first_layer(items.dtype)
         of_one = ops.matmul(candidate, of_candidate) + bias
@@ -103,14 +104,14 @@ class ActivationUnit(keras.layers.Layer):
     def _first_layer(self, dtype: str) -> list[Tensor]:
         """Returns the kernels of v, of e and of v ∘ e, (width, units), and the bias of the first layer.
 
-        What its kernel [A; B; C; D] makes of [v, e, v - e, v ∘ e] is what [A + C; B - C; D] makes of [v, e, v ∘ e].
+        The kernel [A; B; C; D] on [v, e, v - e, v ∘ e] equals [A + C; B - C; D] on [v, e, v ∘ e].
         """
         first = self._dense()[0]
         of_candidate, of_item, of_difference, of_product = ops.split(ops.cast(first.kernel, dtype), 4, axis=0)
         return [of_candidate + of_difference, of_item - of_difference, of_product, ops.cast(first.bias, dtype)]
 
     def _after_first(self, values: Tensor) -> Tensor:
-        """Returns the network's output, (..., 1), of its first layer's values before the activation, (..., units)."""
+        """Returns the network's output, (..., 1), from the first layer's values before the activation, (..., units)."""
         first, *others = self._dense()
         weights = first.activation(values)
         for layer in others:

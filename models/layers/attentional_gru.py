@@ -1,4 +1,4 @@
-"""A gated recurrent unit whose update gate attention scales (AUGRU of DIEN)."""
+"""A gated recurrent unit with an update gate scaled by attention (AUGRU of DIEN)."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class AttentionalGRU(keras.layers.Layer):
-    """A GRU over a history, each of whose steps counts as much as the attention to its item.
+    """A GRU over a history whose update gate is scaled by the attention to each item.
 
     `u = σ(W_u x + U_u h + b_u)`, `r = σ(W_r x + U_r h + b_r)`, `c = tanh(W_c x + r ∘ U_c h + b_c)`,
-    `h' = (1 - a u) ∘ h + a u ∘ c`, from h = 0. With the attention a = 1 it is a GRU, and with 0, as of padding, an item
-    leaves the state as it is.
+    `h' = (1 - a u) ∘ h + a u ∘ c`, from h = 0. With the attention a = 1 this is a GRU. With a = 0, as for padding, an
+    item leaves the state unchanged.
 
     Args:
         units: int. Width of the state.
@@ -50,7 +50,7 @@ class AttentionalGRU(keras.layers.Layer):
     def call(self, items: Tensor, attention: Tensor) -> Tensor:
         """Maps (batch_size, length, width), float (batch_size, length) to (batch_size, length, units).
 
-        The weights' last axis has the parts of u, r and c. All items are projected at once, ahead of the loop.
+        The last axis of the weights holds the parts of u, r and c. All items are projected at once, before the loop.
         """
         length, units = items.shape[1], self.units
         kernel = ops.cast(self.recurrent_kernel, items.dtype)
@@ -58,7 +58,7 @@ class AttentionalGRU(keras.layers.Layer):
         weights = ops.cast(attention, items.dtype)
         state = ops.zeros_like(projected[:, 0, :units])
         states = []
-        for place in range(length):  # in Python: XLA compiles no gradient of Keras's scan
+        for place in range(length):  # a Python loop: XLA cannot compile the gradient of Keras's scan
             past = ops.matmul(state, kernel)
             gates = ops.sigmoid(projected[:, place, : 2 * units] + past[:, : 2 * units])
             update = weights[:, place, None] * gates[:, :units]

@@ -19,7 +19,7 @@ class AttentionalPooling(keras.layers.Layer):
     Args:
         units: int. Width t of the attention network. Defaults to 16.
         dropout: float. Dropout rate of the output. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖². Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖². Defaults to 0.
 
     Example:
         >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)

@@ -1,4 +1,4 @@
-"""The Transformer over a history with the candidate among its items (BST)."""
+"""Transformer over a history and the candidate together (BST)."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ OUTPUTS = ("all", "candidate")
 class BehaviorTransformer(keras.layers.Layer):
     """Passes the candidate and the items of its history through Transformer layers together.
 
-    `x_j = [e_j, position_j]` for the candidate and each item, then `x = FeedForward(SelfAttention(x))` in every layer,
-    both with a residual and layer normalisation, the feed-forward network with a leaky ReLU.
+    `x_j = [e_j, position_j]` for the candidate and each item, then `x = FeedForward(SelfAttention(x))` in every layer.
+    Both sublayers have a residual and layer normalisation; the feed-forward network has a leaky ReLU.
 
-    Positions count from the candidate, which is 0, into the past: the newest item is 1. The paper's position is the
-    time between both; a log may have it as one more aligned sequence.
+    Positions count backwards from the candidate: the candidate is 0, the newest item is 1. The paper's position is the
+    time between the item and the candidate; a log can provide this as an additional aligned sequence.
 
     Args:
         layers: int. Number of Transformer layers. Defaults to 1.
         heads: int. Number of attention heads; must divide the items' width plus `position_dim`. Defaults to 4.
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 64.
-        position_dim: int. Width of a position's vector. Defaults to 16.
-        output: str. "all": the outputs of all places, the candidate first and the oldest last, concatenated, zero
-            where there is no item; "candidate": the candidate's alone. Defaults to "all".
-        dropout: float. Rate in attention and feed-forward networks. Defaults to 0.
+        position_dim: int. Width of a position's embedding. Defaults to 16.
+        output: str. "all": the concatenated outputs of all places, from the candidate to the oldest item, zero for
+            padding. "candidate": the output of the candidate alone. Defaults to "all".
+        dropout: float. Dropout rate in the attention and the feed-forward networks. Defaults to 0.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -88,7 +88,7 @@ class BehaviorTransformer(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, training: bool | None = None) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, outputs).
 
-        The items' newest is the last, with padding behind it.
+        Items are ordered by time: the newest item is last, followed by padding.
         """
         states = ops.concatenate([candidate[:, None], newest_first(items, is_item)], axis=1)
         shape = (ops.shape(states)[0], states.shape[1], self.position_dim)

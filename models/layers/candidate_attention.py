@@ -1,4 +1,4 @@
-"""Attention of the candidate to items of its history, several heads beside each other (SIM)."""
+"""Multi-head attention of the candidate to items of its history (SIM)."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CandidateAttention(keras.layers.Layer):
-    """Sums the items of a history, once for each head, by a softmax of bilinear products with the candidate.
+    """Multi-head attention of the candidate to the items of a history, with bilinear scores.
 
-    `head_h = Σ_j a_hj e_j`, `a_h = softmax_j(<W_b^h e_j, W_a^h v_candidate>)`; the output is all heads side by side,
-    zero where there is no item.
+    `head_h = Σ_j a_hj e_j` with `a_h = softmax_j(<W_b^h e_j, W_a^h v_candidate>)`. The output is the concatenation of
+    all heads, zero for a history without items.
 
     Args:
         heads: int. Number of heads. Defaults to 2.
-        key_dim: int. Width in which a head compares. Defaults to 16.
+        key_dim: int. Width of a head's queries and keys. Defaults to 16.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -50,7 +50,7 @@ class CandidateAttention(keras.layers.Layer):
         self.of_item.build(items_shape)
 
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
-        """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to heads side by side."""
+        """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to the heads' outputs."""
         length, width = items.shape[1:]
         products = self.of_item(items) * self.of_candidate(candidate)[:, None]
         by_head = ops.sum(ops.reshape(products, (-1, length, self.heads, self.key_dim)), axis=3)

@@ -12,22 +12,23 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CIN(keras.layers.Layer):
-    """A compressed interaction network: each layer weighs the products of the previous layer's maps and the fields.
+    """Compressed interaction network: weighted products of feature maps and fields.
 
     `X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j))`; the output is the maps of all layers, summed over the width.
 
-    The weight of layer k has the shape (H_{k-1}, m, H_k) for m fields, whatever the width of an embedding. The products
-    of the first layer are symmetric in i and j: it adds W_ij and W_ji and computes each pair once. With a linear
-    activation, maps that only the output reads are summed over the width before they are multiplied with the weights.
+    The weight of layer k has the shape (H_{k-1}, m, H_k) for m fields, independent of the width of an embedding. The
+    products of the first layer are symmetric in i and j: the layer adds W_ij and W_ji and computes each pair once. With
+    a linear activation, maps that only the output reads are summed over the width before the multiplication with the
+    weights.
 
     Args:
         maps: sequence of int. H_k, the number of feature maps of each layer. Defaults to (200, 200, 200).
-        split_half: bool. Whether each layer but the last pools the first half of its maps and passes on the second, as
-            the authors' code does; False to pool and pass on all maps, as in the paper. Defaults to False.
+        split_half: bool. Whether each layer except the last pools the first half of its maps and passes on the second
+            half, as in the authors' code; False to pool and pass on all maps, as in the paper. Defaults to False.
         activation: str. Activation of the maps. Defaults to "linear", which the paper finds best.
-        rank: int. L of `W^{k,h} = U Vᵀ` with U (H_{k-1}, L) and V (m, L), equation 9; None for full weights. Defaults
-            to None.
-        l2: float. λ of the penalty λ/2·‖W‖² on the weights, equation 17. Defaults to 0.
+        rank: int. Rank L of `W^{k,h} = U Vᵀ` with U (H_{k-1}, L) and V (m, L), equation 9; None for full weights.
+            Defaults to None.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the weights, equation 17. Defaults to 0.
 
     Example:
         >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
@@ -67,7 +68,7 @@ class CIN(keras.layers.Layer):
 
     @property
     def output_maps(self) -> int:
-        """The width of the output, the number of pooled maps."""
+        """The width of the output: the number of pooled maps."""
         return sum(self.maps) if not self.split_half else sum(count // 2 for count in self.maps[:-1]) + self.maps[-1]
 
     def build(self, input_shape: Shape) -> None:
@@ -102,7 +103,7 @@ class CIN(keras.layers.Layer):
         With `return_maps`, also returns the maps of every layer, a list of (batch_size, H_k, dim).
         """
         fields, dim = inputs.shape[1], inputs.shape[2]
-        # Blocks of a few rows, whose products stay in a cache. One matrix product handles a block's rows and width.
+        # Blocks of a few rows, whose products stay in the cache. One matrix product handles a block's rows and width.
         batch = ops.shape(inputs)[0]
         blocks = batch // self._block_rows + 1
         rows = (batch + blocks - 1) // blocks
@@ -129,16 +130,16 @@ class CIN(keras.layers.Layer):
         return outputs, [ops.transpose(maps[:batch], (0, 2, 1)) for maps in all_maps]
 
     def kernel_of(self, index: int) -> np.ndarray:
-        """Returns the weights W of a built layer, (H_{k-1}, fields, H_k), also where they are of low rank."""
+        """Returns the full weights W of a built layer, (H_{k-1}, fields, H_k), even if they are of low rank."""
         weights = [np.asarray(weight) for weight in self.weights_of_layers[index]]
         return weights[0] if self.rank is None else np.einsum("ihr,jhr->ijh", *weights)
 
     def pooled_maps(self, index: int) -> int:
-        """Returns how many of a layer's maps, counted from the first, are pooled."""
+        """Returns the number of a layer's maps, counted from the first, that are pooled."""
         return self._output_only(index) or self.maps[index]
 
     def _output_only(self, index: int) -> int:
-        """Returns how many of a layer's maps, counted from the first, are pooled and not passed on."""
+        """Returns the number of a layer's maps, counted from the first, that are pooled and not passed on."""
         if index == len(self.maps) - 1:
             return self.maps[index]
         return self.maps[index] // 2 if self.split_half else 0
@@ -161,10 +162,11 @@ class CIN(keras.layers.Layer):
 
 
 def _block_bytes() -> int:
-    """Returns how many bytes the products of a block may take: they fit a CPU's cache, or keep an accelerator busy.
+    """Returns the size limit of a block's products in bytes.
 
-    On a CPU with 1 MiB of L2 a core and 32 MiB of L3, xDeepFM trains as fast with 4 to 16 MiB, within a tenth, by one
-    thread or two, with AVX-512 or AVX2, and up to a quarter slower with 1 MiB: it need not follow the cache's size.
+    The products fit a CPU's cache, or keep an accelerator busy. The limit need not follow the size of the cache. On a
+    CPU with 1 MiB of L2 per core and 32 MiB of L3, the training time of xDeepFM differs by at most a tenth between 4
+    and 16 MiB, with one or two threads, with AVX-512 or AVX2. With 1 MiB it is up to a quarter slower.
     """
     on_cpu = all(device.startswith("cpu") for device in keras.distribution.list_devices())
     return (4 if on_cpu else 512) * 2**20
@@ -180,7 +182,7 @@ def _pooled_products(x: Tensor, x0: Tensor, kernel: Tensor, dim: int) -> Tensor:
 
 
 def _each_block(function: Callable[[Tensor], Any], blocks: Tensor) -> Any:
-    """Returns `function(index)` of each block, stacked. Mapping over the blocks themselves would copy them."""
+    """Returns the stacked `function(index)` of all blocks. Mapping over the blocks themselves would copy them."""
     return ops.map(function, ops.arange(ops.shape(blocks)[0]))
 
 
@@ -188,8 +190,8 @@ def _compress(x: Tensor, x0: Tensor, kernel: Tensor) -> Tensor:
     """Returns the maps of a layer, (blocks, n, maps), with one matrix product per block.
 
     The products of x and x0, by far the model's largest tensor, exist for one block at a time; the backward pass
-    computes them again. Matrix products with vectors compute and reduce them: on a CPU, TensorFlow takes several times
-    as long to broadcast and sum.
+    recomputes them. Matrix products compute and reduce them: on a CPU, TensorFlow takes several times as long to
+    broadcast and sum.
 
     Args:
         x: (blocks, n, h), the maps of the previous layer; n is rows times width.
@@ -236,7 +238,7 @@ def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
     origin[first, second] = origin[second, first] = np.arange(len(pairs))
     once = np.where(first == second, 0.5, 1.0).reshape(-1, 1)
 
-    def products(x0: Tensor) -> Tensor:  # (pairs, n), by slices, because gathering costs as much as the products
+    def products(x0: Tensor) -> Tensor:  # (pairs, n), from slices: gathering would cost as much as the products
         x0 = ops.transpose(x0)
         return ops.concatenate([x0[field : field + 1] * x0[field:] for field in range(fields)], axis=0)
 
@@ -267,7 +269,7 @@ def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
 
 
 def _factorised(x: Tensor, x0: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """Returns the maps of a layer of low rank, (blocks, n, maps), without products of two fields.
+    """Returns the maps of a layer of low rank, (blocks, n, maps), without computing products of two fields.
 
     Args:
         x: (blocks, n, h).

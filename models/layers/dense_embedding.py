@@ -11,7 +11,7 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DenseEmbedding(keras.layers.Layer):
-    """Embeds real-valued features, so that they interact like the embeddings of ids.
+    """Embeds real-valued features, for interactions with the embeddings of ids.
 
     `output_d = x_d v_d` for every feature d.
 

@@ -18,23 +18,23 @@ class EncoderLayer(keras.layers.Layer):
 
     `o = softmax(Q Kᵀ / sqrt(d_k)) V O`, `u = LayerNorm(e + o)`, `output = LayerNorm(u + GELU(u W1 + b1) W2 + b2)`.
 
-    A weight with a value for every token has the tokens on its first axis. With ranks, the weights `*_left`
-    (L·d, H·r) and `*_right` (H, r, L·d_k) hold L^h and (R^h)ᵀ of all heads.
+    A weight that differs per token has the tokens on its first axis. With ranks, the weights `*_left` (L·d, H·r) and
+    `*_right` (H, r, L·d_k) hold L^h and (R^h)ᵀ of all heads.
 
     Args:
         projection: str. "shared": Q, K, V, O and the feed-forward network are the same for all tokens (Transformer).
             "feature": every token has its own (HeteroAtt, equations 1 to 4). "composite": Q, K and V are projections of
             all tokens together, per head; O and the feed-forward network are as in "feature" (Hiformer, equations 5
             and 6). Defaults to "shared".
-        heads: int. H. Defaults to 4.
-        key_dim: int. d_k of one head. Defaults to 16.
-        value_dim: int. d_v of one head. Defaults to 64.
-        ffn_dim: int. d_f, the width of the feed-forward network. Defaults to 512.
+        heads: int. Number H of heads. Defaults to 4.
+        key_dim: int. Width d_k of a head's queries and keys. Defaults to 16.
+        value_dim: int. Width d_v of a head's values. Defaults to 64.
+        ffn_dim: int. Width d_f of the feed-forward network's hidden layer. Defaults to 512.
         qk_rank, v_rank: int. Ranks of the composite projections `K̂^h = L^h (R^h)ᵀ`, equation 7; None for full
             matrices. Default to None.
         queries: int. Number of tokens, counted from the last, that are queries and are returned (section 3.5.2); None
-            for all. Defaults to None.
-        dropout: float. Rate after the attention and after the feed-forward network. Defaults to 0.
+            for all tokens. Defaults to None.
+        dropout: float. Dropout rate after the attention and after the feed-forward network. Defaults to 0.
 
     Example:
         >>> tokens = keras.random.normal((2, 5, 8))  # (batch_size, tokens, dim)

@@ -10,7 +10,7 @@ from ctrpipe.models.base.tensors import Tensor
 class FactorizationMachine(keras.layers.Layer):
     """Sums the inner products of all pairs of fields.
 
-    `output = Σ_{i<j} <e_i, e_j> = ½ Σ_d ((Σ_i e_id)² - Σ_i e_id²)`, which is linear in the number of fields.
+    `output = Σ_{i<j} <e_i, e_j> = ½ Σ_d ((Σ_i e_id)² - Σ_i e_id²)`. The cost is linear in the number of fields.
 
     Example:
         >>> rows = keras.ops.array([[[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]]])  # (batch_size, fields, dim)

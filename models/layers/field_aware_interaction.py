@@ -11,10 +11,10 @@ from ctrpipe.models.base.tensors import Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldAwareInteraction(keras.layers.Layer):
-    """Sums the inner products of all pairs of fields, each with its vector for the other field.
+    """Sums the inner products of all pairs of fields, using each field's vector for the other field.
 
-    `output = Σ_{i<j} <e_i^(j), e_j^(i)>`, where `e_i^(j)` is the vector of field i for field j. It is computed as
-    half the sum over all i ≠ j, which counts every pair twice.
+    `output = Σ_{i<j} <e_i^(j), e_j^(i)>`, where `e_i^(j)` is the vector of field i for field j. The layer computes half
+    the sum over all i ≠ j, which counts every pair twice.
 
     Example:
         >>> rows = keras.random.normal((2, 4, 4 * 3))  # (batch_size, fields, fields * dim)
@@ -29,7 +29,7 @@ class FieldAwareInteraction(keras.layers.Layer):
         """Maps (batch_size, fields, fields * dim) to float32 (batch_size, 1).
 
         Args:
-            inputs: Its part [:, i, j * dim:(j + 1) * dim] is e_i^(j).
+            inputs: The vectors; `inputs[:, i, j * dim:(j + 1) * dim]` is e_i^(j).
         """
         fields = inputs.shape[1]
         vectors = ops.reshape(inputs, (-1, fields, fields, inputs.shape[2] // fields))

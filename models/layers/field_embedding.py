@@ -14,23 +14,23 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldEmbedding(keras.layers.Layer):
-    """Embeds packed ids with one table for all fields, and pools the slots of a multivalent field or a sequence.
+    """Embeds packed ids with one table for all fields, and pools the slots of each field.
 
-    `output_f = Σ_{s in slots of f} w_s table[ids_s]`, where id 0 (padding) counts as zero. By the field's `pooling`,
-    w is 1 (sum), 1 / items (mean), or the softmax over the items of `<table[ids_s], table[candidate]>` (attention).
-    A field without items is zero.
+    `output_f = Σ_{s in slots of f} w_s table[ids_s]`, where id 0 (padding) counts as zero. The field's `pooling` sets
+    the weights w: 1 (sum), 1 / items (mean), or the softmax over the items of `<table[ids_s], table[candidate]>`
+    (attention). A field without items has a zero embedding.
 
     Args:
         feature_map: FeatureMap. The description of the packed ids.
         dim: int. Width of an embedding.
         stddev: float. Standard deviation of the initial values; 0 starts from zero. Defaults to 0.001, as in the
             Attention-Net paper.
-        l2: float. λ of the penalty λ/2·Σ‖row‖², averaged over the batch. Only rows that are looked up count, so that
-            the cost of a step does not grow with the table. Defaults to 0.
-        attends: bool. Whether `attention` is that; otherwise it is the mean, as for weights that are no embeddings.
+        l2: float. Strength λ of the penalty λ/2·Σ‖row‖², averaged over the batch. Only looked-up rows count: the cost
+            of a step does not grow with the table. Defaults to 0.
+        attends: bool. Whether the pooling "attention" uses attention. If False, it is the mean, as for linear weights.
             Defaults to True.
-        max_norm: float. r: after a training step, a row that it changed and whose length is above r has the length r.
-            Defaults to 0, no limit.
+        max_norm: float. Maximum length r of an embedding: after a training step, a changed row that is longer is scaled
+            to length r. Defaults to 0, no limit.
 
     Example:
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 2)])
@@ -70,7 +70,7 @@ class FieldEmbedding(keras.layers.Layer):
             name="table",
             shape=(_sharded_rows(self.feature_map.total_ids), self.dim),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
-            # Keras's optimizers apply it to the table, and the trainers' row optimizers to the rows of a batch.
+            # Keras's optimizers apply it to the table; the trainers' row optimizers apply it to the rows of a batch.
             constraint=keras.constraints.MaxNorm(self.max_norm, axis=1) if self.max_norm else None,
         )
 
@@ -79,8 +79,8 @@ class FieldEmbedding(keras.layers.Layer):
 
         Args:
             ids: Packed ids.
-            gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has already looked them up.
-                A trainer that updates only a batch's rows differentiates with respect to them. By field they are
+            gathered: The table's rows for the ids, (batch_size, slots, dim), if the caller has already looked them up.
+                A trainer that updates only a batch's rows differentiates with respect to them. A mapping by field holds
                 (batch_size, field's slots, dim), or (1, field's slots, dim) for a field that all rows share.
             pooled: If False, returns the embedding of each slot, (batch_size, slots, dim), zero for padding.
         """
@@ -106,8 +106,8 @@ class FieldEmbedding(keras.layers.Layer):
         """Returns the embeddings of some fields, (batch_size, len(fields), dim).
 
         Args:
-            ids: Packed ids of their slots alone, int32 (batch_size, slots).
-            fields: The fields, of which none attends to one that is not among them.
+            ids: Packed ids of these fields' slots only, int32 (batch_size, slots).
+            fields: The fields. A field with attention pooling needs its `shared_with` field among them.
         """
         ids_of = by_field(ids, fields)
         rows, is_item = self._masked(by_field(ops.take(self.table, ids, axis=0), fields), ids_of)
@@ -116,14 +116,14 @@ class FieldEmbedding(keras.layers.Layer):
     def masked_by_field(
         self, ids: Tensor, gathered: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Returns by field the embeddings of its slots, zero for padding, and 0 for its padding, otherwise 1.
+        """Returns by field its slots' embeddings, zero for padding, and its mask, 0 for padding and 1 otherwise.
 
         Args:
             ids: int32 (batch_size, slots).
             gathered: The embeddings by field, (batch_size, slots, dim), or (1, slots, dim) for all rows.
         """
         fields = self.feature_map.fields
-        # A slice alone would not tell the graph that it has one row.
+        # The reshape sets the static shape: with a slice alone, the graph would not know that there is one row.
         of_one, of_all = by_field(ops.reshape(ids[:1], (1, ids.shape[1])), fields), by_field(ids, fields)
         return self._masked(
             gathered, {name: (of_one if rows.shape[0] == 1 else of_all)[name] for name, rows in gathered.items()}
@@ -139,7 +139,7 @@ class FieldEmbedding(keras.layers.Layer):
     def _masked(
         self, gathered: Mapping[str, Tensor], ids: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Returns by field the embeddings of its slots, zero for padding, and 0 for its padding, otherwise 1."""
+        """Returns by field its slots' embeddings, zero for padding, and its mask, 0 for padding and 1 otherwise."""
         is_item = {name: ops.cast(ops.expand_dims(ids[name] > 0, -1), self.compute_dtype) for name in ids}
         return {name: ops.cast(gathered[name], self.compute_dtype) * is_item[name] for name in ids}, is_item
 
@@ -149,7 +149,7 @@ class FieldEmbedding(keras.layers.Layer):
         Args:
             field: The field.
             rows: The embeddings of each field's slots, (batch_size, slots, dim), zero for padding.
-            is_item: 0 for the field's padding, otherwise 1, (batch_size, slots, 1).
+            is_item: The field's mask, 0 for padding and 1 otherwise, (batch_size, slots, 1).
         """
         items = rows[field.name]
         if field.slots == 1 or field.pooling == "sum":
@@ -158,7 +158,7 @@ class FieldEmbedding(keras.layers.Layer):
             return ops.sum(items, axis=1, keepdims=True) / ops.maximum(ops.sum(is_item, axis=1, keepdims=True), 1)
         candidate = rows[field.shared_with]
         scores = ops.cast(ops.sum(items * candidate, axis=2, keepdims=True), "float32")
-        # Padding is zero in `items`; here it must take no weight from the others.
+        # The embeddings of padding are zero; padding must not take any softmax weight either.
         weights = ops.softmax(ops.where(is_item > 0, scores, -1e9), axis=1)
         return ops.sum(ops.cast(weights, items.dtype) * items, axis=1, keepdims=True)
 
@@ -177,7 +177,7 @@ class FieldEmbedding(keras.layers.Layer):
 
 
 def _sharded_rows(rows: int) -> int:
-    """Returns the number of rows, rounded up to a multiple of the devices if Keras's ModelParallel shards the table."""
+    """Returns the number of rows, rounded up to a multiple of the devices if ModelParallel shards the table."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, keras.distribution.ModelParallel):
         return rows

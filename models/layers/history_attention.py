@@ -1,4 +1,4 @@
-"""Attention to the items of a history, by softmax or item by item (HSTU)."""
+"""Attention to the items of a history, with softmax or pointwise weights (HSTU)."""
 
 from typing import Any
 
@@ -13,17 +13,18 @@ KINDS = ("softmax", "pointwise")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class HistoryAttention(keras.layers.Layer):
-    """Multi-head attention to those items that a query may see, with a residual and layer normalisation.
+    """Multi-head attention to the items that a query may see, with a residual and layer normalisation.
 
-    `output = LayerNorm(q + Σ_j a_j V_j O)`, where `a = softmax(Q Kᵀ / sqrt(width / heads))` ("softmax") or
-    `a = SiLU(Q Kᵀ / sqrt(width / heads)) / n` ("pointwise"), of the n items that the query sees. The pointwise weights
-    of an item do not depend on the others, so that the sum tells how much of the history is like the query. A query
-    that sees no item gets LayerNorm(q).
+    `output = LayerNorm(q + Σ_j a_j V_j O)`, where the weights are `a = softmax(s)` ("softmax") or `a = SiLU(s) / n`
+    ("pointwise"), with the scores `s = Q Kᵀ / sqrt(width / heads)` and n the number of items that the query sees.
+
+    A pointwise weight does not depend on the other items: the sum reflects how much of the history resembles the query.
+    A query that sees no item gets LayerNorm(q).
 
     Args:
         heads: int. Number of heads; must divide the width. Defaults to 2.
         kind: str. "softmax" or "pointwise". Defaults to "softmax".
-        dropout: float. Rate of dropout on what is added to the query. Defaults to 0.
+        dropout: float. Dropout rate on the output of the attention, before the residual. Defaults to 0.
 
     Example:
         >>> queries, items = keras.random.normal((2, 3, 4)), keras.random.normal((2, 5, 4))
@@ -67,7 +68,7 @@ class HistoryAttention(keras.layers.Layer):
         Args:
             queries: (batch_size, queries, width).
             items: (batch_size, length, width).
-            sees: Which items a query sees, bool, of a shape that broadcasts to (batch_size, queries, length).
+            sees: Which items each query sees, bool, broadcastable to (batch_size, queries, length).
             training: Whether dropout is on.
         """
         count, length, width = ops.shape(queries)[1], items.shape[1], queries.shape[2]
@@ -86,7 +87,7 @@ class HistoryAttention(keras.layers.Layer):
         return self.norm(queries + self.drop(self.out(mixed), training=training))
 
     def _weights(self, scores: Tensor, sees: Tensor) -> Tensor:
-        """Returns the weights, float32 (batch_size, heads, queries, length), zero for items that are not seen."""
+        """Returns the weights, float32 (batch_size, heads, queries, length); zero for items that are not visible."""
         if self.kind == "pointwise":
             count = ops.maximum(ops.sum(ops.cast(sees, "float32"), axis=-1, keepdims=True), 1.0)
             return ops.where(sees, ops.silu(scores), 0.0) / count

@@ -1,4 +1,4 @@
-"""The Transformer over a history: an encoder of its items, and a decoder whose only position is the candidate."""
+"""Transformer over a history: encoder of the items, decoder of the candidate."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ POSITIONS = ("sinusoidal", "learned")
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Returns `sin(p / 10000^(2i/width))` and, at odd places, the cosine, float32 (positions, width)."""
+    """Returns `sin(p / 10000^(2i/width))`, or the cosine at odd places, float32 (positions, width)."""
     places = np.arange(width)
     angles = np.arange(positions)[:, None] / 10000.0 ** (places // 2 * 2 / width)
     return np.where(places % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)
@@ -25,25 +25,26 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class HistoryTransformer(keras.layers.Layer):
-    """Encodes a history by self-attention, and lets the candidate attend to it.
+    """Encodes a history with self-attention and lets the candidate attend to the result.
 
-    `x_j = sqrt(width) W e_j + position_j`, `x = FeedForward(Attention(x, x))` in every encoder layer,
-    `y = FeedForward(Attention(y, x))` in every decoder layer, from `y = sqrt(width) W v_candidate + position_0`; the
-    output is the last y. The feed-forward networks have a ReLU, and both have a residual and layer normalisation. The
-    decoder's self-attention is left out: it would have one position to attend to.
+    The encoder starts from `x_j = sqrt(width) W e_j + position_j` and repeats `x = FeedForward(Attention(x, x))`. The
+    decoder starts from `y = sqrt(width) W v_candidate + position_0` and repeats `y = FeedForward(Attention(y, x))`. The
+    output is the last y. The feed-forward networks have a ReLU; all sublayers have a residual and layer normalisation.
+    The decoder has no self-attention, which would have only one position to attend to.
 
-    Positions count from the candidate, which is 0, into the past: the newest item is 1. So padding, and how many older
-    items were cut off, do not move an item.
+    Positions count backwards from the candidate: the candidate is 0, the newest item is 1. An item's position therefore
+    does not depend on padding or on how many older items were cut off.
 
     Args:
         width: int. Width of the states. Defaults to 32.
         layers: int. Number of encoder layers, and of decoder layers. Defaults to 1.
         heads: int. Number of attention heads; must divide `width`. Defaults to 2.
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 128.
-        positions: str. "sinusoidal", or "learned": a vector for each position. Defaults to "sinusoidal".
+        positions: str. "sinusoidal", or "learned" for one learned vector per position. Defaults to "sinusoidal".
         attention: str. "softmax" or "pointwise" (see HistoryAttention). Defaults to "softmax".
-        causal: bool. Whether an item sees itself and older ones only. Defaults to True.
-        dropout: float. Rate on the sums of embeddings and positions, and on what each sublayer adds. Defaults to 0.
+        causal: bool. Whether an item attends only to itself and to older items. Defaults to True.
+        dropout: float. Dropout rate on the sums of embeddings and positions, and on each sublayer's output. Defaults to
+            0.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -115,11 +116,12 @@ class HistoryTransformer(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, training: bool | None = None) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, width).
 
-        The items' newest is the last, with padding behind it; the output's width is `self.width`. One history,
-        (1, length, width) and (1, length), is that of all candidates, and is encoded once.
+        Items are ordered by time: the newest item is last, followed by padding. The width of the output is
+        `self.width`. All candidates may share one history, (1, length, width) and (1, length), which is then encoded
+        once.
         """
         shared = is_shared(candidate, items)
-        # No query sees another one: the candidates of one history are its queries.
+        # Queries do not see each other: the candidates that share a history are its queries.
         query = self._token(candidate[None] if shared else candidate[:, None], self.position_table[:1], training)
         states = self._token(newest_first(items, is_item), self.position_table[1:], training)
         sees = is_item[:, None]
@@ -133,7 +135,7 @@ class HistoryTransformer(keras.layers.Layer):
         return query[0] if shared else query[:, 0]
 
     def _token(self, vectors: Tensor, positions: Tensor, training: bool | None) -> Tensor:
-        """Returns vectors in the width of the states, with their positions added."""
+        """Returns vectors projected to the width of the states, with their positions added."""
         projected = self.project(vectors) * self.width**0.5
         return self.drop(projected + ops.cast(positions, projected.dtype), training=training)
 

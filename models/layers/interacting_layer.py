@@ -19,7 +19,7 @@ class InteractingLayer(keras.layers.Layer):
         dim: int. Width of all heads together; a head has the width dim / heads.
         heads: int. Number of heads. Defaults to 2.
         use_residual: bool. Whether to add W_res e_i. Defaults to True.
-        scaled: bool. Whether to divide the scores by sqrt(dim / heads), which the paper does not do. Defaults to False.
+        scaled: bool. Whether to divide the scores by sqrt(dim / heads); the paper does not scale. Defaults to False.
 
     Example:
         >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
@@ -59,7 +59,7 @@ class InteractingLayer(keras.layers.Layer):
         weights = [ops.convert_to_tensor(weight) for weight in (self.query, self.key, self.value)]
         projected = ops.matmul(inputs, ops.concatenate(weights, axis=1))
         projected = ops.reshape(projected, (-1, fields, 3 * self.heads, width))
-        # Split behind the transposition: slices of a row's width are slow to take and to put together again.
+        # Split after the transposition: slices along a row's width are slow to take and to concatenate again.
         query, key, value = ops.split(ops.transpose(projected, (0, 2, 1, 3)), 3, axis=1)
         scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
         scores = scores / width**0.5 if self.scaled else scores

@@ -1,4 +1,4 @@
-"""The evolution of a user's interest: two recurrent networks over a history, and attention between them (DIEN)."""
+"""Interest evolution: two recurrent networks over a history, with attention between them (DIEN)."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from ctrpipe.models.layers.one_history import inner_products
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class InterestEvolution(keras.layers.Layer):
-    """A GRU extracts an interest at each item, an attentional GRU follows those that concern the candidate.
+    """Two GRUs: one extracts interests, one with attention follows those relevant to the candidate.
 
-    `h = GRU(e)`, `a_t = exp(h_t W v) / Σ_j exp(h_j W v)`, `output = AUGRU(h, a)` after the newest item, zero for an
-    empty history. The interests have the items' width, so that one can be compared with the next item.
+    `h = GRU(e)`, `a_t = exp(h_t W v) / Σ_j exp(h_j W v)`, and `output = AUGRU(h, a)` after the newest item, zero for an
+    empty history. The interests h have the items' width: DIEN's auxiliary loss compares an interest with the next item.
 
     Args:
         units: int. Width of the output. Defaults to 32.
@@ -53,13 +53,13 @@ class InterestEvolution(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, return_interests: bool = False) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, units).
 
-        One history, (1, length, width) and (1, length), is that of all candidates, and has one h. With
+        All candidates may share one history, (1, length, width) and (1, length), and then share h. With
         `return_interests`, also returns h, (batch_size, length, width).
         """
         interests = self.extraction(items, ops.cast(is_item, items.dtype))
         scores = ops.cast(inner_products(self.compare(candidate), interests), "float32")
         attention = ops.where(is_item, ops.softmax(ops.where(is_item, scores, -1e9), axis=1), 0.0)
-        # Padding has no attention, so that the last state is that after the newest item.
+        # Padding has no attention: the last state equals the state after the newest item.
         outputs = self.evolution(interests, attention)[:, -1]
         return (outputs, interests) if return_interests else outputs
 

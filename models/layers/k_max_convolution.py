@@ -16,13 +16,13 @@ class KMaxConvolution(keras.layers.Layer):
 
     `output = tanh(k-max(W * E + b))`.
 
-    The convolution has "same" padding. It is computed as a product with its banded matrix, which with few fields and
-    channels is several times faster than a convolution.
+    The convolution has "same" padding. It is computed as a product with its banded matrix: with few fields and
+    channels, this is several times faster than a convolution.
 
     Args:
         filters: int. Number of output channels.
         width: int. Width of the filter, in fields.
-        keep: int. k, the number of values to keep.
+        keep: int. Number k of values to keep.
 
     Example:
         >>> maps = keras.random.normal((2, 6, 8, 1))  # (batch_size, fields, dim, channels)
@@ -55,7 +55,7 @@ class KMaxConvolution(keras.layers.Layer):
         before = (self.width - 1) // 2
         offset = np.arange(fields)[:, None] - np.arange(fields)[None, :] + before  # input field, output field
         inside = (offset >= 0) & (offset < self.width)
-        # The index into the kernel of each pair of fields; the index after the last one stands for zero.
+        # The index into the kernel for each pair of fields; the index after the last stands for zero.
         self._part = np.where(inside, offset, self.width).astype(np.int32)
 
     def call(self, inputs: Tensor) -> Tensor:

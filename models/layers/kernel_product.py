@@ -1,4 +1,4 @@
-"""Products of all pairs of fields, each pair with a kernel of its own."""
+"""Products of all pairs of fields, with one kernel per pair."""
 
 import keras
 from keras import ops
@@ -9,7 +9,7 @@ from ctrpipe.models.layers.pairs import pair_indices
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class KernelProduct(keras.layers.Layer):
-    """Computes a product of all pairs of fields, each pair with a kernel of its own.
+    """Computes a product of each pair of fields, with one kernel per pair.
 
     `output_ij = e_iᵀ K_ij e_j` for all i < j: the sum of the entries of the outer product e_i e_jᵀ, weighted by K_ij.
 

@@ -1,4 +1,4 @@
-"""Features written as numbers, which NumBERT reads with the text."""
+"""Writes features as number tokens, which NumBERT reads with the text."""
 
 from typing import Any, Self
 
@@ -17,13 +17,13 @@ from ctrpipe.models.base.feature_map import (
 )
 from ctrpipe.models.base.tensors import Inputs, Tensor
 
-_MARKS = 2  # [EXP] of a number from 0 on, and of a negative one
-_GROUP = 1000  # a token has three digits
+_MARKS = 2  # [EXP] after a non-negative significand, and [EXP] after a negative one
+_GROUP = 1000  # a token holds three digits
 _MOST_DIGITS = 10  # of an int32
 
 
 def new_tokens(text: Text) -> int:
-    """Returns how many tokens the vocabulary needs in addition.
+    """Returns the number of tokens to add to the vocabulary.
 
     They are [EXP], [EXP] after a negative significand, the exponents -1 to -38, and the numbers 0 to 999 that the
     vocabulary lacks.
@@ -44,18 +44,18 @@ def _number_tokens(text: Text) -> np.ndarray:
 class NumberTokens(keras.layers.Layer):
     """Writes each feature as the tokens `significand [EXP] exponent [SEP]`.
 
-    A number has three significant digits: 35 is "35 [EXP] 1" and 0.01236 is "124 [EXP] -2". Behind a negative
-    significand stands another [EXP]. A missing number is "[UNK] [EXP] 0".
+    A number has three significant digits: 35 is "35 [EXP] 1" and 0.01236 is "124 [EXP] -2". A different [EXP] follows a
+    negative significand. A missing number is "[UNK] [EXP] 0".
 
-    A feature that is no number is written as the ordinal of its id in the vocabulary, from 1, or in the hash's buckets,
-    with all its digits, three a token: a field of 1,234 values has a token more, and its last is "1 234 [EXP] 3".
-    Unknown is "0 [EXP] 0" and missing "[UNK] [EXP] 0". Each part of a time is its own number, from 0. A field of
-    several slots has one [SEP], behind its last slot. Tokens that an ordinal or a slot does not need are padding.
-    Positions are no features.
+    Any other feature is written as the ordinal of its id, counted from 1, in the vocabulary or in the hash buckets. The
+    ordinal has all its digits, three per token. A field of 1,234 values needs one more token than a number; its last
+    value is "1 234 [EXP] 3". An unknown value is "0 [EXP] 0" and a missing value "[UNK] [EXP] 0". Each part of a time
+    is its own number, counted from 0. A field of several slots has one [SEP], after its last slot. Tokens that an
+    ordinal or a slot does not need are padding. Positions are not features.
 
     Args:
-        feature_map: FeatureMap. The features and the text. Fields of kind "numeric" and dense features are in its
-            `numbers`. New tokens follow the vocabulary (see `new_tokens`).
+        feature_map: FeatureMap. The features and the text. Its `numbers` must name all fields of kind "numeric" and all
+            dense features. New tokens follow the vocabulary (see `new_tokens`).
 
     Example:
         >>> text = Text(length=8, vocabulary_size=130, number_ids=tuple(range(30, 130)))
@@ -66,7 +66,7 @@ class NumberTokens(keras.layers.Layer):
         [[ 42 130  33   3   0  65 130  31   3]]
 
     Raises:
-        ValueError: there is no text or no feature, or the feature map lacks a number.
+        ValueError: there is no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1 and appendix A.1; Zhang et al., "Do Language Embeddings Capture
@@ -95,12 +95,12 @@ class NumberTokens(keras.layers.Layer):
         self._lay_out(features)
 
     def _lay_out(self, features: list[Field]) -> None:
-        """Sets which ids are written, and in which order the parts of all features stand in a row."""
+        """Sets which ids are written, and the order of the tokens of all features in a row."""
         first, self.groups = 0, 1
         slots: list[
             tuple[int, int, bool]
-        ] = []  # of an id its column in `ids`, its field's offset, whether it is a time
-        written: list[tuple[Field, list[int], int]] = []  # an id's field, its slots among those written, its groups
+        ] = []  # per written id: its column in `ids`, its field's offset, whether it is a time
+        written: list[tuple[Field, list[int], int]] = []  # a field, its indices in `slots`, its number of digit groups
         for field in self.feature_map.fields:
             if field.role != "position" and field.kind != "numeric":
                 groups = -(-len(str(field.size - RESERVED_IDS)) // 3)
@@ -110,8 +110,8 @@ class NumberTokens(keras.layers.Layer):
             first += field.slots
         self.slots, self.offsets = (np.array([slot[i] for slot in slots], np.int32) for i in (0, 1))
         self.is_time = np.array([slot[2] for slot in slots], bool)
-        # `call` makes columns in this order: significand, mark and exponent of each number; then each group, the mark
-        # and the exponent of each slot; then one separator.
+        # `call` creates columns in this order: significand, mark and exponent of each number; then each digit group,
+        # the mark and the exponent of each slot; then one separator.
         numbers, ids = len(self.feature_map.numbers), len(slots)
         start = 3 * numbers
         end = start + (self.groups + 2) * ids
@@ -129,15 +129,15 @@ class NumberTokens(keras.layers.Layer):
 
     @property
     def length(self) -> int:
-        """The number of tokens for the features of a row."""
+        """The number of tokens per row for all features."""
         return len(self.order)
 
     def call(self, inputs: Inputs) -> Tensor:
         """Returns the tokens of packed rows, int32 (batch_size, length).
 
         Args:
-            inputs: `ids` int32 (batch_size, slots) and `numbers` int32 (batch_size, 2 * numbers); either may be absent
-                where nothing of it is written.
+            inputs: `ids` int32 (batch_size, slots) and `numbers` int32 (batch_size, 2 * numbers); one may be absent if
+                no feature is written from it.
         """
         parts: list[Tensor] = []
         if self.feature_map.numbers:

@@ -1,4 +1,4 @@
-"""Sums over the items of a history: each row's own, or one that is that of all candidates."""
+"""Sums over the items of a history, which may be one per row or shared by all candidates."""
 
 from keras import ops
 
@@ -6,7 +6,7 @@ from ctrpipe.models.base.tensors import Tensor
 
 
 def is_shared(candidate: Tensor, items: Tensor) -> bool:
-    """Returns whether many candidates have one history.
+    """Returns whether many candidates share one history.
 
     Args:
         candidate: (batch_size, ...).
@@ -16,7 +16,7 @@ def is_shared(candidate: Tensor, items: Tensor) -> bool:
 
 
 def inner_products(candidate: Tensor, items: Tensor) -> Tensor:
-    """Returns the products of a candidate and each item of its history, (batch_size, length).
+    """Returns the inner products of a candidate and each item of its history, (batch_size, length).
 
     Args:
         candidate: (batch_size, width).
@@ -28,7 +28,7 @@ def inner_products(candidate: Tensor, items: Tensor) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, items: Tensor) -> Tensor:
-    """Returns the sum of a history's items, each times its weight, (batch_size, width).
+    """Returns the weighted sum of a history's items, (batch_size, width).
 
     Args:
         weights: (batch_size, length).

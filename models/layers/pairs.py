@@ -17,12 +17,12 @@ def pair_indices(fields: int) -> tuple[np.ndarray, np.ndarray]:
 def upper_triangle(matrix: Tensor) -> Tensor:
     """Returns the entries above the diagonal: (batch_size, fields, fields) to (batch_size, pairs).
 
-    Its gradient gathers; that of `ops.take` scatters, which takes several times as long on a CPU.
+    The gradient is a gather; the gradient of `ops.take` is a scatter, several times slower on a CPU.
     """
     fields = matrix.shape[1]
     first, second = pair_indices(fields)
     chosen = first * fields + second
-    # The index of each entry's gradient; entries that are not chosen have the index of an appended zero.
+    # The index of each entry's gradient; entries that are not chosen point to an appended zero.
     origin = np.full(fields * fields, len(chosen), np.int32)
     origin[chosen] = np.arange(len(chosen))
 

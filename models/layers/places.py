@@ -1,4 +1,4 @@
-"""Places of a history: its newest items, or those that a search found."""
+"""Selects places of a history: from the newest item on, or by the highest scores."""
 
 from keras import ops
 
@@ -22,13 +22,13 @@ def take_places(items: Tensor, places: Tensor) -> Tensor:
 
 
 def newest_first(items: Tensor, is_item: Tensor) -> Tensor:
-    """Returns a history's items from the newest to the oldest, with zeros behind them, (batch_size, length, width).
+    """Returns a history's items from the newest to the oldest, followed by zeros, (batch_size, length, width).
 
-    At a place counted from the newest item an item stands whatever the padding is, and whatever older ones there are.
+    The place of an item depends neither on padding nor on older items.
 
     Args:
-        items: (batch_size, length, width), the newest last and padding behind it.
-        is_item: Whether there is an item, bool (batch_size, length). It is true of the same places afterwards.
+        items: (batch_size, length, width), the newest item last, followed by padding.
+        is_item: False for padding, bool (batch_size, length). It is also the mask of the result.
     """
     count = ops.sum(ops.cast(is_item, "int32"), axis=1, keepdims=True)
     places = ops.maximum(count - 1 - ops.arange(items.shape[1], dtype="int32")[None], 0)
@@ -36,13 +36,13 @@ def newest_first(items: Tensor, is_item: Tensor) -> Tensor:
 
 
 def best_places(scores: Tensor, is_wanted: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns the places of the highest scores, int32 (batch_size, k), and whether each of them is wanted.
+    """Returns the places of the highest scores, int32 (batch_size, k), and whether each place is wanted.
 
     Args:
         scores: float32 (batch_size, length).
-        is_wanted: Which places may be found, bool (batch_size, length). Where there are fewer than k, others stand
-            behind them.
-        count: k; the length, if that is less.
+        is_wanted: Which places may be selected, bool (batch_size, length). If there are fewer than k, unwanted places
+            follow them.
+        count: Number k of places; reduced to the length if that is smaller.
     """
     masked = ops.where(is_wanted, ops.stop_gradient(scores), -1e30)
     best, places = ops.top_k(masked, min(count, scores.shape[1]), sorted=True)

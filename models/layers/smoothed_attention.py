@@ -1,4 +1,4 @@
-"""Attention weights over a history whose normalisation depends less on its length (NAIS)."""
+"""Attention weights over a history, with a normalisation that depends less on its length (NAIS)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ KINDS = ("prod", "concat")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SmoothedAttention(keras.layers.Layer):
-    """Weights the items of a history by a network and a softmax with a smoothed denominator.
+    """Computes weights of a history's items with a network and a softmax with a smoothed denominator.
 
     `a_j = exp(f_j) / (Σ_j exp(f_j))^β`, where `f_j = hᵀ relu(W (p ∘ q_j) + b)` ("prod") or `hᵀ relu(W [p, q_j] + b)`
     ("concat").
@@ -22,8 +22,7 @@ class SmoothedAttention(keras.layers.Layer):
     Args:
         kind: str. "prod" or "concat". Defaults to "prod".
         units: int. Width of the network. Defaults to 16.
-        beta: float. β, above 0 and at most 1; 1 is the softmax. A smaller one punishes long histories less. Defaults to
-            0.5.
+        beta: float. β in (0, 1]; 1 is the softmax. A smaller β penalises long histories less. Defaults to 0.5.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -58,18 +57,18 @@ class SmoothedAttention(keras.layers.Layer):
         self.score.build((None, None, self.units))
 
     def call(self, candidate: Tensor, items: Tensor, counted: Tensor) -> Tensor:
-        """Returns the weights, float32 (batch_size, length), zero for items that are not counted.
+        """Returns the weights, float32 (batch_size, length); zero for items that are not counted.
 
         Args:
             candidate: p, (batch_size, width).
             items: q_j, (batch_size, length, width), or (1, length, width) for all candidates.
-            counted: Which items there are, bool (batch_size, length).
+            counted: Which items are counted, bool (batch_size, length).
         """
         hidden = self._of_one_history if is_shared(candidate, items) else self._hidden
         scores = ops.cast(self.score(hidden(candidate, items)), "float32")[:, :, 0]
         greatest = ops.max(ops.where(counted, scores, -1e9), axis=1, keepdims=True)
         greatest = ops.where(ops.any(counted, axis=1, keepdims=True), greatest, 0.0)
-        # exp(f) = exp(f - m) exp(m), so that only what the quotient itself makes large is large.
+        # exp(f) = exp(f - m) exp(m): values are large only where the quotient itself is large.
         scaled = ops.where(counted, ops.exp(ops.where(counted, scores - greatest, 0.0)), 0.0)
         total = ops.maximum(ops.sum(scaled, axis=1, keepdims=True), 1e-30)
         return scaled * ops.exp((1 - self.beta) * greatest) / total**self.beta
@@ -80,7 +79,7 @@ class SmoothedAttention(keras.layers.Layer):
         return self.hidden(beside * items if self.kind == "prod" else ops.concatenate([beside, items], axis=2))
 
     def _of_one_history(self, candidate: Tensor, items: Tensor) -> Tensor:
-        """Returns what `_hidden` does; the kernel takes in the candidate, so that no item is written down beside it."""
+        """Returns the output of `_hidden` for a shared history, with the candidate folded into the weights."""
         kernel, bias = (ops.cast(weight, items.dtype) for weight in (self.hidden.kernel, self.hidden.bias))
         if self.kind == "prod":
             return ops.relu(ops.matmul(items, candidate[:, :, None] * kernel) + bias)

@@ -1,4 +1,4 @@
-"""How much each item of a history concerns the candidate, by an inner product (SIM)."""
+"""Relevance of each item of a history to the candidate, as an inner product (SIM)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class SoftSearch(keras.layers.Layer):
     """Scores the items of a history: `r_j = <W_b e_j, W_a v_candidate>`.
 
     Args:
-        units: int. Width of the space in which both are compared. Defaults to 16.
+        units: int. Width in which items and candidate are compared. Defaults to 16.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -44,7 +44,7 @@ class SoftSearch(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width) to float32 (batch_size, length).
 
-        One history, (1, length, width), is that of all candidates.
+        All candidates may share one history, (1, length, width).
         """
         return ops.cast(inner_products(self.of_candidate(candidate), self.of_item(items)), "float32")
 

@@ -1,4 +1,4 @@
-"""The mean of values weighted by a softmax, with a gradient that passes less often over the weights."""
+"""Softmax-weighted mean of values, with a gradient that reads the weights less often."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ def softmax_product(scores: Tensor, values: Tensor) -> Tensor:
     """Returns `softmax(scores) values`, (..., n, width), in the values' type; the softmax is computed in float32.
 
     With weights A and output O = A V, the gradient of the scores is `A * (G Vᵀ - rowsum(G * O))` for an upstream
-    gradient G. Automatic differentiation takes rowsum(A * (G Vᵀ)), which is the same, from two arrays of A's size, by
-    far the largest of an attention over many fields; G and O are of the values' width.
+    gradient G. Automatic differentiation computes the equal rowsum(A * (G Vᵀ)) from two arrays of A's size, by far the
+    largest arrays of an attention over many fields. G and O have the width of the values.
 
     Args:
         scores: (..., n, m).

@@ -9,7 +9,7 @@ from keras import ops
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
 
-# By HuggingFace's names for `hidden_act`; its "gelu" is exact, without approximation.
+# Keyed by HuggingFace's names for `hidden_act`; its "gelu" is exact, without approximation.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "gelu_new": lambda x: ops.gelu(x, approximate=True),
@@ -47,7 +47,7 @@ class FeedForward(keras.layers.Layer):
         (2, 5, 8)
 
     Raises:
-        ValueError: an unknown activation.
+        ValueError: the activation is unknown.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class FeedForward(keras.layers.Layer):
 class SelfAttention(keras.layers.Layer):
     """BERT's self-attention, with biases, a residual and layer normalisation.
 
-    `output = LayerNorm(x + O softmax(Q Kᵀ / sqrt(width / heads)) V)`, where padding tokens are no keys. The weight
+    `output = LayerNorm(x + O softmax(Q Kᵀ / sqrt(width / heads)) V)`, with padding masked in the softmax. The weight
     `qkv` concatenates the projections of queries, keys and values, (width, 3 width).
 
     Args:
@@ -145,10 +145,11 @@ class SelfAttention(keras.layers.Layer):
         return self.norm(inputs + self.drop(mixed, training=training))
 
     def of_first(self, inputs: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
-        """Returns the output of the first token alone, (batch_size, width): what `call` has there.
+        """Returns the output of `call` for the first token alone, (batch_size, width).
 
-        One query leaves the other tokens as they are: `q · (K x + b) = (Kᵀ q) · x + q · b`, whose last part is that of
-        all tokens and leaves the softmax alone, and `Σ a (V x + b) = V Σ a x + b Σ a`.
+        For one query, the keys and values of the other tokens need not be computed:
+        `q · (K x + b) = (Kᵀ q) · x + q · b`, where the last term is equal for all tokens and cancels in the softmax.
+        Likewise, `Σ a (V x + b) = V Σ a x + b Σ a`.
 
         Args:
             inputs, mask, training: See `call`.
@@ -181,19 +182,19 @@ class TextEncoder(keras.layers.Layer):
     `h_0 = LayerNorm(token + position + segment)`, `h_l = FeedForward(SelfAttention(h_{l-1}))`; the output is all h_l.
 
     Args:
-        vocabulary_size: int. Rows of the token table.
+        vocabulary_size: int. Number of rows of the token table.
         layers: int. Number of encoder layers. Defaults to 12.
         width: int. Width of a state. Defaults to 768.
-        heads: int. Attention heads, a divisor of the width. Defaults to 12.
+        heads: int. Number of attention heads; must divide the width. Defaults to 12.
         ffn_dim: int. Width of the feed-forward networks. Defaults to 3072.
-        positions: int. Rows of the position table. Defaults to 512.
-        segments: int. Rows of the segment table; larger segment ids use its last row (RoBERTa has one row). Defaults
-            to 2.
+        positions: int. Number of rows of the position table. Defaults to 512.
+        segments: int. Number of rows of the segment table; larger segment ids use its last row (RoBERTa has one row).
+            Defaults to 2.
         padding_id: int. The padding token, which is masked. Defaults to 0.
         first_position: int. The position of the first token: 0, or RoBERTa's padding_id + 1. Defaults to 0.
         activation: str. HuggingFace's `hidden_act`. Defaults to "gelu".
         epsilon: float. Epsilon of every normalisation. Defaults to 1e-12.
-        dropout: float. Rate in embeddings, attention and feed-forward networks. Defaults to 0.1.
+        dropout: float. Dropout rate in embeddings, attention and feed-forward networks. Defaults to 0.1.
 
     Example:
         >>> encoder = TextEncoder(vocabulary_size=30, layers=2, width=8, heads=2, ffn_dim=16, positions=10)
@@ -241,7 +242,7 @@ class TextEncoder(keras.layers.Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape | None = None) -> None:
-        # Sublayers are made here, not in the constructor, so that the precision can be changed in between.
+        # Sublayers are created here, not in the constructor: the precision may change in between.
         policy, rate = self.dtype_policy, self.dropout
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
         self.drop = keras.layers.Dropout(rate, dtype=policy)
@@ -277,9 +278,9 @@ class TextEncoder(keras.layers.Layer):
 
         Args:
             tokens: int32 (batch_size, tokens).
-            segments: int32 (batch_size, tokens); None where all tokens are of the first segment.
+            segments: int32 (batch_size, tokens); None if all tokens are in the first segment.
             training: Whether dropout is on.
-            token_rows: What `embed_tokens` returns, where the caller has it: it differentiates with respect to them.
+            token_rows: The output of `embed_tokens`, if the caller has it, to differentiate with respect to it.
         """
         length = tokens.shape[1] if tokens.shape[1] is not None else ops.shape(tokens)[1]
         if isinstance(length, int) and length + self.first_position > self.positions:
@@ -324,7 +325,7 @@ class TextEncoder(keras.layers.Layer):
     def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
         """Quantizes the token table and the kernels to int8, with a scale for every token and every output.
 
-        For a model that is trained no further. `mode` and `config` are those of keras.layers.Dense.quantize.
+        For a model that is not trained further. `mode` and `config` are those of keras.layers.Dense.quantize.
         """
         rows, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
         del self.token_table

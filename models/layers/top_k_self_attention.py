@@ -10,17 +10,17 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TopKSelfAttention(keras.layers.Layer):
-    """Self-attention in which every field attends to the k fields of the highest scores, then a feed-forward network.
+    """Self-attention to the k fields with the highest scores, then a feed-forward network.
 
     `Q, K, V = relu(E W_q), relu(E W_k), relu(E W_v)` in h heads; `A = Q Kᵀ / sqrt(d / h)`;
     `Ṽ = concat_h(softmax(TopK(A, k)) V) + E`; `output = relu(Ṽ W_1) W_2 + Ṽ`.
 
-    Every row of A keeps the scores that are at least its k-th largest. Scores equal to the k-th are all kept, so that
-    the order of the fields never matters.
+    Every row of A keeps the scores that are at least its k-th largest score. All ties with the k-th score are kept: the
+    order of the fields never matters.
 
     Args:
-        heads: int. h; must divide the width d of the input. Defaults to 4.
-        top_k: int. k, or None for plain attention. Defaults to 5.
+        heads: int. Number h of heads; must divide the width d of the input. Defaults to 4.
+        top_k: int. Number k of fields to attend to; None for plain attention. Defaults to 5.
 
     Example:
         >>> rows = keras.random.normal((2, 6, 8))  # (batch_size, fields, dim)
@@ -62,7 +62,7 @@ class TopKSelfAttention(keras.layers.Layer):
         qkv = ops.reshape(qkv, (-1, self.fields, 3, self.heads, self.dim // self.heads))
         query, key, value = ops.unstack(
             ops.transpose(qkv, (2, 0, 3, 1, 4)), 3
-        )  # its gradient is cheaper than that of slices
+        )  # the gradient is cheaper than that of slices
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         scores = ops.cast(scores, "float32") / (self.dim / self.heads) ** 0.5
         attention = ops.softmax(self._top_k(scores), axis=-1)

@@ -1,4 +1,4 @@
-"""The multilayer perceptron that most models end in."""
+"""The multilayer perceptron at the end of most models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +16,10 @@ class Tower(keras.layers.Layer):
 
     Args:
         hidden_units: sequence of int. Widths of the hidden layers.
-        outputs: int. Width of the linear layer (logits), or None to end with the last hidden layer. Defaults to 1.
+        outputs: int. Width of the linear layer (logits); None to end with the last hidden layer. Defaults to 1.
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Rate after each hidden layer. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on every kernel. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on every kernel. Defaults to 0.
 
     Example:
         >>> inputs = keras.random.normal((2, 10))  # (batch_size, width)

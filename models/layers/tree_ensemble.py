@@ -13,13 +13,13 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TreeEnsemble(keras.layers.Layer):
-    """Sums the values of the leaves that a row falls into, one per tree; 0 until `assign` has set the trees.
+    """Sums the values of the leaves that a row reaches, one per tree; 0 until `assign` sets the trees.
 
     `output = Σ_t value_t[leaf_t(x)]`, where a node goes left if `x[feature] <= threshold`. A leaf is its own child.
 
     Args:
         trees: int. Number of trees. Defaults to 100.
-        leaves: int. Largest number of leaves of a tree, which has at most 2 · leaves - 1 nodes. Defaults to 31.
+        leaves: int. Maximum number of leaves of a tree; a tree has at most 2 · leaves - 1 nodes. Defaults to 31.
         depth: int. Longest path from a root to a leaf. Defaults to 6.
 
     Example:
@@ -56,9 +56,9 @@ class TreeEnsemble(keras.layers.Layer):
         """Sets the trees; node 0 is the root. Thresholds are rounded down to float32.
 
         Args:
-            feature: Index of the feature that a node compares, (trees, nodes).
-            threshold: The number that it is compared with, (trees, nodes).
-            left, right: Indices of a node's children, (trees, nodes).
+            feature: Index of the feature that each node compares, (trees, nodes).
+            threshold: Threshold of each node, (trees, nodes).
+            left, right: Indices of each node's children, (trees, nodes).
             value: Values of the leaves, (trees, nodes).
         """
         exact = np.asarray(threshold)

@@ -16,13 +16,13 @@ class UniAttention(keras.layers.Layer):
 
     `U = V softmax(v_aᵀ tanh(W_a [Q; K]))` with `Q = W_q x + b_q`, `K = W_k Y + b_k`, `V = W_v Y + b_v`.
 
-    Computed in another order than the paper's, with the same result: the two halves of W_a are first multiplied with
-    W_q and W_k, so that no state is projected to its full width; and because a query's weights sum to one, the states
-    are pooled before W_v is applied. The b_i of Algorithm 1 is left out: it shifts all scores of a query alike, which
-    the softmax cancels.
+    The order of computation differs from the paper's, with the same result. The two halves of W_a are first multiplied
+    with W_q and W_k: no state is projected to its full width. The states are pooled before W_v is applied, because a
+    query's weights sum to one. The b_i of Algorithm 1 is left out: it shifts all scores of a query equally, and the
+    softmax cancels the shift.
 
     Args:
-        attention_dim: int. d_a. Defaults to 64, as in the paper.
+        attention_dim: int. Width d_a of the scores' hidden layer. Defaults to 64, as in the paper.
 
     Example:
         >>> queries = keras.random.normal((2, 1, 6))  # (batch_size, queries, d_X)
@@ -59,7 +59,7 @@ class UniAttention(keras.layers.Layer):
         self.folded: list[Tensor] | None = None
 
     def fold(self) -> None:
-        """Precomputes the products of W_q and W_k with W_a; for a model whose weights no longer change."""
+        """Precomputes the products of W_q and W_k with W_a, for a model whose weights no longer change."""
         self.folded = [ops.convert_to_tensor(value) for value in self._fold()]
 
     def _fold(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -105,7 +105,7 @@ class UniAttentionLayer(keras.layers.Layer):
     `u = LayerNorm(x + UniAttention(x, Y))`, `output = FeedForward(u)`.
 
     Args:
-        attention_dim: int. d_a. Defaults to 64.
+        attention_dim: int. Width d_a of the scores' hidden layer. Defaults to 64.
         ffn_dim: int. Width of the feed-forward network. Defaults to 2048.
         activation: str. HuggingFace's name, as in the encoder. Defaults to "gelu".
         epsilon: float. Epsilon of the normalisations. Defaults to 1e-12.
@@ -119,7 +119,7 @@ class UniAttentionLayer(keras.layers.Layer):
         (2, 1, 6)
 
     Raises:
-        ValueError: `attention_dim` is not positive, or an unknown activation.
+        ValueError: `attention_dim` is not positive, or the activation is unknown.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.3.

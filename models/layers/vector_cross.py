@@ -10,9 +10,9 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class VectorCross(keras.layers.Layer):
-    """A cross layer: scales the network's input by a projection of the previous layer's output, and adds that output.
+    """Cross layer: the network's input scaled by a projection of the previous output, plus that output.
 
-    `x_{l+1} = x_0 (x_lᵀ w) + b + x_l`. Without b, a stack of them returns a scalar multiple of x_0.
+    `x_{l+1} = x_0 (x_lᵀ w) + b + x_l`. Without b, a stack of these layers returns a scalar multiple of x_0.
 
     Args:
         use_bias: bool. Whether to add b. Defaults to True.

@@ -16,17 +16,17 @@ TOWER: Mapping[str, Any] = {"name": "mlp", "hidden_units": [360, 200, 80]}
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ESMM(MultiTaskModel):
-    """Entire space multi-task model: the probability of a conversion is that of the click times that after a click.
+    """Entire space multi-task model: P(conversion) = P(click) · P(conversion | click).
 
-    `p_1 = σ(f_1(x))` and `p_k = p_{k-1} σ(f_k(x))`, for tasks that follow one another as click, conversion: the rows
-    that are positive for a task are among those of the task before it. f_k is an interaction model of the task k, on
-    embeddings that all share, with the task's linear part where there is one. All impressions train all of them. The
-    model's logits are those of p_k (pCTR and pCTCVR in the paper); what follows a click alone, pCVR, is p_2 / p_1.
+    `p_1 = σ(f_1(x))` and `p_k = p_{k-1} σ(f_k(x))`, for tasks that follow one another, such as click and conversion:
+    every row that is positive for a task must be positive for the previous task. f_k is the interaction model of task k
+    on shared embeddings, plus the linear part of the task if there is one. All impressions train all tasks. The model's
+    logits are the logits of p_k (pCTR and pCTCVR in the paper). The conversion rate after a click, pCVR, is p_2 / p_1.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; several tasks, in their order.
-        interaction: mapping. The model of each task: its name and hyperparameters, but for those of embeddings and
-            linear part. Defaults to the paper's MLP, with hidden layers of 360, 200 and 80.
+        feature_map: FeatureMap. The description of the packed tensors, with several tasks in funnel order.
+        interaction: mapping. The model of each task: its name and hyperparameters, except those of the embeddings and
+            the linear part. Defaults to the paper's MLP, with hidden layers of 360, 200 and 80.
         **options: Options of CTRModel.
 
     Example:
@@ -69,10 +69,10 @@ class ESMM(MultiTaskModel):
 
 
 def logits_of_products(logits: Tensor) -> Tensor:
-    """Returns the logits of `Π_{j≤k} σ(z_j)` for each task k, of logits z, (batch_size, tasks) both.
+    """Returns the logits of `Π_{j≤k} σ(z_j)` for each task k, from logits z; both are (batch_size, tasks).
 
-    With products of odds, `1 / (σ(a) σ(b)) - 1 = e^-a + e^-b + e^-(a+b)`, whose logarithm neither overflows nor loses
-    the digits of a probability near 0 or 1.
+    The computation uses odds: `1 / (σ(a) σ(b)) - 1 = e^-a + e^-b + e^-(a+b)`. The logarithm of this sum neither
+    overflows nor loses the precision of a probability near 0 or 1.
     """
     found = [logits[:, :1]]
     for task in range(1, logits.shape[1]):

@@ -17,22 +17,22 @@ EXPERT: Mapping[str, Any] = {"name": "mlp", "hidden_units": [256]}
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class MMoE(MultiTaskModel):
-    """Multi-gate mixture of experts: all tasks share experts, and each weighs them by a gate of its own.
+    """Multi-gate mixture of experts: tasks share experts and weight them with their own gates.
 
     `logit_k = MLP_k(Σ_i g_k(x)_i f_i(x))` with `g_k(x) = softmax(W_k x)` for each task k. x is the concatenated
-    embeddings, with the dense features where the interaction does not embed them. An expert f_i is an interaction model
-    with `expert_units` numbers in place of logits, and the activation behind it.
+    embeddings, plus the dense features if the interaction does not embed them. An expert f_i is an interaction model
+    that returns `expert_units` numbers instead of logits, followed by the activation.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; several tasks.
+        feature_map: FeatureMap. The description of the packed tensors, with several tasks.
         experts: int. Number of experts. Defaults to 8, as in the paper.
         expert_units: int. Width of an expert's output. Defaults to 128.
-        interaction: mapping. The model that an expert is: its name and hyperparameters, but for those of embeddings and
-            linear part; one that predicts several tasks. Defaults to an MLP with a hidden layer of 256.
+        interaction: mapping. The model used as an expert: its name and hyperparameters, except those of the embeddings
+            and the linear part. It must support several tasks. Defaults to an MLP with a hidden layer of 256.
         hidden_units: sequence of int. Widths of the hidden layers of each task's MLP. Defaults to (64,).
         activation: str. Activation of the experts' outputs and of the tasks' MLPs. Defaults to "relu".
-        dropout: float. Rate after each hidden layer of the tasks' MLPs. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

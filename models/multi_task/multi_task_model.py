@@ -1,4 +1,4 @@
-"""The base class of the models that are made for several tasks, of other models on embeddings that they share."""
+"""Base class of multi-task models, which combine several models on shared embeddings."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,30 +11,30 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import check_hyperparameters, model_class
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 
-# What a model overrides that looks rows up in a way of its own, which another model cannot do for it.
+# A model that overrides one of these methods looks up embeddings in its own way. It cannot be nested in another model.
 _OWN_WAYS = ("rows", "call", "tables")
 _SHARED = ("embedding_dim", "embedding_stddev", "embedding_l2", "embedding_dropout")
 _LINEAR = ("use_linear", "linear_l2", "linear_rate")
 
 
 class MultiTaskModel(CTRModel):
-    """Base class with `interactions`: models of one kind, each with weights of its own, that read the same embeddings.
+    """Base class of multi-task models: several `interactions` of one kind on the same embeddings.
 
-    Embeddings and linear part are this model's. An interaction is any model, of the registry or a user's own, that
-    combines given rows: none with a text, with first stages or with tables of its own, and not `lr`. The docstring of
-    MMoE has an example.
+    Each interaction has its own weights; the embeddings and the linear part belong to this model. An interaction is any
+    model, from the registry or user-defined, that combines given embeddings. It cannot be `lr`, a multi-task model, or
+    a model with a text, with pretraining stages or with its own embedding tables. The docstring of MMoE has an example.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; several tasks.
-        interaction: mapping. The `name` of the model, and its hyperparameters but for those of embeddings and linear
-            part.
+        feature_map: FeatureMap. The description of the packed tensors, with several tasks.
+        interaction: mapping. The `name` of the model and its hyperparameters, except those of the embeddings and the
+            linear part.
         count: int. Number of interactions.
-        outputs: int. How many numbers each of them gives for a row; above 1 of a model that predicts several tasks.
+        outputs: int. Number of outputs of each interaction per row; above 1, the model must support several tasks.
         embedding_dim: int. Width d of an embedding. Defaults to 16.
         **options: Options of CTRModel.
 
     Raises:
-        ValueError: the data has one task, or the interaction cannot be one.
+        ValueError: the data has one task, or the interaction is not suitable.
     """
 
     needs_tasks = True
@@ -62,7 +62,7 @@ class MultiTaskModel(CTRModel):
             model.build()
 
     def outputs(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
-        """Returns what each of the interactions makes of the rows, (batch_size, outputs) each."""
+        """Returns the output of each interaction, (batch_size, outputs) each."""
         return [model.interact(rows, inputs, training=training) for model in self.interactions]
 
 

@@ -17,27 +17,27 @@ from ctrpipe.models.multi_task.multi_task_model import MultiTaskModel, mixed
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class PLE(MultiTaskModel):
-    """Progressive layered extraction: levels of experts, some of one task and some of all, and gates between them.
+    """Progressive layered extraction: levels of task-specific and shared experts with gates.
 
-    `logit_k = MLP_k(g_k)`. On every level `g_k = Σ_i softmax(W_k s_k)_i f_i` over the experts of the task k and the
-    shared ones, and for the next level's shared experts `g_0`, over all experts. s_k is the level's input: x on the
-    first (see MMoE), then g_k of the level below. An expert of the first level is an interaction model with
-    `expert_units` numbers in place of logits and the activation behind it; above, it is one layer on s_k. One level is
-    the paper's CGC.
+    `logit_k = MLP_k(g_k)`. On every level, `g_k = Σ_i softmax(W_k s_k)_i f_i` over the experts of task k and the shared
+    experts. The input of the next level's shared experts is `g_0`, over all experts. s_k is the level's input: x on the
+    first level (see MMoE), then g_k of the level below. An expert of the first level is an interaction model that
+    returns `expert_units` numbers instead of logits, followed by the activation. On the other levels, an expert is one
+    dense layer on s_k. With one level, the model is the paper's CGC.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors; several tasks.
+        feature_map: FeatureMap. The description of the packed tensors, with several tasks.
         levels: int. Number of levels. Defaults to 2.
-        task_experts: int. Number of experts that each task has for itself, on every level. Defaults to 2.
+        task_experts: int. Number of experts of each task, on every level. Defaults to 2.
         shared_experts: int. Number of shared experts, on every level. Defaults to 2.
         expert_units: int. Width of an expert's output. Defaults to 128.
-        interaction: mapping. The model that an expert of the first level is: its name and hyperparameters, but for
-            those of embeddings and linear part; one that predicts several tasks. Defaults to an MLP with a hidden
-            layer of 256.
+        interaction: mapping. The model used as an expert of the first level: its name and hyperparameters, except those
+            of the embeddings and the linear part. It must support several tasks. Defaults to an MLP with a hidden layer
+            of 256.
         hidden_units: sequence of int. Widths of the hidden layers of each task's MLP. Defaults to (64,).
         activation: str. Activation of the experts' outputs and of the tasks' MLPs. Defaults to "relu".
-        dropout: float. Rate after each hidden layer of the tasks' MLPs. Defaults to 0.
-        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
+        l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -48,7 +48,7 @@ class PLE(MultiTaskModel):
         (2, 2)
 
     Raises:
-        ValueError: the data has one task, a number is not positive, or the interaction cannot be an expert.
+        ValueError: the data has one task, a size is not positive, or the interaction cannot be an expert.
 
     References:
         Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning (MTL) Model for Personalized
@@ -79,8 +79,8 @@ class PLE(MultiTaskModel):
         self.sizes = sizes
         self.activation = keras.activations.get(activation)
         self.levels = levels
-        # Level by level: the gates of each task and, but for the last level, of the shared experts; the experts of the
-        # levels above the first, in the order of `sizes`.
+        # Level by level: the gates of each task and, except on the last level, of the shared experts; the experts of
+        # the levels above the first, in the order of `sizes`.
         self.gates: list[keras.layers.Dense] = []
         self.experts: list[keras.layers.Dense] = []
         for level in range(levels):

@@ -19,19 +19,19 @@ from ctrpipe.models.text.text_model import TextModel, feature_rows
 class BERT4CTR(TextModel):
     """BERT4CTR: the reduced features attend to the text's states in every layer of the encoder.
 
-    `logit = MLP([u_L ; pooled text]) + position term` with `u_0 = relu(W concat(features) + b)` and `u_l =
-    UniAttentionLayer(u_{l-1}, h_l)`. The features' tokens have no position. The text never attends to them, so that its
-    states do not depend on the features. Training has two steps: a model of the text and one of the features, then this
-    model from their weights.
+    `logit = MLP([u_L ; pooled text]) + position term` with `u_0 = relu(W concat(features) + b)` and
+    `u_l = UniAttentionLayer(u_{l-1}, h_l)`. The feature tokens have no position. The text never attends to the
+    features: its states do not depend on them. Training has two steps: first a text model and a model of the features,
+    then this model, which starts from their weights.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
-        token_dim: int. Width K of a features' token. Defaults to 512, as in the paper.
+        token_dim: int. Width K of a feature token. Defaults to 512, as in the paper.
         feature_tokens: int. Number of tokens that all features are reduced to. Defaults to 1, as in the paper.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 2048.
-        attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64, as in the paper.
+        attention_dim: int. Width d_a of the hidden layer of the attention scores. Defaults to 64, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Rate after each hidden layer. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of TextModel.
 
     Example:
@@ -76,7 +76,7 @@ class BERT4CTR(TextModel):
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     def reduced(self, rows: Tensor, inputs: Inputs) -> Tensor:
-        """Returns the features' tokens before the uni-attention, (batch_size, feature_tokens, token_dim)."""
+        """Returns the feature tokens before the uni-attention, (batch_size, feature_tokens, token_dim)."""
         features = self.reduce(feature_rows(rows, inputs, self.feature_map))
         return ops.reshape(features, (-1, self.feature_tokens, self.token_dim))
 
@@ -85,7 +85,7 @@ class BERT4CTR(TextModel):
         return ["features"] if self.feature_tokens == 1 else [f"features {n + 1}" for n in range(self.feature_tokens)]
 
     def text_attention(self, inputs: Inputs) -> list[Tensor]:
-        """Returns each layer's attention of the features' tokens to the text, float32 (batch_size, queries, T)."""
+        """Returns each layer's attention of the feature tokens to the text, float32 (batch_size, queries, T)."""
         mask = self.encoder.mask(inputs["tokens"])
         return attention_to_text(self.uni_attention, self.reduced(self.rows(inputs), inputs), self.states(inputs), mask)
 
@@ -102,7 +102,8 @@ class BERT4CTR(TextModel):
 class NumBERTUniAttentionReduced(BERT4CTR):
     """BERT4CTR without the two-step training.
 
-    `logit` as BERT4CTR's. The text encoder starts from the language model's weights, the rest from random ones.
+    The equation is that of BERT4CTR. The text encoder starts from the language model's weights, the rest from random
+    weights.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
@@ -127,7 +128,7 @@ class NumBERTUniAttentionReduced(BERT4CTR):
 
 
 def uni_attention_layers(encoder: TextEncoder, attention_dim: int, ffn_dim: int) -> list[UniAttentionLayer]:
-    """Returns one layer for each layer of the encoder, with the encoder's activation, epsilon and dropout."""
+    """Returns one layer per encoder layer, with the encoder's activation, epsilon and dropout."""
     return [
         UniAttentionLayer(
             attention_dim, ffn_dim, encoder.activation, encoder.epsilon, encoder.dropout, name=f"uni_attention_{index}"
@@ -139,7 +140,7 @@ def uni_attention_layers(encoder: TextEncoder, attention_dim: int, ffn_dim: int)
 def attention_to_text(
     layers: Sequence[UniAttentionLayer], tokens: Tensor, states: Sequence[Tensor], mask: Tensor
 ) -> list[Tensor]:
-    """Returns each layer's attention, float32 (batch_size, tokens, T); the arguments are those of `attend`."""
+    """Returns each layer's attention, float32 (batch_size, tokens, T). See `attend` for the arguments."""
     found = []
     for layer, layer_states in zip(layers, states[1:], strict=True):
         found.append(layer.attention(tokens, layer_states, mask, return_attention=True)[1])
@@ -154,13 +155,13 @@ def attend(
     mask: Tensor,
     training: bool | None = None,
 ) -> Tensor:
-    """Returns the features' tokens after all layers, (batch_size, tokens, width).
+    """Returns the feature tokens after all layers, (batch_size, tokens, width).
 
-    If all rows share one text, (1, T, width), the tokens of all rows become queries of one sequence, so that the text's
-    states need not be copied.
+    If all rows share one text, (1, T, width), the tokens of all rows become the queries of one sequence. This avoids
+    copying the text's states.
 
     Args:
-        layers: One for each layer of the encoder.
+        layers: One layer per encoder layer.
         tokens: (batch_size, tokens, width).
         states: The text's states, embeddings first.
         mask: bool (batch_size, T), False for padding.

@@ -1,4 +1,4 @@
-"""Models of features that take the score of a fine-tuned language model as one feature."""
+"""Models of features that take the score of a fine-tuned language model as an additional feature."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from ctrpipe.models.wide_deep import WideDeep
 
 
 class Cascading(CTRModel):
-    """Base class: a trained text_only scores the text, and another model takes the score as one more dense feature.
+    """Base class of models that read the text score of a trained text_only as one more dense feature.
 
-    `logit = downstream(features, score) + position term`, where text_only's weights are not trained further. The
-    position is no feature, as in TextModel: its term is one weight for each of its values. A subclass sets
-    `downstream_class`, the other model; the docstring of CascadingWideDeep has an example.
+    `logit = downstream(features, score) + position term`. The weights of text_only are frozen. As in TextModel, the
+    position is not a feature: its term has one weight per position. A subclass sets `downstream_class`, the model that
+    reads the score; the docstring of CascadingWideDeep has an example.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
-        **options: `encoder_...` as in TextModel; the others are options of the downstream model.
+        **options: `encoder_...` options as in TextModel; all others are options of the downstream model.
 
     Raises:
         ValueError: the data has no text.
@@ -55,10 +55,10 @@ class Cascading(CTRModel):
 
     def build(self, input_shape: Shape | None = None) -> None:
         row = empty_row(self.feature_map)
-        # Set after the model is built: layers that building adds are trainable.
+        # Set after building: layers that building adds are trainable.
         self.text(row)
         self.text.trainable = False
-        self.downstream(self.with_score(row))  # so that its tables are there to be read
+        self.downstream(self.with_score(row))  # builds its embedding tables
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Cascading(CTRModel):
     def with_score(self, inputs: Inputs, training: bool | None = None) -> Inputs:
         """Returns the packed tensors with the text's logits after the dense features.
 
-        In training no gradient flows back through them, as text_only is not trained further.
+        In training, no gradient flows through these logits: text_only is frozen.
         """
         scores = ops.cast(self.text.score(inputs, training=False), "float32")
         scores = ops.stop_gradient(scores) if training else scores
@@ -79,10 +79,10 @@ class Cascading(CTRModel):
         return self.answered(self.network_logits(self.with_score(inputs, training), training, gathered), training)
 
     def network_logits(self, scored: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        """Returns the downstream model's logits and the position's term, (batch_size, tasks).
+        """Returns the downstream model's logits plus the position term, (batch_size, tasks).
 
         Args:
-            scored: What `with_score` returns.
+            scored: The output of `with_score`.
             training, gathered: See CTRModel.call.
         """
         if self.position is None:
@@ -96,7 +96,7 @@ class Cascading(CTRModel):
         return logits + ops.cast(self.position(ops.concatenate(positions, axis=1)), "float32")
 
     def _without_position(self, rows: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
-        """Returns rows, of slots or by field, that are zero where the field is a position."""
+        """Returns embeddings, by slot or by field, with those of position fields set to zero."""
         if not isinstance(rows, Mapping):
             return rows * ops.cast(~self._is_position()[:, None], rows.dtype)
         positions = {field.name for field in self.feature_map.fields if field.role == "position"}
@@ -134,9 +134,9 @@ class Cascading(CTRModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CascadingWideDeep(Cascading):
-    """The score of a language model as a feature of Wide & Deep.
+    """Wide & Deep with the score of a language model as a feature.
 
-    `logit = WideDeep(features, score) + position term`, see Cascading.
+    `logit = WideDeep(features, score) + position term` (see Cascading).
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
@@ -165,12 +165,12 @@ class CascadingWideDeep(Cascading):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CascadingDeepFM(Cascading):
-    """The score of a language model as a feature of DeepFM.
+    """DeepFM with the score of a language model as a feature.
 
-    `logit = DeepFM(features, score) + position term`, see Cascading.
+    `logit = DeepFM(features, score) + position term` (see Cascading).
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; one task.
+        feature_map: FeatureMap. The description of the packed tensors, with a text and one task.
         **options: Options of Cascading and DeepFM.
 
     Example:
@@ -196,16 +196,17 @@ class CascadingDeepFM(Cascading):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CascadingNNGBDT(Cascading):
-    """The score of a language model as a feature of an MLP, and of boosted trees that start from the MLP's logit.
+    """An MLP plus boosted trees, both with the score of a language model as a feature.
 
-    `logit = MLP(features, score) + position term + trees(features, score)`, see Cascading. The trees are trained after
-    the network, on what `boost` returns, and split on the score, the dense features and the fields' ordinals.
+    `logit = MLP(features, score) + position term + trees(features, score)` (see Cascading). The trees are trained after
+    the network and start from its logit. They split on the score, the dense features and the ordinals of the fields'
+    ids.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; one task, fields of one slot.
-        trees: int. Largest number of trees; the logit is the MLP's alone until they are trained. Defaults to 100.
-        leaves: int. Largest number of leaves of a tree. Defaults to 31.
-        depth: int. Largest depth of a tree. Defaults to 6.
+        feature_map: FeatureMap. The description of the packed tensors, with a text, one task and fields of one slot.
+        trees: int. Maximum number of trees. Until they are trained, the logit is the MLP's alone. Defaults to 100.
+        leaves: int. Maximum number of leaves of a tree. Defaults to 31.
+        depth: int. Maximum depth of a tree. Defaults to 6.
         **options: Options of Cascading and MLP.
 
     Example:

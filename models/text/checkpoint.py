@@ -33,7 +33,7 @@ def read_options(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the `encoder_...` options of a text model, from a checkpoint's config.json.
 
     Raises:
-        ValueError: the folder has no configuration, or not that of a supported BERT or RoBERTa.
+        ValueError: the folder has no configuration of a supported BERT or RoBERTa.
     """
     config = read_config(folder)
     options: dict[str, Any] = {}
@@ -72,13 +72,14 @@ def padding_id(config: dict[str, Any]) -> int:
 def load_weights(
     folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None, token_table: bool = True
 ) -> None:
-    """Assigns the checkpoint's weights to a built encoder, and to a built pooler where the checkpoint has one.
+    """Assigns the checkpoint's weights to a built encoder, and to a built pooler if the checkpoint has one.
 
     Args:
         folder: The checkpoint.
-        encoder: The encoder. Its token table may have more rows than the checkpoint's, which keep their initial values.
+        encoder: The encoder. Its token table may have more rows than the checkpoint's; the additional rows keep their
+            initial values.
         pooler: The dense layer on the first token, or None.
-        token_table: Whether to load the token table; False where the text has another vocabulary.
+        token_table: Whether to load the token table; False if the text has another vocabulary.
 
     Raises:
         ValueError: a weight is absent or has another shape.
@@ -155,8 +156,8 @@ def _set(folder: pathlib.Path, weight: Any, value: np.ndarray, name: str) -> Non
 
 @contextlib.contextmanager
 def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
-    """Yields the names of a checkpoint's weights, and a function that reads the weight of a name as float32."""
-    import safetensors  # of the extra `text`, which models on other texts' tokens do without
+    """Yields the names of a checkpoint's weights, and a function that reads a weight by name as float32."""
+    import safetensors  # from the extra `text`; needed for checkpoints only
 
     with contextlib.ExitStack() as stack:
         owner: dict[str, Any] = {}

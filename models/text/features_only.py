@@ -15,18 +15,18 @@ from ctrpipe.models.text.text_model import feature_rows, position_rows, position
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FeaturesOnly(CTRModel):
-    """The features of BERT4CTR alone, for its pretraining.
+    """BERT4CTR without its text, to pretrain the layers on the features.
 
     `logit = MLP(relu(W concat(features) + b)) + position term`.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors; a text is not used.
-        embedding_dim: int. Width N of a feature's vector. Defaults to 32.
-        token_dim: int. Width K of a features' token. Defaults to 512, as in the paper.
-        feature_tokens: int. How many tokens all features are reduced to: the reduced vector has `feature_tokens *
-            token_dim` elements. Defaults to 1, as in the paper.
+        embedding_dim: int. Width N of a feature's embedding. Defaults to 32.
+        token_dim: int. Width K of a feature token. Defaults to 512, as in the paper.
+        feature_tokens: int. Number of tokens, each of width K, that all features are reduced to. Defaults to 1, as in
+            the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Rate after each hidden layer. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:

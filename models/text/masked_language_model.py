@@ -11,7 +11,7 @@ from ctrpipe.models.base.feature_map import Text
 from ctrpipe.models.base.tensors import Shape, Tensor
 from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
 
-_MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the others stay as they are
+_MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the rest stays unchanged
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -70,12 +70,13 @@ def mask_tokens(
     Args:
         tokens: int32 (N, T).
         text: The description of the tokens; special ones are never chosen.
-        rate: The share of a row's tokens, special ones not counted.
-        random: The source of random numbers.
+        rate: The share of a row's tokens to choose, not counting special tokens.
+        random: The random generator.
 
     Returns:
-        The tokens after masking, int32 (N, T); the chosen positions and their former tokens, int32 (N, K), where K =
-        max(1, ceil(rate T)); and weights, float32 (N, K): 1, or 0 where fewer than K tokens of a row are chosen.
+        The tokens after masking, int32 (N, T); the chosen positions and their original tokens, int32 (N, K) each, with
+        K = max(1, ceil(rate T)); and weights, float32 (N, K): 1, or 0 for the surplus if a row has fewer than K chosen
+        tokens.
     """
     is_word = ~np.isin(tokens, text.special_ids)
     most = max(1, math.ceil(rate * tokens.shape[1]))

@@ -15,18 +15,18 @@ from ctrpipe.models.text.text_model import TextModel
 
 
 class NumberTextModel(TextModel):
-    """Base class of the models that read features as numbers, in tokens of the text's vocabulary.
+    """Base class of the models that read features as number tokens of the text's vocabulary.
 
     The docstring of NumBERT has an example.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` has every feature that
-            is a number.
-        embedding_dim: int. Width of the position's vector. Defaults to 1.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` must name every numeric
+            feature.
+        embedding_dim: int. Width of the position's embedding. Defaults to 1.
         **options: Options of TextModel.
 
     Raises:
-        ValueError: the data has no text or no feature, or lacks the numbers of the log.
+        ValueError: the data has no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1.
@@ -35,7 +35,7 @@ class NumberTextModel(TextModel):
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:
-            self.table = None  # features are read as numbers
+            self.table = None  # no field is embedded: features are read as numbers
         self.numbers = NumberTokens(feature_map, name="numbers")
 
     @classmethod
@@ -48,7 +48,7 @@ class NumberTextModel(TextModel):
         return self.numbers({name: inputs[name] for name in ("ids", "numbers") if name in inputs})
 
     def number_rows(self, inputs: Inputs) -> Tensor:
-        """Returns the rows of the features' tokens, (batch_size, length, width); the input `number_rows` if given."""
+        """Returns the embeddings of the features' tokens, (batch_size, length, width), or the input `number_rows`."""
         given = inputs.get("number_rows")
         return self.encoder.embed_tokens(self.number_tokens(inputs)) if given is None else given
 
@@ -63,10 +63,10 @@ class NumBERT(NumberTextModel):
     `logit = w · pooled([text ; 35 [EXP] 1 [SEP] ; ...]) + b + position term`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` has every feature that
-            is a number.
-        **options: Options of NumberTextModel; the encoder needs positions for the text and the features' tokens, which
-            are 4 for a number.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` must name every numeric
+            feature.
+        **options: Options of NumberTextModel. The encoder needs positions for the text and for the features' tokens, 4
+            per number.
 
     Example:
         >>> from ctrpipe.models.base.feature_map import Text
@@ -82,13 +82,13 @@ class NumBERT(NumberTextModel):
         (2, 1)
 
     Raises:
-        ValueError: the data has no text or no feature, or lacks the numbers of the log.
+        ValueError: the data has no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
     """
 
-    counts_padding = True  # it shifts the positions of the numbers after it
+    counts_padding = True  # padding shifts the positions of the numbers after the text
     shares_text = False
 
     def __init__(self, feature_map: FeatureMap, **options: Any) -> None:
@@ -112,20 +112,19 @@ class NumBERT(NumberTextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumBERTUniAttention(NumberTextModel):
-    """NumBERT's tokens with uni-attention: the numbers attend to the text instead of joining it.
+    """NumBERT with uni-attention: the numbers attend to the text instead of joining it.
 
-    `logit = MLP([P u_L ; pooled text]) + position term` with u_0 the embeddings of the numbers' tokens and `u_l =
-    UniAttentionLayer(u_{l-1}, h_l)`. P projects every token to `token_dim`, which keeps the MLP's first layer
-    small.
+    `logit = MLP([P u_L ; pooled text]) + position term`, with u_0 the embeddings of the numbers' tokens and
+    `u_l = UniAttentionLayer(u_{l-1}, h_l)`. P projects every token to `token_dim` to keep the MLP's first layer small.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` has every feature that
-            is a number.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` must name every numeric
+            feature.
         token_dim: int. Width of a token's projected output. Defaults to 8.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 3072.
-        attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64.
+        attention_dim: int. Width d_a of the hidden layer of the attention scores. Defaults to 64.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Rate after each hidden layer. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of NumberTextModel.
 
     Example:
@@ -142,7 +141,7 @@ class NumBERTUniAttention(NumberTextModel):
         (2, 1)
 
     Raises:
-        ValueError: the data has no text or no feature, or lacks the numbers of the log.
+        ValueError: the data has no text or no feature, or `numbers` lacks a numeric feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.2.

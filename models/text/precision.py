@@ -1,4 +1,4 @@
-"""Lower precision of a trained model's text encoder, for serving."""
+"""Reduces the precision of a trained model's text encoder, for serving."""
 
 from keras.quantizers import Int8QuantizationConfig
 
@@ -8,14 +8,14 @@ PRECISIONS = ("float32", "bfloat16", "int8", "int8_weights")
 
 
 def in_precision(model: CTRModel, precision: str) -> CTRModel:
-    """Returns a copy of the model whose text encoder has another precision; all other layers stay float32.
+    """Returns a copy of the model with another precision of the text encoder; other layers stay float32.
 
     Args:
-        model: A trained model, built. A model without a text is returned as it is.
-        precision: "float32" returns the model as it is. "bfloat16" is for the encoder's weights and arithmetic. With
-            "int8_weights" its token table and kernels are int8, with a scale for every token and every output, and
-            activations float32. With "int8" the kernels' inputs are int8 too, with a scale for every token that is
-            computed at run time (dynamic quantisation).
+        model: A trained, built model. A model without a text is returned unchanged.
+        precision: "float32": returns the model unchanged. "bfloat16": the encoder's weights and arithmetic are
+            bfloat16. "int8_weights": the token table and the kernels are int8, with one scale per token and one per
+            output; activations are float32. "int8": the kernels' inputs are int8 too, with one scale per token computed
+            at run time (dynamic quantisation).
 
     Raises:
         ValueError: `precision` is unknown.

@@ -21,9 +21,9 @@ class ShallowInteraction1(TextModel):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
-        token_dim: int. Width K of the features' vector. Defaults to 512, as in the paper.
+        token_dim: int. Width K of the feature vector. Defaults to 512, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Rate after each hidden layer. Defaults to 0.
+        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of TextModel.
 
     Example:
@@ -60,7 +60,7 @@ class ShallowInteraction1(TextModel):
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     def transform_features(self, features: Tensor, training: bool | None = None) -> Tensor:
-        """Returns the features' vector to concatenate with the pooled text, (batch_size, token_dim)."""
+        """Returns the feature vector to concatenate with the pooled text, (batch_size, token_dim)."""
         return features
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -72,9 +72,9 @@ class ShallowInteraction1(TextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ShallowInteractionN(ShallowInteraction1):
-    """Text and features combined in the last layer, with as many layers on the features as the encoder has.
+    """Text and features combined in the last layer, with one layer on the features per encoder layer.
 
-    `logit` as ShallowInteraction1's, with a FeedForward on the features' vector for each layer of the encoder.
+    The equation is that of ShallowInteraction1, with one FeedForward on the feature vector per encoder layer.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.

@@ -1,4 +1,4 @@
-"""The base class of the models whose encoder reads a text."""
+"""Base class of the models with a text encoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,27 +14,27 @@ from ctrpipe.models.layers.uni_attention import UniAttentionLayer
 
 
 class TextModel(CTRModel):
-    """Base class of models with a text encoder (BERT or RoBERTa) for the text and an embedding table for the features.
+    """Base class of models with a text encoder (BERT or RoBERTa) and an embedding table for the features.
 
     `logit = f(states of the text, features) + position term`. The position at which an ad was shown (a field with the
-    role "position") is no feature: it has a term of its own in the logit, so that serving can set it to one value. The
+    role "position") is not a feature. It has its own term in the logit, which lets serving set it to a fixed value. The
     docstring of TextOnly has an example.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
-        encoder_layers: int. Number of the encoder's layers. The defaults of the `encoder_` options are those of BERT's
-            base model; a checkpoint has its own. Defaults to 12.
+        encoder_layers: int. Number of encoder layers. The defaults of the `encoder_` options are those of BERT-Base; a
+            checkpoint has its own values. Defaults to 12.
         encoder_width: int. Width of the encoder's states. Defaults to 768.
         encoder_heads: int. Number of attention heads; must divide the width. Defaults to 12.
         encoder_ffn: int. Width of the feed-forward networks' hidden layer. Defaults to 3072.
-        encoder_positions: int. Number of position embeddings: the longest text in tokens. Defaults to 512.
+        encoder_positions: int. Number of position embeddings: the maximum length of a text in tokens. Defaults to 512.
         encoder_segments: int. Number of segment embeddings. Defaults to 2.
         encoder_first_position: int. Position of a text's first token; RoBERTa's is 2. Defaults to 0.
         encoder_activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "leaky_relu",
             "silu" or "swish". Defaults to "gelu".
         encoder_epsilon: float. Epsilon of the layer normalisations. Defaults to 1e-12.
         encoder_dropout: float. Dropout rate in the encoder. Defaults to 0.1.
-        embedding_dim: int. Width N of a feature's vector. Defaults to 32, as in the paper.
+        embedding_dim: int. Width N of a feature's embedding. Defaults to 32, as in the paper.
         **options: Options of CTRModel.
 
     Raises:
@@ -46,9 +46,9 @@ class TextModel(CTRModel):
 
     needs_text = True
     shares_text = True
-    # The features' first layer, a Dense layer whose weights models share in pretraining; None for a model without it.
+    # The first layer on the features, a Dense layer whose weights models share in pretraining; None if there is none.
     reduce: Any = None
-    # One layer for each encoder layer; empty for a model whose features do not attend to the text.
+    # One layer per encoder layer; empty for a model whose features do not attend to the text.
     uni_attention: Sequence[UniAttentionLayer] = ()
 
     def __init__(
@@ -92,13 +92,13 @@ class TextModel(CTRModel):
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        """Returns how many rows the token table has after the text's vocabulary."""
+        """Returns the number of token-table rows after the text's vocabulary."""
         return 0
 
     def states(self, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
         """Returns the text's states, embeddings first: layers + 1 tensors (batch_size, T, width).
 
-        With `token_rows` among the inputs, these are read in place of the tokens' rows of the table.
+        If the inputs have `token_rows`, these embeddings replace the lookup in the token table.
         """
         states: list[Tensor] = self.encoder(
             inputs["tokens"], inputs.get("segments"), training=training, token_rows=inputs.get("token_rows")
@@ -106,7 +106,7 @@ class TextModel(CTRModel):
         return states
 
     def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Returns the rows of the token table that the model reads, by the name of the input that replaces them."""
+        """Returns the token-table rows that the model reads, keyed by the input that overrides them."""
         return {"token_rows": self.encoder.embed_tokens(inputs["tokens"])}
 
     def pooled(self, states: Sequence[Tensor], training: bool | None = None) -> Tensor:
@@ -118,7 +118,7 @@ class TextModel(CTRModel):
         return repeat_for_rows(self.pooled(states, training), inputs)
 
     def position_logits(self, rows: Tensor) -> Tensor:
-        """Returns the position's term of the logits, (batch_size, tasks); 0 where no field is a position."""
+        """Returns the position term of the logits, (batch_size, tasks); 0 if no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
 
     def text_model(self) -> "TextModel":
@@ -136,14 +136,14 @@ class TextModel(CTRModel):
 
 
 def repeat_for_rows(values: Tensor, inputs: Inputs) -> Tensor:
-    """Returns values of shape (batch_size, width); repeats the row of (1, width), for one text of all rows."""
+    """Returns values (batch_size, width); repeats the row of (1, width), for a text that all rows share."""
     if values.shape[0] != 1:
         return values
     return ops.broadcast_to(values, (batch_size(inputs), values.shape[1]))
 
 
 def position_term(feature_map: FeatureMap, tasks: int) -> keras.layers.Layer | None:
-    """Returns a layer for the position's term, which is 0 before training; None where no field is a position."""
+    """Returns the layer of the position term, which is initially 0; None if no field is a position."""
     if all(field.role != "position" for field in feature_map.fields):
         return None
     return keras.layers.Dense(tasks, use_bias=False, kernel_initializer="zeros", name="position")
@@ -155,7 +155,7 @@ def position_rows(rows: Tensor, feature_map: FeatureMap) -> Tensor:
 
 
 def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tensor:
-    """Returns the concatenated embeddings of the features, without positions, and dense features, (batch_size, width).
+    """Returns the feature embeddings (without positions) and dense features, concatenated, (batch_size, width).
 
     Raises:
         ValueError: there is neither a feature nor a dense feature.

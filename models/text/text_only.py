@@ -18,9 +18,9 @@ class TextOnly(TextModel):
     `logit = w · pooled + b + position term`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; the position is the only other
-            field that is used.
-        embedding_dim: int. Width of the position's vector. Defaults to 1.
+        feature_map: FeatureMap. The description of the packed tensors, with a text. The model reads no other field than
+            the position.
+        embedding_dim: int. Width of the position's embedding. Defaults to 1.
         **options: Options of TextModel.
 
     Example:
@@ -49,15 +49,15 @@ class TextOnly(TextModel):
 
     @classmethod
     def options_of_stage(cls, later: Mapping[str, Any]) -> dict[str, Any]:
-        # The others, as `use_linear`, are about the later model's features, which this model does not read.
+        # Other options, such as `use_linear`, concern the later model's features, which this model does not read.
         return {key: value for key, value in super().options_of_stage(later).items() if key.startswith("encoder_")}
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
-        # Not the embedding, which has the position's vectors alone: the later model's own term for it starts from zero.
+        # Without the embedding: it has positions only, and the later model's own position term starts from zero.
         return {"encoder": self.encoder, "pooler": self.pooler, "head": self.head}
 
     def score(self, inputs: Inputs, training: bool | None = None) -> Tensor:
-        """Returns the logits without the position's term, (batch_size, tasks)."""
+        """Returns the logits without the position term, (batch_size, tasks)."""
         return repeat_for_rows(self.head(self.pooled(self.states(inputs, training), training)), inputs)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:

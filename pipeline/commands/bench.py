@@ -1,4 +1,4 @@
-"""`ctrpipe bench`."""
+"""The command `ctrpipe bench`."""
 
 import json
 import pathlib
@@ -23,27 +23,27 @@ BASELINE = "transformer"
 
 @click.group()
 def bench() -> None:
-    """Measure a served model."""
+    """Benchmark a served model."""
 
 
 @bench.command()
 @click.option("--target", default="local", show_default=True, help="local, or http://HOST:PORT/v1/models/NAME.")
-@click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC of --target; a local server has one.")
-@click.option("--model", "models", multiple=True, type=PATH, help="Folder of versions; a second model: ratios only.")
-@click.option("--baseline", type=PATH, default=None, help="Hiformer's unit: the export of a one-layer transformer.")
-@click.option("--data", type=PATH, default=None, help="A raw log for the requests. Default: rows kept with the model.")
-@click.option("--config", type=PATH, default=None, help="YAML with any of the settings; options win.")
-@click.option("--quick", is_flag=True, help="About a minute: fewer cells, one round.")
+@click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address of --target. A local server has one.")
+@click.option("--model", "models", multiple=True, type=PATH, help="Folder of versions. Further models: ratios only.")
+@click.option("--baseline", type=PATH, default=None, help="One-layer Transformer, Hiformer's unit of latency.")
+@click.option("--data", type=PATH, default=None, help="Raw log for the requests. Default: rows kept with the model.")
+@click.option("--config", type=PATH, default=None, help="YAML file with any of the settings. Options override it.")
+@click.option("--quick", is_flag=True, help="Fewer cells and one round, about a minute.")
 @click.option("--kind", "kinds", multiple=True, help="rest_row, rest_columnar, rest_b64, grpc_packed, grpc_examples.")
-@click.option("--rows", multiple=True, type=click.IntRange(1), help="Rows in a request; repeatable.")
-@click.option("--concurrency", multiple=True, type=click.IntRange(1), help="Clients; repeatable.")
+@click.option("--rows", multiple=True, type=click.IntRange(1), help="Rows per request; repeatable.")
+@click.option("--concurrency", multiple=True, type=click.IntRange(1), help="Number of clients; repeatable.")
 @click.option(
-    "--history", type=click.IntRange(1), help="Items of every history, to the model's max_length.", default=None
+    "--history", type=click.IntRange(1), help="Items in every history, up to the model's max_length.", default=None
 )
-@click.option("--rate", "rates", multiple=True, type=float, help="Open loop: requests a second; repeatable.")
-@click.option("--rounds", type=click.IntRange(1), help="How often all cells are measured in turn.", default=None)
-@click.option("--seconds", type=float, help="Of one cell in one round.", default=None)
-@click.option("--papers/--no-papers", default=None, help="Whether the papers' methods are measured.")
+@click.option("--rate", "rates", multiple=True, type=float, help="Open loop: requests per second; repeatable.")
+@click.option("--rounds", type=click.IntRange(1), help="Rounds; each measures every cell once.", default=None)
+@click.option("--seconds", type=float, help="Seconds per cell and round.", default=None)
+@click.option("--papers/--no-papers", default=None, help="Measure by the methods of Hiformer and BERT4CTR.")
 @click.option("--server-flag", "flags", multiple=True, help="A flag of the local server; repeatable.")
 @click.option("--output", type=PATH, default=pathlib.Path("runs/benchmarks/latency"), show_default=True)
 def latency(
@@ -65,14 +65,15 @@ def latency(
     flags: tuple[str, ...],
     output: pathlib.Path,
 ) -> None:
-    """Latency and rows/s of a served model beside calls of the same model in this process.
+    """Measure latency and throughput of a served model.
 
-    Requests are real rows, built before; separate processes send them, in a closed loop and at Poisson times, where
-    latency runs from the intended start. Without --model, a DCN-v2, a logistic regression and a Transformer are made
-    first on a generated log, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a
-    JSON object; Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
+    Compares the server with direct calls of the same model in this process. Requests contain real rows and are built in
+    advance. Separate processes send them in a closed loop, and in an open loop with Poisson arrivals, where latency
+    counts from the intended start. Without --model, first exports a DCN-v2, a logistic regression and a Transformer,
+    trained on a generated log, to OUTPUT/exports. Prints tables and, as the last line, a JSON object; writes
+    latency.json and latency.html. Ctrl-C stops early and keeps the results so far. Takes 5 to 8 minutes.
     """
-    from ctrpipe.serving.latency.settings import read_settings  # pydantic: 0.1 s that `ctrpipe --help` does without
+    from ctrpipe.serving.latency.settings import read_settings  # lazy: pydantic takes 0.1 s
 
     options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
     settings = read_settings(config, quick, rates=rates, papers=papers, history=history, **options)
@@ -80,19 +81,19 @@ def latency(
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
     if not models:
         require("pipeline", "a model to measure", "give --model")
-    set_environment(parse_flags(flags))  # calls in this process run as those in the server
+    set_environment(parse_flags(flags))  # direct calls run with the same settings as the server
     check_output(output)
     load_tensorflow()
-    # TensorFlow: 3 s, which a mistake in the options does without.
+    # Lazy: TensorFlow takes 3 s to import. Invalid options fail before it.
     from ctrpipe.serving.latency.report import last_line, show, write
     from ctrpipe.serving.latency.run import measure_latency
 
     if not models:
-        from ctrpipe.pipeline.demo.sample_export import LOG  # 0.4 s, which a benchmark of given models does without
+        from ctrpipe.pipeline.demo.sample_export import LOG  # lazy: 0.4 s, and not needed with --model
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
-            # In a process of its own: after an export in this one, calls here would take twice as long.
+            # In a new process: after an export in this process, calls in it take twice as long.
             return run_in_new_process(_export, name, output / "exports")
 
         models = tuple(export(name) for name in (EXPORTED[:1] if quick else EXPORTED))
@@ -108,7 +109,7 @@ def latency(
 
 
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
-    """Makes a sample export in this process, with TensorFlow loaded quietly before; returns the version's folder."""
+    """Makes a sample export and returns the folder of the version."""
     load_tensorflow()
     from ctrpipe.pipeline.demo.sample_export import make_export
 

@@ -1,4 +1,4 @@
-"""`ctrpipe check`."""
+"""The command `ctrpipe check`."""
 
 import pathlib
 import sys
@@ -13,13 +13,14 @@ from ctrpipe.pipeline.commands.run import DATA_HELP
 @click.command()
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, help=DATA_HELP)
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
 def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]) -> None:
-    """Say in seconds what `ctrpipe run` would stumble over: in CONFIG, and in the first 10,000 rows of the log.
+    """Check CONFIG and a log for problems before a run.
 
-    Exit code 2 where a run would end with an error; notes alone are exit code 0.
+    Takes seconds: reads the first 10,000 rows of the log. Exits with code 2 if `ctrpipe run` would fail, and with code
+    0 if there are only notes.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.draft.check_log import check_log
 

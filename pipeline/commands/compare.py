@@ -1,4 +1,4 @@
-"""`ctrpipe compare`."""
+"""The command `ctrpipe compare`."""
 
 import pathlib
 
@@ -8,11 +8,11 @@ from ctrpipe.pipeline.commands.options import PATH
 
 
 class _Compare(click.Command):
-    """Takes every path up to the next option as a value of `--against`."""
+    """A command that treats every path between `--against` and the next option as a value of `--against`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
-        reference = False  # whether the paths before were those of --against
+        reference = False  # whether a path at this position belongs to --against
         for argument in args:
             if reference and not argument.startswith("-") and spread[-1] != "--against":
                 spread.append("--against")
@@ -29,18 +29,14 @@ class _Compare(click.Command):
     type=PATH,
     multiple=True,
     metavar="PATH ...",
-    help="Trainings of one model, differing by their seeds, that A B C, then trainings of another, are compared with.",
+    help="Runs of the reference model with different seeds. A B C are then runs of one other model.",
 )
-@click.option("--task", default=None, help="The label to judge by. Default: the first.")
+@click.option("--task", default=None, help="The label to compare on. Default: the first.")
 @click.option(
-    "--shards", type=click.IntRange(20), default=20, show_default=True, help="Of the test rows, for t values in JSON."
+    "--shards", type=click.IntRange(20), default=20, show_default=True, help="Shards of the test rows, for t values."
 )
-@click.option(
-    "--config", type=PATH, default=None, help="The log's configuration: says which columns of a scored log are labels."
-)
-@click.option(
-    "--output", type=PATH, default=None, metavar="FILE.json", help="Also write JSON, and a picture beside it."
-)
+@click.option("--config", type=PATH, default=None, help="Configuration of a scored log, which names its label columns.")
+@click.option("--output", type=PATH, default=None, metavar="FILE.json", help="Also write JSON, and a plot next to it.")
 def compare(
     models: tuple[pathlib.Path, ...],
     against: tuple[pathlib.Path, ...],
@@ -49,24 +45,25 @@ def compare(
     config: pathlib.Path | None,
     output: pathlib.Path | None,
 ) -> None:
-    """Compare models on the same test rows: is B better than A by more than chance?
+    """Test whether models differ by more than chance.
 
     \b
       ctrpipe compare runs/a runs/b                          finished runs
       ctrpipe compare b/seed1 b/seed2 --against a/seed1 a/seed2   a model's runs with another's, by seed
       ctrpipe compare runs/sweep                             every point of a sweep with the first
       ctrpipe compare scores_a scores_b --config log.yaml    scorings of a labelled log
-    AUC and RIG on all rows, on the Tail slice and on the slices of the runs; the differences to the first model, or to
-    that of --against, with intervals over other test rows and other seeds. With one seed of a model they are over the
-    rows alone, and the verdict says so.
+
+    All models must have the same test rows. Prints AUC and RIG on all rows, on the Tail slice and on the slices of the
+    runs, and the differences to the first model (or to --against) with confidence intervals. The intervals cover the
+    choice of test rows and of seeds. With one seed per model they cover the test rows only, and the verdict says so.
     """
-    # numpy, pyarrow and rich: 0.2 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and rich take 0.2 s to import.
     from ctrpipe.pipeline.compare.folders import compare_folders
     from ctrpipe.pipeline.compare.show import print_comparison, write_comparison
 
     log = None
     if config:
-        from ctrpipe.pipeline.config import load_config  # 0.2 s, which comparing runs does without
+        from ctrpipe.pipeline.config import load_config  # lazy: 0.2 s
 
         log = load_config(config)
     sides = [against, models] if against else [(path,) for path in models]

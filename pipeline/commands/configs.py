@@ -1,4 +1,4 @@
-"""`ctrpipe configs`."""
+"""The command `ctrpipe configs`."""
 
 import pathlib
 
@@ -10,9 +10,9 @@ from ctrpipe.pipeline.config.packaged_configs import config_names, copy_configs
 
 
 @click.command()
-@click.option("--output", type=PATH, default=None, help="Copy them into this folder; a file that is there stays.")
+@click.option("--output", type=PATH, default=None, help="Copy them to this folder. Existing files are kept.")
 def configs(output: pathlib.Path | None) -> None:
-    """List the configurations that come with ctrpipe, or copy them to edit and run them.
+    """List or copy the packaged configurations.
 
     \b
       ctrpipe configs --output configs

@@ -1,4 +1,4 @@
-"""`ctrpipe demo`."""
+"""The command `ctrpipe demo`."""
 
 import pathlib
 import sys
@@ -14,11 +14,14 @@ from ctrpipe.pipeline.config.packaged_configs import configs_folder
 @click.command()
 @click.option("--output", type=PATH, default=pathlib.Path("demo"), show_default=True, help="Result folder.")
 @click.option("--rows", type=int, default=40_000, show_default=True)
-@click.option("--config", type=PATH, default=None, help="Default: ctrpipe's own demo.yaml.")
+@click.option("--config", type=PATH, default=None, help="Configuration of the run. Default: the packaged demo.yaml.")
 def demo(output: pathlib.Path, rows: int, config: pathlib.Path | None) -> None:
-    """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
+    """Train and serve a model on a generated log.
+
+    Generates a log, trains Attention-Net on it, serves the model, requests predictions, and stops the server.
+    """
     load_tensorflow()
-    from ctrpipe.pipeline.demo.demo import run_demo  # TensorFlow: 3 s that `ctrpipe --help` does without
+    from ctrpipe.pipeline.demo.demo import run_demo  # lazy: TensorFlow takes 3 s
 
     if not run_demo(output, rows, config or configs_folder() / "demo.yaml"):
         sys.exit(BLOCKED)

@@ -1,4 +1,4 @@
-"""`ctrpipe drift`."""
+"""The command `ctrpipe drift`."""
 
 import pathlib
 import sys
@@ -13,12 +13,12 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--data", multiple=True, required=True, help="The log in question: a file or quoted glob; repeatable.")
-@click.option("--against", multiple=True, required=True, help="The log to compare it with: the same; repeatable.")
+@click.option("--data", multiple=True, required=True, help="The log to check: a file or quoted glob; repeatable.")
+@click.option("--against", multiple=True, required=True, help="Reference log: a file or quoted glob; repeatable.")
 @click.option("--kind", type=click.Choice(["drift", "skew"]), default="drift", show_default=True)
-@click.option("--model", type=PATH, default=None, help="Also compare what this run or version's answers rest on.")
+@click.option("--model", type=PATH, default=None, help="A run or version: also compare its explanations.")
 @click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key of CONFIG.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of CONFIG.")
 def drift(
     config: pathlib.Path,
     data: tuple[str, ...],
@@ -28,16 +28,17 @@ def drift(
     output: pathlib.Path | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Compare two logs column by column: exit code 0, or 1 where a column is above its limit.
+    """Compare the column distributions of two logs.
 
     \b
-    --kind drift: DATA is today's log, AGAINST yesterday's; both have labels.
-    --kind skew:  DATA is the log that was trained on, AGAINST what was served; neither needs labels.
-    The limits are monitoring.max_distance, monitoring.columns and monitoring.attributions of CONFIG.
-    --model compares each column's share of the model's explanations, too.
+    --kind drift  --data is a new log, --against an earlier one; both have labels
+    --kind skew   --data is the training log, --against the serving log; no labels needed
+
+    Exits with code 1 if a column exceeds its limit. The limits are monitoring.max_distance, monitoring.columns and
+    monitoring.attributions of CONFIG. With --model, also compares the share of each column in the model's explanations.
     """
     load_tensorflow()
-    # TensorFlow, TFX and TFDV: 6 s that `ctrpipe --help` does without.
+    # Lazy: TensorFlow, TFX and TFDV take 6 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.explain.log_drift import drift_of_logs
     from ctrpipe.pipeline.report.drift import print_attributions, print_comparison, write_drift

@@ -1,4 +1,4 @@
-"""`ctrpipe explain`."""
+"""The command `ctrpipe explain`."""
 
 import pathlib
 
@@ -11,41 +11,41 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.argument("source", type=PATH, metavar="RUN")
-@click.option("--data", multiple=True, help="A labelled log or quoted glob; repeatable. Default: the run's test rows.")
-@click.option("--row", default=None, metavar="FILE:LINE", help="Explain this row's probability instead.")
+@click.option("--data", multiple=True, help="Labelled log: file or quoted glob; repeatable. Default: the test rows.")
+@click.option("--row", default=None, metavar="FILE:LINE", help="Explain the probability of this row instead.")
 @click.option(
     "--baseline",
     default="average",
     show_default=True,
     metavar="average|missing|FILE:LINE",
-    help="With --row: compare it with rows of the log, with one of missing values, or with another row.",
+    help="With --row: the reference: rows of the log, a row of missing values, or another row.",
 )
 @click.option(
     "--method",
     type=click.Choice(["gradients", "shapley", "both"]),
     default=None,
-    help="With --row: integrated gradients, Shapley values or both. Default: gradients where the model has them.",
+    help="With --row: integrated gradients, Shapley values or both. Default: gradients if the model has them.",
 )
 @click.option(
-    "--orders", type=click.IntRange(2), default=200, show_default=True, help="With --row: orders of the columns drawn."
+    "--orders", type=click.IntRange(2), default=200, show_default=True, help="With --row: column orders to sample."
 )
-@click.option("--group", "groups", multiple=True, metavar="NAME=A,B", help="Columns permuted together; repeatable.")
-@click.option("--slice", "part", default=None, metavar="COLUMN=VALUE", help="Only rows with this value.")
+@click.option("--group", "groups", multiple=True, metavar="NAME=A,B", help="Permute columns together; repeatable.")
+@click.option("--slice", "part", default=None, metavar="COLUMN=VALUE", help="Use only rows with this value.")
 @click.option(
-    "--rows", type=click.IntRange(10), default=20_000, show_default=True, help="Rows of the sample that is scored."
+    "--rows", type=click.IntRange(10), default=20_000, show_default=True, help="Number of rows to sample and score."
 )
 @click.option(
-    "--repeats", type=click.IntRange(1, 2), default=2, show_default=True, help="Scorings of the sample a column."
+    "--repeats", type=click.IntRange(1, 2), default=2, show_default=True, help="Number of permutations per column."
 )
-@click.option("--pairs", type=click.IntRange(0), default=10, show_default=True, help="Pairs of columns permuted.")
+@click.option("--pairs", type=click.IntRange(0), default=10, show_default=True, help="Column pairs to permute.")
 @click.option(
     "--prune",
     type=click.FloatRange(0, 1, min_open=True),
     default=None,
     metavar="AUC",
-    help="Write to --output the run's configuration without the columns that together cost less than this.",
+    help="Write pruned.yaml to --output: the configuration without columns whose joint removal costs less AUC.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all draws.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @click.option("--output", type=PATH, default=None, metavar="DIR", help="Also write JSON to this folder.")
 def explain(
     source: pathlib.Path,
@@ -63,20 +63,22 @@ def explain(
     seed: int,
     output: pathlib.Path | None,
 ) -> None:
-    """Explain a model: which columns it uses, which pairs its log holds, why a row has its probability.
+    """Explain a model, or one of its predictions.
 
     \b
-      ctrpipe explain runs/mine                          by the run's test rows
-      ctrpipe explain runs/mine/models/ctr --data test.tsv   a pushed model, by another log
+      ctrpipe explain runs/mine                              on the run's test rows
+      ctrpipe explain runs/mine/models/ctr --data test.tsv   a pushed model, on another log
       ctrpipe explain runs/mine --row test.tsv:12            one row
-    RUN is a finished run, pushed or not, a folder of versions, or a version.
+
+    RUN is a finished run (pushed or not), a folder of versions, or a version. Prints the permutation importance of each
+    column and the strongest column pairs. With --row, prints the contribution of each column to the logit of the row.
     """
     settings_of_groups = dict(_two_parts("--group", "NAME=A,B", group) for group in groups)
     if len(settings_of_groups) < len(groups):
         raise InputError("--group: a name is given twice; give each group its own")
     slice_of = _two_parts("--slice", "COLUMN=VALUE", part) if part is not None else None
     load_tensorflow()
-    # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
+    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
     from ctrpipe.pipeline.explain.show import print_explanation

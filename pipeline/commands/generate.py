@@ -1,4 +1,4 @@
-"""`ctrpipe generate`."""
+"""The command `ctrpipe generate`."""
 
 import pathlib
 from typing import Any
@@ -20,48 +20,46 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
 )
 @click.option("--rows", type=int, default=40_000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option(
-    "--output", type=PATH, required=True, help="The file to write; .gz compresses. Of kddcup2012: the folder."
-)
+@click.option("--output", type=PATH, required=True, help="File to write; .gz compresses it. With kddcup2012: a folder.")
 @click.option(
     "--interplay",
     type=click.FloatRange(0, 10),
     default=0.0,
     show_default=True,
-    help="Of kddcup2012: how much what a title says depends on the user's age, in logits.",
+    help="With kddcup2012: strength of the interaction between title and age of the user, in logits.",
 )
 @click.option(
     "--click-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of kddcup2012, history and funnel. Default: 0.035, 0.3 and 0.1.",
+    help="With kddcup2012, history and funnel. Default: 0.035, 0.3 and 0.1.",
 )
 @click.option(
     "--conversion-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of funnel: the share of the clicks that a conversion follows. Default: 0.1.",
+    help="With funnel: the share of clicks with a conversion. Default: 0.1.",
 )
 @click.option(
     "--attention",
     type=click.FloatRange(0, 20),
-    help="Of history: how much the earlier item of the candidate's category says, in logits. Default: 4.",
+    help="With history: weight of the earlier item of the candidate's category, in logits. Default: 4.",
 )
 @click.option(
     "--history-length",
     type=click.IntRange(4, 500),
-    help="Of history: items of the longest history. The longer they are, the less a sum of them says. Default: 24.",
+    help="With history: length of the longest history. Sum pooling gets worse with the length. Default: 24.",
 )
-@click.option("--categories", type=click.IntRange(2), help="Of history: how many, of 4 items each. Default: 200.")
+@click.option("--categories", type=click.IntRange(2), help="With history: categories of 4 items. Default: 200.")
 @click.option(
     "--repeats",
     type=click.IntRange(1),
-    help="Of history: how often each other item is in it. The more, the less a sum of them says. Default: 1.",
+    help="With history: repeats of each uninformative item. Sum pooling gets worse with repeats. Default: 1.",
 )
-@click.option("--days", type=int, default=10, show_default=True, help="Of --drift: their number.")
+@click.option("--days", type=int, default=10, show_default=True, help="With --drift: number of days.")
 @click.option(
     "--drift",
     metavar="RATES",
-    help="Write a log a day, each of --rows rows, in the folder --output: what share of a value's effect, of the ids' "
-    "order of popularity and of the ids changes a day, as preferences=0.1,popularity=0.05,ids=0.02.",
+    help="Write one log per day, each with --rows rows, to the folder --output. RATES are daily shares that change: of "
+    "the effects of values, the popularity of ids, and the ids: preferences=0.1,popularity=0.05,ids=0.02.",
 )
 def generate(
     log_format: str,
@@ -78,16 +76,18 @@ def generate(
     days: int,
     drift: str | None,
 ) -> None:
-    """Write a sample log with known true probabilities (beside it, in <output>.truth.parquet).
+    """Generate a sample log with known true probabilities.
+
+    Writes the true probabilities to <output>.truth.parquet.
 
     \b
-    criteo, avazu, text: one file, by default criteo.
-    kddcup2012: a folder of the competition's files, for `ctrpipe run` or `ctrpipe prepare`; a row is a line of
-    training.txt, which may stand for several impressions.
-    history: one CSV file of items with what was seen before, whose clicks only attention to the history explains.
-    funnel: one CSV file with a click and, after it, a conversion; the truth has the probabilities of both.
+    criteo, avazu, text  one file in this format; criteo is the default
+    kddcup2012           a folder with the files of the competition, for `ctrpipe run` or `ctrpipe prepare`; --rows
+                         counts lines of training.txt, which may stand for several impressions
+    history              one CSV file of impressions with histories; the clicks need attention to the history
+    funnel               one CSV file with clicks and conversions after clicks, and the true probabilities of both
     """
-    # numpy and pyarrow: 0.3 s that `ctrpipe --help` does without.
+    # Lazy: numpy and pyarrow take 0.3 s to import.
     from ctrpipe.transforms.generate import (
         Drift,
         FunnelModel,

@@ -1,4 +1,4 @@
-"""`ctrpipe init`."""
+"""The command `ctrpipe init`."""
 
 import pathlib
 
@@ -9,15 +9,15 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.argument("log", nargs=-1, required=True)
-@click.option("--output", type=PATH, help="The file to write. Default: <name of the log>.yaml in this folder.")
-@click.option("--label", help="The column of the label. Default: the one that looks most like it.")
+@click.option("--output", type=PATH, help="File to write. Default: <name of the log>.yaml in the current folder.")
+@click.option("--label", help="The label column. Default: the most likely one.")
 def init(log: tuple[str, ...], output: pathlib.Path | None, label: str | None) -> None:
-    """Look at LOG and write a commented configuration that runs as it is.
+    """Draft a configuration from the first rows of LOG.
 
-    Looks at the first 10,000 rows: format, header, the kinds of the columns, the label. What it was unsure of is
-    printed, and marked with ? in the file.
+    Infers the format, the header, the kind of each column and the label from the first 10,000 rows. The commented
+    configuration runs without changes. Guesses to check are printed, and marked with ? in the file.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.draft.page import draft, write_draft
 
     text, unsure = draft(log, label)

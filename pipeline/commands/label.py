@@ -1,4 +1,4 @@
-"""`ctrpipe label`."""
+"""The command `ctrpipe label`."""
 
 import contextlib
 import pathlib
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("assignments", nargs=-1, metavar="[LABEL=VERSION]...")
-@click.option("--model_config_file", type=PATH, required=True, help="The file that the server was started with.")
-@click.option("--remove", multiple=True, metavar="LABEL", help="Take a label away; repeatable.")
+@click.option("--model_config_file", type=PATH, required=True, help="The model config file of the server.")
+@click.option("--remove", multiple=True, metavar="LABEL", help="Remove a label; repeatable.")
 @click.option("--rollback", is_flag=True, help="Undo the last change of this model.")
-@click.option("--grpc", default=None, metavar="HOST:PORT", help="The server: check versions, and have it reload.")
-@click.option("--url", default=None, metavar="http://HOST:PORT", help="The server's REST API: check versions only.")
-@click.option("--wait", default=60.0, show_default=True, help="Seconds that the server may take.")
+@click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address: check versions, reload the config.")
+@click.option("--url", default=None, metavar="http://HOST:PORT", help="REST address: check versions only.")
+@click.option("--wait", default=60.0, show_default=True, help="Seconds to wait for the server.")
 def label(
     model: str,
     assignments: tuple[str, ...],
@@ -38,23 +38,26 @@ def label(
     url: str | None,
     wait: float,
 ) -> None:
-    """Show or move the labels of MODEL, by which clients ask for a version: stable, canary.
+    """Show or move the version labels of a served model.
+
+    Clients use a label of MODEL, such as stable or canary, to select a version.
 
     \b
-      ctrpipe label ctr --model_config_file models.config                          what they are
-      ctrpipe label ctr stable=12 canary=13 --model_config_file ... --grpc ...     load 13, then point canary at it
-      ctrpipe label ctr --rollback --model_config_file ... --grpc ...              what it was before
-    A label moves only when its version is AVAILABLE at the server. From then on the server keeps the versions that
-    labels point at, or pointed at before, and loads a newly pushed one when a label names it.
+      ctrpipe label ctr --model_config_file models.config                          show the labels
+      ctrpipe label ctr stable=12 canary=13 --model_config_file ... --grpc ...     load 13, then move canary to it
+      ctrpipe label ctr --rollback --model_config_file ... --grpc ...              undo the last change
 
-    Without --grpc the server has to look at the file by itself (--model_config_file_poll_wait_seconds).
+    A label moves only after its version is AVAILABLE on the server. From then on, the server keeps all versions with a
+    current or previous label, and loads a newly pushed version only when a label names it.
+
+    Without --grpc, the server must poll the file itself (--model_config_file_poll_wait_seconds).
     """
     if rollback and (assignments or remove):
         raise InputError("--rollback goes without labels: it undoes the last change")
     moved = _parse_assignments(assignments)
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)
-        # After TensorFlow, if that is loaded; 0.3 s that `ctrpipe --help` does without.
+        # Lazy: takes 0.3 s. If TensorFlow is loaded, it must be loaded before this.
         from ctrpipe.serving.client.labels import ServedLabels
 
         labels = ServedLabels(model_config_file, model, client, reload, wait)
@@ -83,17 +86,17 @@ def _parse_assignments(assignments: tuple[str, ...]) -> dict[str, int]:
 def _server(
     model: str, grpc: str | None, url: str | None, stack: contextlib.ExitStack
 ) -> "tuple[ModelClient | None, Callable[[ModelServerConfig], None] | None]":
-    """Returns a client of the server that the options name, and how to hand it a configuration, where it takes one."""
+    """Returns a client, and a function that reloads the server's config (gRPC only); None without."""
     if grpc and url:
         raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
     if grpc:
         load_tensorflow()
-        from ctrpipe.serving.client.grpc_client import GrpcClient  # TensorFlow: 3 s, which REST does without
+        from ctrpipe.serving.client.grpc_client import GrpcClient  # lazy: TensorFlow takes 3 s, REST does not need it
 
         client = stack.enter_context(GrpcClient(grpc, model))
         return client, client.reload
     if url:
-        from ctrpipe.serving.client import RestClient  # 0.3 s that `ctrpipe --help` does without
+        from ctrpipe.serving.client import RestClient  # lazy: 0.3 s
 
         path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
         return stack.enter_context(RestClient(url.rstrip("/").removesuffix(path) + path)), None

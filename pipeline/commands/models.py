@@ -1,4 +1,4 @@
-"""`ctrpipe models`."""
+"""The command `ctrpipe models`."""
 
 import json
 import pathlib
@@ -10,11 +10,14 @@ from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
-@click.option("--config", type=PATH, default=None, help="A run's configuration, for whose features sizes are counted.")
+@click.option("--config", type=PATH, default=None, help="Count parameters for the features of this configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(config: pathlib.Path | None, as_json: bool) -> None:
-    """List the models with paper, parameters and options; without --config for 39 fields of 5,000 ids each."""
-    from ctrpipe.pipeline.config.model_table import (  # rich: 0.03 s that `ctrpipe --help` does without
+    """List the models with paper, parameters and options.
+
+    Without --config, the parameters are counted for 39 fields with 5,000 ids each.
+    """
+    from ctrpipe.pipeline.config.model_table import (  # lazy: rich takes 0.03 s
         print_models,
         read_reference,
     )
@@ -23,9 +26,7 @@ def models(config: pathlib.Path | None, as_json: bool) -> None:
         table = read_reference()
     else:
         load_tensorflow()
-        from ctrpipe.pipeline.demo.model_sizes import (
-            measure_models,  # Keras: 4 s, which the table that is kept does without
-        )
+        from ctrpipe.pipeline.demo.model_sizes import measure_models  # lazy: Keras takes 4 s
 
         table = measure_models(config)
     if as_json:

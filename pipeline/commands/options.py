@@ -1,4 +1,4 @@
-"""Types of options that several commands have."""
+"""Option types shared by several commands."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""`ctrpipe predict`."""
+"""The command `ctrpipe predict`."""
 
 import pathlib
 from typing import TYPE_CHECKING
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--url", default=None, help="http://HOST:PORT/v1/models/NAME[/versions/N | /labels/L]")
-@click.option("--grpc", default=None, metavar="HOST:PORT", help="Ask over gRPC instead.")
-@click.option("--model_name", default=None, help="The model's name, with --grpc.  [default: ctr]")
-@click.option("--label", default=None, help="Ask the version that this label points at.")
-@click.option("--label-weights", default=None, metavar="stable=95,canary=5", help="Divide the rows between labels.")
-@click.option("--key", default=None, metavar="COLUMN", help="Rows with the same value go to the same label.")
-@click.option("--input", "file", required=True, type=PATH, help="A raw log, in the format the model was trained on.")
-@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="How many rows to send.")
-@click.option("--model", type=PATH, help="The served model's folder, to read the log's format from.", default=None)
-@click.option("--config", type=PATH, help="The run's configuration, instead of --model.", default=None)
+@click.option("--grpc", default=None, metavar="HOST:PORT", help="Use gRPC instead.")
+@click.option("--model_name", default=None, help="Name of the model, with --grpc.  [default: ctr]")
+@click.option("--label", default=None, help="Use the version with this label.")
+@click.option("--label-weights", default=None, metavar="stable=95,canary=5", help="Split the rows between labels.")
+@click.option("--key", default=None, metavar="COLUMN", help="Send rows with equal values to the same label.")
+@click.option("--input", "file", required=True, type=PATH, help="A raw log in the format of the training log.")
+@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Number of rows to send.")
+@click.option("--model", type=PATH, help="Folder of the served model, which describes the log's format.", default=None)
+@click.option("--config", type=PATH, help="Configuration of the run, instead of --model.", default=None)
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Seconds.")
-@click.option("--explain", is_flag=True, help="Also print what each column adds to the row's logit, as bars.")
-@click.option("--verbose", is_flag=True, help="Also print which label and version answered.")
+@click.option("--explain", is_flag=True, help="Also print the contribution of each column to the logit, as bars.")
+@click.option("--verbose", is_flag=True, help="Also print the label and the version that responded.")
 def predict(
     url: str | None,
     grpc: str | None,
@@ -43,12 +43,13 @@ def predict(
     explain: bool,
     verbose: bool,
 ) -> None:
-    """Send raw rows to a server and print, one a line: its line in the file (of Parquet, its row), tab, probability.
+    """Send rows to a server and print the predictions.
 
-    With --verbose the label (- where none was asked) and the version follow. With --explain a table of the columns
-    follows each row; the model was exported with serving.explain.
+    Prints one line per row: the line number in the file (of Parquet, the row number), a tab and the probability. With
+    --verbose, the label (- if none was used) and the version follow. With --explain, a table of the columns follows
+    each row; the model must be exported with serving.explain.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.transforms.log.readers import Reject
@@ -73,7 +74,7 @@ def predict(
 
 
 def _print_explanation(explanation: "Explanation", probability: float, line: str) -> None:
-    import pyarrow as pa  # with rich, 0.3 s that other calls do without
+    import pyarrow as pa  # lazy: takes 0.3 s together with rich
 
     from ctrpipe.pipeline.explain.explained_row import served_explanation
     from ctrpipe.pipeline.explain.show_row import print_row
@@ -92,7 +93,7 @@ def _client(
     timeout: float,
     verbose: bool,
 ) -> "ModelClient":
-    from ctrpipe.serving.client import LabelSplit, RestClient  # 0.3 s that `ctrpipe --help` does without
+    from ctrpipe.serving.client import LabelSplit, RestClient  # lazy: 0.3 s
 
     if (url is None) == (grpc is None):
         raise InputError("Give --url http://HOST:PORT/v1/models/NAME, or --grpc HOST:PORT")
@@ -106,6 +107,6 @@ def _client(
     if url:
         return RestClient(url, label=label, split=split, timeout=timeout, say_version=verbose)
     load_tensorflow()
-    from ctrpipe.serving.client.grpc_client import GrpcClient  # TensorFlow: 3 s, which REST does without
+    from ctrpipe.serving.client.grpc_client import GrpcClient  # lazy: TensorFlow takes 3 s, REST does not need it
 
     return GrpcClient(str(grpc), model_name or "ctr", label=label, split=split, timeout=timeout)

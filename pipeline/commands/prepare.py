@@ -1,4 +1,4 @@
-"""`ctrpipe prepare`."""
+"""The command `ctrpipe prepare`."""
 
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -16,27 +16,30 @@ if TYPE_CHECKING:
 
 @click.group()
 def prepare() -> None:
-    """Make a log that `ctrpipe run`, `score` and `drift` read out of other files."""
+    """Convert other files to a log.
+
+    `ctrpipe run`, `score` and `drift` read the resulting log.
+    """
 
 
 @prepare.command()
 @click.argument("folder", type=PATH)
 @click.argument("output", type=PATH)
-@click.option("--rows", type=click.IntRange(1), help="Only so many lines of the training file.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the split.")
-@click.option("--test", type=float, default=1 / 11, help="Share of the lines for the test.  [default: 1/11]")
+@click.option("--rows", type=click.IntRange(1), help="Read only this many lines of the training file.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed of the split.")
+@click.option("--test", type=float, default=1 / 11, help="Share of lines in the test part.  [default: 1/11]")
 @click.option("--validation", type=float, default=0.05, show_default=True, help="Share of the others for validation.")
-@click.option("--prior-impressions", type=float, default=20.0, show_default=True, help="How far rates are smoothed.")
+@click.option("--prior-impressions", type=float, default=20.0, show_default=True, help="Weight of the prior in rates.")
 @click.option(
     "--folds",
     type=int,
     default=5,
     show_default=True,
-    help="Each line is in one of so many folds; its counts of the past are those of the others.",
+    help="Number of folds. The past clicks and impressions of a line are counted in the other folds.",
 )
-@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Of each file.")
-@click.option("--workers", type=click.IntRange(1), help="Processes at most. Default: one a core.")
-@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then does the work.")
+@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Limit of malformed rows a file.")
+@click.option("--workers", type=click.IntRange(1), help="Maximum number of processes. Default: one per core.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: do the work on Beam.")
 def kddcup2012(
     folder: pathlib.Path,
     output: pathlib.Path,
@@ -45,16 +48,19 @@ def kddcup2012(
     beam_args: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Join the seven files of KDD Cup 2012 track 2 in FOLDER, and count each line's past.
+    """Join the files of KDD Cup 2012 track 2 into a log.
+
+    Reads the seven files in FOLDER, and counts the past clicks and impressions of each line.
 
     \b
-    Leaves in OUTPUT:
-      log/*.parquet              the log, a row an impression: click, part, position, 11 ids, 2 texts, 45 numbers
+    Writes to OUTPUT:
+      log/*.parquet              the log, one row per impression: click, part, position, 11 ids, 2 texts, 45 numbers
       dead_letter/rejects.jsonl  malformed lines of all files with file, line and reason
       summary.json               counts
-    A line, with all its impressions, is in one part of the log. Running it again continues an interrupted run.
+
+    All impressions of a line are in the same part. Repeat the command to continue an interrupted run.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.run.prepared import join
     from ctrpipe.transforms.kddcup2012 import Options
 
@@ -65,20 +71,24 @@ def kddcup2012(
 @prepare.command()
 @click.argument("folder", type=PATH)
 @click.argument("output", type=PATH)
-@click.option("--model", type=PATH, required=True, help="DIR/models/<name>, or one version in it: the served model.")
+@click.option("--model", type=PATH, required=True, help="The served model: DIR/models/<name>, or one version in it.")
 def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
-    """Turn the requests that `ctrpipe serve --request_log` wrote into a log without labels, the Parquet file OUTPUT.
+    """Convert logged serving requests to a log.
+
+    Reads what `ctrpipe serve --request_log` wrote for one model to FOLDER, such as requests/ctr. Writes a log without
+    labels, the Parquet file OUTPUT, with one row per row of a request:
 
     \b
-    FOLDER is the model's own in that of the server, such as requests/ctr. A row is one that was asked about:
-      the columns of the log  as they came, in the signatures with raw columns and in tf.Examples
+      the columns of the log  as received, from signatures with raw columns and from tf.Examples
       request_time            seconds since 1970
-      model_version           the version that answered
-      served_<task>           the probability that was answered
-    Requests with packed tensors have no columns; they are counted. `ctrpipe drift --kind skew` and `score` read OUTPUT.
+      model_version           the version that responded
+      served_<task>           the predicted probability
+
+    Requests with packed tensors have no raw columns: they are skipped and counted. `ctrpipe drift --kind skew` and
+    `score` read OUTPUT.
     """
     load_tensorflow()
-    # TensorFlow: 4 s that `ctrpipe --help` does without.
+    # Lazy: TensorFlow takes 4 s to import.
     from ctrpipe.serving.assets import read_log_spec
     from ctrpipe.serving.layout import find_version
     from ctrpipe.serving.server.request_rows import write_rows
@@ -110,23 +120,23 @@ def _print_counts(joined: "Prepared") -> None:
 @click.argument("log")
 @click.argument("labels")
 @click.argument("output", type=PATH)
-@click.option("--key", help="A column of both. Default: the n-th row of one belongs to the n-th of the other.")
-@click.option("--unmatched", help="Label of rows that LABELS lacks, as 0. Default: they are left out; with --delay 0.")
-@click.option("--time", help="Labels that arrive late: the column of a row's time.")
-@click.option("--delay", help="How long a label may take, as 90m, 12h or 3d. Rows that are newer are left out.")
-@click.option("--label-time", help="The column of LABELS with the label's time: one after the delay does not count.")
-@click.option("--until", help="When the log was cut. Default: the newest time in both files.")
-@click.option("--since", help="When the last training's log was cut: what was known then is left out.")
-@click.option("--time-format", help="How times are written, as `format` of a column of times. Default: by their form.")
+@click.option("--key", help="Join column of both files. Default: join the n-th row of LOG with the n-th of LABELS.")
+@click.option("--unmatched", help="Label of rows without one. Default: drop these rows; with --delay, label them 0.")
+@click.option("--time", help="With late labels: the column of LOG with the time of the row.")
+@click.option("--delay", help="Maximum delay of a label: 90m, 12h or 3d. Newer rows are left out.")
+@click.option("--label-time", help="The column of LABELS with the time of the label. Labels after --delay are ignored.")
+@click.option("--until", help="Time when the log was cut. Default: the newest time in both files.")
+@click.option("--since", help="Time when the log of the last training was cut. Rows complete by then are left out.")
+@click.option("--time-format", help="Format of the times, as in a `time` feature. Default: inferred from the values.")
 @click.option(
     "--fake-negatives",
     is_flag=True,
-    help="Rows do not wait: a negative at once, and a positive beside it when its label comes. A column `part` says "
-    "which rows wait, to validate (1) and to test (2).",
+    help="Write each row at once as a negative, and again as a positive when its label arrives. Only rows for "
+    "validation (`part` 1) and test (`part` 2) wait for their labels.",
 )
-@click.option("--validation", type=float, help="Of --fake-negatives: the share of rows that validate. Default: 0.1.")
-@click.option("--test", type=float, help="The same of those that test. Default: 0.1.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the draw of these rows, by their keys.")
+@click.option("--validation", type=float, help="With --fake-negatives: share of validation rows. Default: 0.1.")
+@click.option("--test", type=float, help="With --fake-negatives: share of test rows. Default: 0.1.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the hash that selects these rows by key.")
 def labels(
     log: str,
     labels: str,
@@ -137,17 +147,20 @@ def labels(
     seed: int,
     **times: Any,
 ) -> None:
-    """Join LOG with a file of LABELS, by the order of the rows or by a key. Both may be quoted globs.
+    """Join a log with a file of labels.
+
+    Joins LOG and LABELS by row order or by a key. Both may be quoted globs.
 
     \b
-    Leaves in OUTPUT:
-      log/*.parquet              the log with the labels beside its columns, all as text
+    Writes to OUTPUT:
+      log/*.parquet              the columns of the log and the labels, all as text
       dead_letter/rejects.jsonl  malformed rows of both with file, line and reason
       summary.json               counts
-    Formats are found as `ctrpipe init` finds them. A label without a name is the column `label`; where LABELS has only
-    the key (and a time), as a list of clicks has, its rows are the positive ones: --unmatched 0.
+
+    File formats are inferred as in `ctrpipe init`. A label without a name becomes the column `label`. If LABELS has
+    only the key (and a time), such as a list of clicks, its rows are the positives: use --unmatched 0.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.commands.prepare_options import label_delay_of_options
     from ctrpipe.transforms.labels.labelled import join_labels
     from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
@@ -179,31 +192,33 @@ def labels(
 @prepare.command()
 @click.argument("log", nargs=-1, required=True)
 @click.argument("output", type=PATH)
-@click.option("--config", type=PATH, help="A configuration with `events`, in place of the options up to --draw.")
-@click.option("--user", default="user", show_default=True, help="Column of the user.")
-@click.option("--item", default="item", show_default=True, help="Column of the item.")
-@click.option("--time", default="time", show_default=True, help="Column of the time: numbers, or ISO 8601.")
-@click.option("--time-format", help="A pattern of strptime for the times.")
-@click.option("--columns", metavar="A,B,...", help="Names of the columns of a log without a header.")
-@click.option("--label", help="Column of 0 and 1. Default: every event is a positive one.")
+@click.option("--config", type=PATH, help="Configuration with `events`. Replaces the options up to --draw.")
+@click.option("--user", default="user", show_default=True, help="User column.")
+@click.option("--item", default="item", show_default=True, help="Item column.")
+@click.option("--time", default="time", show_default=True, help="Time column: numbers, or ISO 8601.")
+@click.option("--time-format", help="The strptime pattern of the times.")
+@click.option("--columns", metavar="A,B,...", help="Column names of a log without a header.")
+@click.option("--label", help="Column of 0 and 1. Default: every event is positive.")
 @click.option("--threshold", type=float, help="Events whose --label is at least this number are positive.")
 @click.option("--item-column", "item_columns", multiple=True, help="A column that belongs to the item; repeatable.")
-@click.option("--sequence", "sequences", multiple=True, help="A column that histories have too; repeatable.")
-@click.option("--time-gaps", is_flag=True, default=None, help="Histories have how long ago each event was, too.")
+@click.option("--sequence", "sequences", multiple=True, help="A further column to build histories of; repeatable.")
+@click.option("--time-gaps", is_flag=True, default=None, help="Also write how long ago each event of a history was.")
 @click.option("--history-of", type=click.Choice(["positive", "all"]), default="positive", show_default=True)
-@click.option("--max-length", type=click.IntRange(1), default=50, show_default=True, help="Items of a history.")
+@click.option(
+    "--max-length", type=click.IntRange(1), default=50, show_default=True, help="Maximum length of a history."
+)
 @click.option("--split", type=click.Choice(["time", "leave_one_out"]), default="time", show_default=True)
 @click.option("--validation", type=float, default=0.1, show_default=True, help="Share of the events, by time.")
 @click.option("--test", type=float, default=0.1, show_default=True, help="Share of the events, by time.")
-@click.option("--validation-from", help="The first time of the validation part, in place of shares.")
-@click.option("--test-from", help="The first time of the test part.")
-@click.option("--negatives", type=click.IntRange(0), default=0, show_default=True, help="Drawn for a positive event.")
-@click.option("--test-negatives", type=click.IntRange(0), help="The same for the test. Default: --negatives.")
+@click.option("--validation-from", help="Start time of the validation part, in place of shares.")
+@click.option("--test-from", help="Start time of the test part.")
+@click.option("--negatives", type=click.IntRange(0), default=0, show_default=True, help="Negatives per positive event.")
+@click.option("--test-negatives", type=click.IntRange(0), help="The same for the test part. Default: --negatives.")
 @click.option("--draw", type=click.Choice(["uniform", "popularity"]), default="uniform", show_default=True)
-@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Of the event log.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the negatives and the rows' order.")
-@click.option("--workers", type=click.IntRange(1), help="Processes at most. Default: one a core.")
-@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then does the work.")
+@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Limit of malformed events.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed of the negatives and the row order.")
+@click.option("--workers", type=click.IntRange(1), help="Maximum number of processes. Default: one per core.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: do the work on Beam.")
 def history(
     log: tuple[str, ...],
     output: pathlib.Path,
@@ -214,17 +229,21 @@ def history(
     beam_args: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Turn an event LOG (files or quoted globs) into impressions with what their users did before.
+    """Convert an event log to impressions with histories.
+
+    LOG is files or quoted globs.
 
     \b
-    Leaves in OUTPUT:
-      log/*.parquet              the impressions: label, part (0 training, 1 validation, 2 test), weight where negatives
-                                 are drawn, the columns of the log, and <column>_history
+    Writes to OUTPUT:
+      log/*.parquet              the impressions: label, part (0 training, 1 validation, 2 test), weight (with
+                                 negatives), the columns of the log, and <column>_history
       dead_letter/rejects.jsonl  malformed events with file, line and reason
       summary.json               counts
-    A history has only what is earlier than its event. `ctrpipe run` does the same by a configuration's key `events`.
+
+    The history of an impression contains only earlier events of the user. `ctrpipe run` does the same conversion if the
+    configuration has the key `events`.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.commands.prepare_options import events_of_options
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.run.prepared import with_histories

@@ -1,4 +1,4 @@
-"""What `ctrpipe prepare history` and `prepare labels` are told on the command line, as sections of a configuration."""
+"""Turns the options of `ctrpipe prepare history` and `prepare labels` into sections of a configuration."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -13,14 +13,14 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 def events_of_options(options: Mapping[str, Any]) -> EventLog:
-    """Returns what the options say.
+    """Returns the EventLog that the options describe.
 
     Args:
-        options: By name, as `EventLog` has them; `label` is a column, with `threshold` beside it, and `columns` has
-            commas.
+        options: The options by name, as in `EventLog`. `label` is a column, and `threshold` is an option of its own.
+            `columns` is a comma-separated text.
 
     Raises:
-        InputError: they contradict each other.
+        InputError: the options contradict each other.
     """
     given = {name: value for name, value in options.items() if value not in (None, ())}
     threshold = given.pop("threshold", None)
@@ -34,14 +34,14 @@ def events_of_options(options: Mapping[str, Any]) -> EventLog:
 
 
 def label_delay_of_options(labels: str, options: Mapping[str, Any]) -> LabelDelay | None:
-    """Returns what the options say of labels that arrive late; None where they say nothing of times.
+    """Returns the LabelDelay that the options describe, or None if no option is about times.
 
     Args:
         labels: The labels' file or glob.
-        options: By name, as `LabelDelay` has them; None where one was not given.
+        options: The options by name, as in `LabelDelay`. None for an option that was not given.
 
     Raises:
-        InputError: they contradict each other.
+        InputError: the options contradict each other.
     """
     given = {name: value for name, value in options.items() if value is not None}
     of_times = [name for name in given if name not in ("key", "unmatched")]

@@ -1,4 +1,4 @@
-"""`ctrpipe ranking`."""
+"""The command `ctrpipe ranking`."""
 
 import pathlib
 
@@ -11,12 +11,13 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.argument("source", type=PATH, metavar="RUN")
-@click.option("--data", multiple=True, help="A labelled log or quoted glob; repeatable. Default: the run's test rows.")
-@click.option("--group", help="The column whose values are the lists. Default: user.")
-@click.option("--item", help="The column of the candidates. Default: the one that a history shares its items with.")
+@click.option("--data", multiple=True, help="Labelled log: file or quoted glob; repeatable. Default: the test rows.")
+@click.option("--group", help="Column that groups rows into lists. Default: user.")
 @click.option(
-    "--k", "depths", multiple=True, type=click.IntRange(1), help="Places that count; repeatable. Default: 10."
+    "--item",
+    help="Candidate column. Default: the one that shares a vocabulary with a history, else the first of role item.",
 )
+@click.option("--k", "depths", multiple=True, type=click.IntRange(1), help="The k of NDCG@k; repeatable. Default: 10.")
 @click.option("--output", type=PATH, help="Folder for ranking.json and ranking.html.")
 def ranking(
     source: pathlib.Path,
@@ -26,15 +27,17 @@ def ranking(
     depths: tuple[int, ...],
     output: pathlib.Path | None,
 ) -> None:
-    """Rank lists of candidates: hit rate, NDCG, MRR, GAUC, and how much of the catalogue is shown.
+    """Evaluate how well a model ranks lists of candidates.
 
     \b
-      ctrpipe ranking runs/mine --k 5 --k 10        by the run's test rows
+      ctrpipe ranking runs/mine --k 5 --k 10        on the run's test rows
       ctrpipe ranking runs/mine/models/ctr --data test.tsv --group session
-    RUN is a finished run, pushed or not, a folder of versions, or a version. Popularity stands beside the model.
+
+    RUN is a finished run (pushed or not), a folder of versions, or a version. Prints hit rate, NDCG, MRR, GAUC,
+    effective catalogue size and take-rate, for the order of the model and for the order by popularity.
     """
     load_tensorflow()
-    # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
+    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.ranking.rank import rank
     from ctrpipe.pipeline.ranking.show import print_ranking, write_ranking
     from ctrpipe.pipeline.run.trained_model import find_model

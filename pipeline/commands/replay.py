@@ -1,4 +1,4 @@
-"""`ctrpipe replay`."""
+"""The command `ctrpipe replay`."""
 
 import pathlib
 
@@ -10,13 +10,13 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--data", multiple=True, required=True, help="Quoted glob of days, folders or files: 'logs/day=*'.")
+@click.option("--data", multiple=True, required=True, help="Quoted glob with a folder or file per day: 'logs/day=*'.")
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name>-replay.")
-@click.option("--window", type=click.IntRange(1), default=7, show_default=True, help="Days that a retraining reads.")
-@click.option("--policy", default="retrain,warm,frozen", show_default=True, help="Policies, separated by commas.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Trainings of each model.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key of every training.")
-@click.option("--warm-set", "warm_settings", multiple=True, metavar="KEY=VALUE", help="One key of warm starts alone.")
+@click.option("--window", type=click.IntRange(1), default=7, show_default=True, help="Days of data for `retrain`.")
+@click.option("--policy", default="retrain,warm,frozen", show_default=True, help="Policies, comma-separated.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Training runs per model.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key in every training run.")
+@click.option("--warm-set", "warm_settings", multiple=True, metavar="KEY=VALUE", help="Override a key in warm starts.")
 def replay(
     config: pathlib.Path,
     data: tuple[str, ...],
@@ -27,14 +27,17 @@ def replay(
     settings: tuple[str, ...],
     warm_settings: tuple[str, ...],
 ) -> None:
-    """Replay a log of several days: train up to each day, score the next one, and say what each policy costs.
+    """Compare retraining policies on a log of several days.
+
+    Trains up to each day, evaluates on the next day, and measures the costs of each policy.
 
     \b
-    retrain  every day, from nothing, on the last --window days
-    warm     every day, on that day alone, from the model of the day before
-    frozen   never after the first training
-    Leaves in the result folder replay.json (everything), replay.png, and in seed=N/runs/ each training. Running it
-    again goes on where it was cut, also with another policy or more seeds.
+    retrain  trains every day from scratch on the last --window days
+    warm     trains every day on that day alone, from the model of the day before
+    frozen   keeps the model of the first training run
+
+    Writes replay.json (all results), replay.png, and every training run in seed=N/runs/. Repeat the command to continue
+    an interrupted replay; it may add policies and seeds.
     """
     load_tensorflow()
     from ctrpipe.pipeline.config import load_config

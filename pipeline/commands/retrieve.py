@@ -1,4 +1,4 @@
-"""`ctrpipe retrieve`."""
+"""The command `ctrpipe retrieve`."""
 
 import pathlib
 
@@ -10,26 +10,28 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.option("--model", type=PATH, required=True, help="A run, DIR/models/<name>, or one version in it.")
-@click.option("--items", multiple=True, help="A log of the items or quoted glob; repeatable. Default: the run's rows.")
-@click.option("--item", help="The column of the items' names. Default: the one that a history shares its items with.")
-@click.option("--top", type=click.IntRange(1), default=100, show_default=True, help="Items in an answer.")
+@click.option("--items", multiple=True, help="Item log: a file or quoted glob; repeatable. Default: the training rows.")
+@click.option(
+    "--item", help="Item column. Default: the one that shares a vocabulary with a history, else the first of role item."
+)
+@click.option("--top", type=click.IntRange(1), default=100, show_default=True, help="Items to retrieve per query.")
 @click.option(
     "--index",
     type=click.Choice(["exact", "approximate"]),
     default="exact",
     show_default=True,
-    help="approximate: one that reads a part of the items, beside the exact one; --queries are answered by it.",
+    help="The index that answers --queries. approximate is built in addition to exact, and scores only some items.",
 )
 @click.option(
     "--recall",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.95,
     show_default=True,
-    help="The share of the exact index's answers that the approximate one finds.",
+    help="Target recall of the approximate index, relative to the exact one.",
 )
-@click.option("--cells", type=click.IntRange(1), help="Into which the items are divided. Default: 4 times their root.")
-@click.option("--output", type=PATH, help="Folder of versions, where one with the index is written.")
-@click.option("--queries", multiple=True, help="A log of the users or quoted glob; repeatable.")
+@click.option("--cells", type=click.IntRange(1), help="Cells of the approximate index. Default: 4 sqrt(items).")
+@click.option("--output", type=PATH, help="Folder of versions, for the version with the index.")
+@click.option("--queries", multiple=True, help="User log: a file or quoted glob; repeatable.")
 @click.option("--answers", type=PATH, help="Parquet file for the items of each row of --queries.")
 def retrieve(
     model: pathlib.Path,
@@ -43,16 +45,20 @@ def retrieve(
     queries: tuple[str, ...],
     answers: pathlib.Path | None,
 ) -> None:
-    """Find each user's best items by a model with towers (two_tower, starspace).
+    """Retrieve the best items of users (two-tower models).
+
+    Works with the models two_tower and starspace.
 
     \b
       ctrpipe retrieve --model runs/mine --items films.csv --output indexed/ctr
       ctrpipe retrieve --model indexed/ctr --queries users.csv --answers best.parquet
-    The first writes the model as a version that also answers `serving_retrieve`; the second asks such a version.
-    Both may be one command. With `--index approximate` the version answers `serving_retrieve_approximate` too.
+
+    The first command exports a version with an item index and the signature `serving_retrieve`. The second retrieves
+    items from it. One command can do both. With `--index approximate`, the version also has the signature
+    `serving_retrieve_approximate`.
     """
     load_tensorflow()
-    # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
+    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
 

@@ -1,4 +1,4 @@
-"""`ctrpipe run`."""
+"""The command `ctrpipe run`."""
 
 import json
 import pathlib
@@ -16,9 +16,9 @@ DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, help=DATA_HELP)
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
-@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then reads and transforms.")
-@click.option("--warm-start", metavar="RUN|VERSION", help="Begin with this model's weights, or with the `latest` ones.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: read and transform with Beam.")
+@click.option("--warm-start", metavar="RUN|VERSION", help="Start from the weights of this model, or of `latest`.")
 def run(
     config: pathlib.Path,
     data: tuple[str, ...],
@@ -27,17 +27,21 @@ def run(
     beam_args: tuple[str, ...],
     warm_start: str | None,
 ) -> None:
-    """Run the pipeline that CONFIG (YAML) describes: read, check, transform, train, evaluate, gate, push.
+    """Run the training pipeline that CONFIG describes.
+
+    Reads, checks and transforms the log; trains and evaluates the model; pushes it if it passes the gates. CONFIG is a
+    YAML file.
 
     \b
-    Leaves in the result folder:
+    Writes to the result folder:
       models/<model_name>/<version>/  servable by TF Serving (--model_base_path models/<model_name>)
-      metrics.json, report.html       the model's metrics, and a page of them
+      metrics.json, report.html       the metrics of the model, and a report with plots
       dead_letter/                    malformed rows with file, line and reason
       tfx/                            artifacts and the ML Metadata store
-    Running it again continues an interrupted run, and takes everything unchanged from the cache.
+
+    Repeat the command to continue an interrupted run. All unchanged steps are taken from the cache.
     """
-    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.common.phases import listed_phases, seconds_by_phase
     from ctrpipe.common.processes import end_preloaded
     from ctrpipe.pipeline.config import load_config, with_parent
@@ -54,6 +58,6 @@ def run(
     metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
     print_summary(folder, loaded)
     print(f"Time:   {listed_phases(seconds_by_phase())}")
-    end_preloaded()  # so that who measures this command, as a replay does, measures all its processes
+    end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

@@ -1,4 +1,4 @@
-"""`ctrpipe score`."""
+"""The command `ctrpipe score`."""
 
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -17,31 +17,31 @@ SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @click.command()
 @click.option("--model", type=PATH, required=True, help="DIR/models/<name>, or one version in it.")
-@click.option("--input", "inputs", multiple=True, required=True, help="A raw log file or quoted glob; repeatable.")
+@click.option("--input", "inputs", multiple=True, required=True, help="Raw log: a file or quoted glob; repeatable.")
 @click.option("--output", type=PATH, required=True, help="Folder for the Parquet files.")
-@click.option("--workers", type=click.IntRange(1), help="Parts of the log scored at a time. Default: one a core.")
+@click.option("--workers", type=click.IntRange(1), help="Parts scored in parallel. Default: one per core.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, e.g. --beam-arg=--runner=...")
 def score(
     model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, workers: int | None, beam_args: tuple[str, ...]
 ) -> None:
-    """Score a raw log, labelled or not: on this machine, or as a Beam job with --beam-arg.
+    """Score every line of a raw log, labelled or not.
 
-    Writes Parquet with file, line (from 1), ctr, a column for each further task, and model_version: one row per
-    line of the input. A malformed line has no ctr; it is also in OUTPUT/_dead_letter. OUTPUT/_summary.json has the
-    counts, the rate, a histogram of the scores and, column by column, how far the log is from that of training.
-    After an interruption the same command goes on.
+    Runs on this machine, or with --beam-arg as a Beam job. Writes Parquet files with one row per line of the log: file,
+    line (from 1), ctr, one column per further task, and model_version. Malformed lines have no ctr, and are listed in
+    OUTPUT/_dead_letter. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the
+    distance of each column from the training log. Repeat the command to continue an interrupted scoring.
     """
     if beam_args:
         require("pipeline", "--beam-arg")
     load_tensorflow()
-    # TensorFlow, and TFDV where it is installed: 4 s that `ctrpipe --help` does without.
+    # Lazy: TensorFlow, and TFDV if installed, take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     _print_result(score_log(model, inputs, output, workers, beam_args))
 
 
 def _print_result(result: "ScoreResult") -> None:
-    from ctrpipe.serving.scoring.score import quantile  # loaded by then
+    from ctrpipe.serving.scoring.score import quantile  # already imported by score_log
 
     for column, scores in result.scores.items():
         if scores["mean"] is not None:

@@ -1,4 +1,4 @@
-"""`ctrpipe serve`."""
+"""The command `ctrpipe serve`."""
 
 import click
 
@@ -9,11 +9,14 @@ from ctrpipe.serving.server.options import parse_flags, set_environment
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def serve(flags: tuple[str, ...]) -> None:
-    """Serve models locally as TF Serving does, with its flags: REST, gRPC, versions, labels, batching."""
+    """Serve models locally, with the flags of TF Serving.
+
+    Supports REST, gRPC, versions, labels and batching.
+    """
     options = parse_flags(flags)
     set_environment(options)
     load_tensorflow()
-    # TensorFlow: 3 s that a wrong flag does without; it reads the environment as it is loaded.
+    # Lazy: TensorFlow takes 3 s to import, and reads the environment at import, after set_environment.
     from ctrpipe.serving.server import Addresses
     from ctrpipe.serving.server import serve as serve_models
 

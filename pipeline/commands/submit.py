@@ -1,4 +1,4 @@
-"""`ctrpipe submit`."""
+"""The command `ctrpipe submit`."""
 
 import pathlib
 import sys
@@ -12,22 +12,22 @@ from ctrpipe.pipeline.commands.options import PATH
 
 @click.command()
 @click.argument("package", type=PATH)
-@click.option("--host", required=True, help="Kubeflow Pipelines' address, as in http://localhost:8888.")
-@click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter's value; repeatable.")
+@click.option("--host", required=True, help="URL of Kubeflow Pipelines, e.g. http://localhost:8888.")
+@click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="Value of a parameter; repeatable.")
 @click.option("--recurring", metavar="CRON", help='Six fields, seconds first: "0 0 4 * * *" is every day at four.')
-@click.option("--namespace", help="The profile's namespace, where Kubeflow has several users.")
-@click.option("--experiment", help="Kubeflow's group of runs. Default: the pipeline's name.")
-@click.option("--service-account", help="The account that the steps run as.")
-@click.option("--token", envvar="KFP_TOKEN", help="Bearer token; better in the environment, as KFP_TOKEN.")
-@click.option("--token-file", type=PATH, help="A file with the token, read again whenever it is needed.")
-@click.option("--ca-cert", type=PATH, help="The authority of the host's certificate, PEM. Default: the public ones.")
+@click.option("--namespace", help="Namespace of the profile, if Kubeflow has several users.")
+@click.option("--experiment", help="Kubeflow experiment. Default: the name of the pipeline.")
+@click.option("--service-account", help="Service account of the steps.")
+@click.option("--token", envvar="KFP_TOKEN", help="Bearer token. Prefer the environment variable KFP_TOKEN.")
+@click.option("--token-file", type=PATH, help="File with the token, read again whenever it is needed.")
+@click.option("--ca-cert", type=PATH, help="CA certificate of the host, PEM. Default: the public CAs.")
 @click.option(
     "--start-timeout",
     type=click.FloatRange(0),
     default=3600.0,
-    help="Seconds that a step may wait for a place in the cluster. Default: 3600.",
+    help="Maximum seconds that the run, or a step, may be pending. Default: 3600.",
 )
-@click.option("--no-wait", is_flag=True, help="Start the run and end.")
+@click.option("--no-wait", is_flag=True, help="Exit after the run is started.")
 def submit(
     package: pathlib.Path,
     host: str,
@@ -42,12 +42,14 @@ def submit(
     start_timeout: float,
     no_wait: bool,
 ) -> None:
-    """Run PACKAGE, a file that `ctrpipe compile` wrote, on Kubeflow Pipelines, and follow it to its end.
+    """Run a compiled pipeline on Kubeflow Pipelines.
 
-    Exit codes: 0 it succeeded, 1 a gate blocked the model, 2 it could not be started, or followed to its end, 3 a step
-    failed. Ctrl-C ends the following, not the run.
+    PACKAGE is a file from `ctrpipe compile`. Starts the run, prints the state of each step, and waits for the end.
+
+    Exit codes: 0 the run succeeded, 1 a gate blocked the model, 2 the run could not be started or followed, 3 a step
+    failed. Ctrl-C stops this command, not the run.
     """
-    # Kubeflow's client: 0.5 s that `ctrpipe --help` does without.
+    # Lazy: the Kubeflow client takes 0.5 s to import.
     from ctrpipe.pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
 
     pipeline = read_package(package)

@@ -1,4 +1,4 @@
-"""`ctrpipe tune`."""
+"""The command `ctrpipe tune`."""
 
 import pathlib
 from typing import Literal
@@ -24,16 +24,21 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--data", multiple=True, help="A raw log file or quoted glob; repeat for more. Replaces data.paths.")
-@click.option("--budget", metavar="TIME", help="Time of all trials: 2h, 90m, 1h30m. What is spent stays spent.")
-@click.option("--trials", metavar="NUMBER", help="Trials in all, those of earlier calls included.")
+@click.option("--data", multiple=True, help="Raw log: a file or quoted glob; repeatable. Replaces data.paths.")
+@click.option("--budget", metavar="TIME", help="Time for all trials, including earlier calls: 2h, 90m, 1h30m.")
+@click.option("--trials", metavar="NUMBER", help="Total number of trials, including earlier calls.")
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name>-tune.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Trials at the same time.")
-@click.option("--p99-ms", callback=_milliseconds, metavar="X", help="Refuse models that take longer to serve one row.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel trials.")
 @click.option(
-    "--objective", type=click.Choice(["log_loss", "auc"]), help="On validation rows. Default: training.monitor."
+    "--p99-ms",
+    callback=_milliseconds,
+    metavar="X",
+    help="Reject models whose p99 latency for one row exceeds X ms. Needs --workers 1.",
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key of every trial.")
+@click.option(
+    "--objective", type=click.Choice(["log_loss", "auc"]), help="Validation metric. Default: training.monitor."
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key in every trial.")
 def tune(
     config: pathlib.Path,
     data: tuple[str, ...],
@@ -45,23 +50,24 @@ def tune(
     objective: Literal["log_loss", "auc"] | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Search for a model's best settings within a budget, by validation rows alone.
+    """Search for the best hyperparameters of a model.
 
     \b
       ctrpipe tune configs/criteo/deepfm.yaml --data train.tsv --trials 50
       ctrpipe tune mine.yaml --data train.tsv --budget 2h --workers 4
-    Searched is what `search` in CONFIG says, else a space that fits the model:
+    The search space is the section `search` of CONFIG, by default one that fits the model:
       search: {model.embedding_dim: [8, 16, 32], training.learning_rate: {log: [1e-4, 1e-2]}}
-    Leaves in the result folder:
+    Writes to the result folder:
       best.yaml     the best configuration, for `ctrpipe run`
-      tune.html     what mattered: importance, parallel coordinates, the budget's curve
-      tune.json     every trial
-      study.sqlite  Optuna's study
+      tune.html     report: parameter importance, parallel coordinates, best value by budget
+      tune.json     all trials
+      study.sqlite  the Optuna study
 
-    The log is read and transformed once. Trials that lag behind are stopped. Running it again goes on where it was cut,
-    or, with a larger budget, where it ended. With one worker the same seed gives the same trials.
+    Trials are compared on the validation rows only. The log is read and transformed once. Unpromising trials are
+    pruned. Repeat the command to continue an interrupted search, or with a larger budget to extend it. With one worker,
+    the same seed gives the same trials.
     """
-    # numpy, pydantic and Optuna: 0.8 s that `ctrpipe --help` does without.
+    # Lazy: numpy, pydantic and Optuna take 0.8 s to import.
     from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 
     limits = read_budget(budget, trials)

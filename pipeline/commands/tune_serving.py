@@ -1,4 +1,4 @@
-"""`ctrpipe tune-serving`."""
+"""The command `ctrpipe tune-serving`."""
 
 import pathlib
 
@@ -20,11 +20,11 @@ def _numbers(_context: click.Context, parameter: click.Parameter, value: str) ->
 
 @click.command("tune-serving")
 @click.argument("model", type=PATH)
-@click.option("--rows", default="1,100", show_default=True, callback=_numbers, help="Rows of a request.")
-@click.option("--clients", default="1,8", show_default=True, callback=_numbers, help="Requests at the same time.")
-@click.option("--signature", default="serving_packed", show_default=True, help="What is asked.")
-@click.option("--seconds", type=click.FloatRange(0.05), default=0.5, show_default=True, help="Of a load in a round.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often all are measured.")
+@click.option("--rows", default="1,100", show_default=True, callback=_numbers, help="Rows per request.")
+@click.option("--clients", default="1,8", show_default=True, callback=_numbers, help="Concurrent requests.")
+@click.option("--signature", default="serving_packed", show_default=True, help="Signature to call.")
+@click.option("--seconds", type=click.FloatRange(0.05), default=0.5, show_default=True, help="Seconds per load, round.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds of measurements.")
 @click.option("--output", type=PATH, default=pathlib.Path("runs/tuned"), show_default=True, help="Result folder.")
 def tune_serving(
     model: pathlib.Path,
@@ -35,17 +35,19 @@ def tune_serving(
     rounds: int,
     output: pathlib.Path,
 ) -> None:
-    """Measure threads and batching on this machine for MODEL (DIR/models/<name>, or one version), in a few minutes.
+    """Find the best threads and batching to serve a model.
 
-    The requests are those recorded with the model. The best setting answers most rows a second, as geometric mean over
-    all pairs of --rows and --clients. It is written as flags that `ctrpipe serve` and tensorflow_model_server take:
+    MODEL is DIR/models/<name>, or one version in it. Takes a few minutes, with the requests recorded with the model.
+    The best setting has the highest throughput in rows/s: the geometric mean over all pairs of --rows and --clients.
+    The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
 
     \b
       env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR $(cat runs/tuned/flags)
 
-    beside the same as a session.config, batching.config where batching pays, and tune.json with everything measured.
+    Also writes session.config with the same settings, batching.config if batching helps, and tune.json with all
+    measurements.
     """
-    # numpy and rich: 0.2 s that `ctrpipe --help` does without.
+    # Lazy: numpy and rich take 0.2 s to import.
     from rich.console import Console
     from rich.table import Table
 

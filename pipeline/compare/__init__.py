@@ -1,1 +1,1 @@
-"""Models beside each other on the same rows: differences, and whether they are more than chance."""
+"""Compares models on the same rows: their differences, and whether these are significant."""

@@ -1,4 +1,4 @@
-"""`ctrpipe compare`: folders of runs, sweeps and scorings, compared on the same test rows."""
+"""`ctrpipe compare`: compares folders of runs, sweeps and scorings on the same test rows."""
 
 import pathlib
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ def compare_folders(
     shards: int = SHARDS,
     config: "RunConfig | None" = None,
 ) -> dict[str, Any]:
-    """Compares models by what they answered to the same test rows.
+    """Compares models by their predictions on the same test rows.
 
     Args:
-        models: By model, the folders of its trainings, as `read_sources` takes them.
-        task: The label to judge by; None takes the first.
-        shards: Of the test rows, for t values.
-        config: The log's configuration, which a scoring needs.
+        models: For each model, the folders of its training runs, as in `read_sources`.
+        task: The label to judge by. None: the first.
+        shards: Number of shards of the test rows, for t values.
+        config: The log's configuration. Required for a scoring.
 
     Returns:
         The contents of the JSON file of `ctrpipe compare`.
 
     Raises:
-        InputError: there are fewer than two models, a folder holds no finished run and no scoring, or they are not on
-            the same test rows.
+        InputError: there are fewer than two models, a folder holds no finished run and no scoring, or the folders are
+            not on the same test rows.
     """
     scored = read_sources([trainings for trainings in models if trainings], config)
     if len(scored) < 2:

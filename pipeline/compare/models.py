@@ -1,4 +1,4 @@
-"""Compares models on the same test rows, slice by slice: the metrics of each, and its difference to the first."""
+"""Compares models on the same test rows, slice by slice: their metrics, and their differences from the first model."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.sides import TESTED, compare_sides, side
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
-MAX_SLICE_VALUES = 20  # of one column
+MAX_SLICE_VALUES = 20  # per column
 ALL, TAIL = "ALL", "Tail"
 
 
@@ -26,17 +26,19 @@ def compare(
 ) -> dict[str, Any]:
     """Returns the metrics of every model on ALL, on Tail, and on the values of columns that all models have.
 
-    A model's metrics are means over its trainings. Each model but the first has its differences to the first in AUC and
-    RIG with a verdict (see `sides.compare_sides`), over the rows alone where a side has one training.
+    A model's metrics are means over its training runs. Every model but the first has its differences from the first in
+    AUC and RIG with a verdict (see `sides.compare_sides`). The differences are over the rows alone if a side has one
+    training run.
 
     Args:
-        scored: By the model's name, the predictions of its trainings, which differ by their seeds; at least two models.
-        task: The label to judge by; None takes the first.
-        shard_count: Number of shards, into which rows are divided by a hash of their number.
+        scored: For each model's name, the predictions of its training runs, which differ by their seeds. At least two
+            models.
+        task: The label to judge by. None: the first.
+        shard_count: Number of shards. Rows are assigned to shards by a hash of their number.
         progress: Called with the name of each slice before it is compared.
 
     Raises:
-        InputError: predictions are of other rows than the first's, or have no such task.
+        InputError: predictions are on other rows than the first model's, or lack the task.
     """
     names = list(scored)
     first = scored[names[0]][0]
@@ -137,7 +139,7 @@ def _compare_slice(
 def _over_trainings(
     summaries: list[dict[str, float | int | None]], statistic: Callable[[list[float]], float]
 ) -> dict[str, float | None]:
-    """Returns a statistic of each metric over the trainings; None where one lacks it, or has none to deviate from."""
+    """Returns a statistic of each metric over training runs. None if a value is missing or a deviation needs more."""
     of: dict[str, float | None] = {}
     for name in summaries[0]:
         values = [float(value) for summary in summaries if (value := summary[name]) is not None]

@@ -1,8 +1,8 @@
-"""Tests whether a model is better than another over other test rows and other trainings.
+"""Tests whether a model is better than another, over other test rows and other training runs.
 
-Each side is one or more trainings of a model that differ by their seeds, all scored on the same rows. Rows are crossed
-with trainings, and trainings are nested in models. This is the design of diagnostic studies in which several readers of
-each method read the same cases, and the estimate is theirs.
+Each side is one or more training runs of a model that differ by their seeds, all scored on the same rows. Rows are
+crossed with training runs, and training runs are nested in models. This is the design of diagnostic studies in which
+several readers of each method read the same cases. The estimator comes from these studies.
 
 References:
     Obuchowski and Rockette, "Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests", 1995.
@@ -19,24 +19,24 @@ import numpy as np
 
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
-LEVEL = 0.95  # of the interval
-_NORMAL_QUANTILE = 1.959963984540054  # of (1 + LEVEL) / 2
+LEVEL = 0.95  # of the confidence interval
+_NORMAL_QUANTILE = 1.959963984540054  # the normal quantile at (1 + LEVEL) / 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference of a metric between two models: the second's mean over its trainings minus the first's.
+    """The difference of a metric between two models: the second model's mean over training runs minus the first's.
 
     Attributes:
         difference: The difference on these rows.
-        seeds: The number of trainings of the first and of the second model.
+        seeds: The number of training runs of the first and of the second model.
         rows_error: Its standard error over other rows.
-        seeds_error: Its standard error over other seeds; None where a side has one training, which cannot tell.
-        standard_error: Over both; over rows alone where `seeds_error` is None.
-        freedom: Degrees of freedom of `t`; None for the normal distribution.
-        t: The difference in standard errors; None where these are 0.
-        p: The two-sided probability of such a t by chance; None as `t`.
-        interval: The ends of the 95% interval.
+        seeds_error: Its standard error over other seeds. None if a side has one training run: it cannot be estimated.
+        standard_error: Its standard error over both, or over rows alone if `seeds_error` is None.
+        freedom: Degrees of freedom of `t`. None for the normal distribution.
+        t: The difference in standard errors. None if the standard error is 0.
+        p: The two-sided p-value of `t`. None if `t` is None.
+        interval: The ends of the 95% confidence interval.
     """
 
     difference: float
@@ -54,18 +54,19 @@ ESTIMATES: dict[str, Callable[[np.ndarray, np.ndarray], Estimate | None]] = {"au
 
 
 def difference(first: Sequence[Estimate], second: Sequence[Estimate]) -> Difference:
-    """Returns the difference of two models and how far chance moves it.
+    """Returns the difference of two models with its standard errors and test.
 
-    With S_1 and S_2 trainings, the variance over both is s_1^2 / S_1 + s_2^2 / S_2 + max(C_1 + C_2 - 2 C_12, 0):
-    s_m^2 is the variance of a metric over the trainings of a model on these rows, C_m the mean covariance over rows of
-    two trainings of a model, C_12 that of a training of each. The degrees of freedom are Satterthwaite's.
+    With S_1 and S_2 training runs, the variance over both is s_1^2 / S_1 + s_2^2 / S_2 + max(C_1 + C_2 - 2 C_12, 0).
+    s_m^2 is the variance of a metric over the training runs of model m on these rows, C_m the mean covariance over rows
+    of two training runs of model m, and C_12 the mean covariance of one training run of each model. The degrees of
+    freedom are Satterthwaite's.
 
-    Where a side has one training, the variance is that over rows, and the result says nothing of other trainings; with
-    one on both sides it is DeLong's test.
+    If a side has one training run, the variance is over rows only, and the result does not generalize to other training
+    runs. With one on both sides, it is DeLong's test.
 
     Args:
-        first: The first model's estimates, one a training, of the same rows.
-        second: The second model's.
+        first: The first model's estimates on the same rows, one per training run.
+        second: The second model's estimates.
     """
     sides = (first, second)
     values = [np.array([estimate.value for estimate in side]) for side in sides]
@@ -87,7 +88,7 @@ def difference(first: Sequence[Estimate], second: Sequence[Estimate]) -> Differe
 
 
 def _mean_of_pairs(covariances: np.ndarray) -> float:
-    """Returns the mean of what is off the diagonal."""
+    """Returns the mean of the off-diagonal elements."""
     count = len(covariances)
     return float((covariances.sum() - np.trace(covariances)) / (count * (count - 1)))
 
@@ -106,7 +107,7 @@ def _tested(
     if freedom is None:
         p = math.erfc(abs(t) / math.sqrt(2))
     else:
-        from scipy.special import stdtr, stdtrit  # 0.1 s, which comparing two single runs does without
+        from scipy.special import stdtr, stdtrit  # 0.1 s, not needed to compare two single runs
 
         p = float(2 * stdtr(freedom, -abs(t)))
         quantile = float(stdtrit(freedom, (1 + LEVEL) / 2))

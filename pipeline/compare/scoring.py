@@ -1,4 +1,4 @@
-"""The scored rows of a folder of `ctrpipe score`, with the labels of the log that was scored."""
+"""Reads the rows of a folder of `ctrpipe score`, with the labels of the log that was scored."""
 
 import hashlib
 import pathlib
@@ -16,14 +16,14 @@ from ctrpipe.transforms.log.readers import LogReader
 
 
 def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
-    """Returns the scored rows of a scoring, with the labels of the log that was scored. Malformed rows are left out.
+    """Returns the rows of a scoring, with the labels of the log that was scored. Malformed rows are left out.
 
     Args:
         folder: A folder that `ctrpipe score` wrote.
         config: The log's configuration, with its labels and the columns to slice by.
 
     Raises:
-        InputError: a file is damaged, the log is absent, or a row that was scored has no label.
+        InputError: a file is damaged, the log is missing, or a scored row has no label.
     """
     columns = score_columns(list(config.data.labels))
     try:
@@ -48,7 +48,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
 
 
 def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
-    """Returns the labels, the weight and the columns to slice by of some lines of a raw file, in their order."""
+    """Returns the labels, the weight and the slice columns of some lines of a raw file, in their order."""
     columns = [*config.log_spec.target_columns, *config.evaluation.slices]
     batches, known = [], []
     for batch in LogReader(config.log_spec).read(file):

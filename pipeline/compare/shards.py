@@ -14,7 +14,7 @@ Metric = Callable[[np.ndarray, np.ndarray, Weights], float | None]
 
 def shards(rows: int, count: int = SHARDS) -> np.ndarray:
     """Returns each row's shard by a hash of its number, int64 `[rows]` in 0..count-1: the same in every comparison."""
-    # A hash, because neighbouring rows of a log are alike: shards of neighbours would differ more than by chance.
+    # A hash, because neighboring rows of a log are alike: shards of neighbors would differ more than by chance.
     mixed = splitmix64(np.arange(rows, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed % np.uint64(count)).astype(np.int64)
 
@@ -27,7 +27,7 @@ def by_shard(
     count: int,
     weights: Weights = None,
 ) -> np.ndarray:
-    """Returns a metric on each shard's rows, float64 `[count]`; NaN where it is undefined.
+    """Returns a metric on each shard's rows, float64 `[count]`. NaN if it is undefined.
 
     Args:
         metric: A function of labels, probabilities and weights.
@@ -35,7 +35,7 @@ def by_shard(
         probabilities: Predictions, `[N]`.
         shard: The shard of each row, `[N]`.
         count: Number of shards.
-        weights: How often each row counts, `[N]`; None for once.
+        weights: How often each row counts, `[N]`. None: once.
     """
     order = np.argsort(shard, kind="stable")
     ends = np.searchsorted(shard[order], np.arange(1, count))
@@ -49,11 +49,11 @@ def by_shard(
 def paired_t(first: np.ndarray, second: np.ndarray) -> float | None:
     """Returns t of the paired differences, second - first, of a metric over shards.
 
-    Returns None where a shard has no value, or where all shards have the same difference.
+    Returns None if a shard has no value, or if all shards have the same difference.
 
     Args:
         first: The first model's metric on each shard, `[count]`.
-        second: The second model's, `[count]`.
+        second: The second model's metric, `[count]`.
     """
     differences = second - first
     if len(differences) < 2 or np.isnan(differences).any() or np.ptp(differences) == 0:

@@ -1,4 +1,4 @@
-"""Shows a comparison as a table, and writes it as JSON and as a picture."""
+"""Prints a comparison as a table, and writes it as JSON and as a plot."""
 
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
-    """Prints a table of the models' metrics on every slice, their differences to the first, and the verdicts."""
+    """Prints the models' metrics on every slice, their differences from the first model, and the verdicts."""
     first = comparison["models"][0]
     table = rich.table.Table(title=f"{comparison['task']}: {comparison['rows']:,} test rows; differences to {first}")
     table.add_column("slice", overflow="fold")
@@ -40,12 +40,12 @@ def print_comparison(comparison: dict[str, Any]) -> None:
 
 
 def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
-    """Returns the line that says what a difference shows, and over what.
+    """Returns the line that states the verdict on a difference, and what it generalizes over.
 
     Args:
         subject: The model and the metric.
-        compared: A difference, as `Compared.to_json` returns it.
-        reference: The model that it is a difference to.
+        compared: A difference, as returned by `Compared.to_json`.
+        reference: The model that it is compared with.
     """
     if compared["difference"] is None:
         return f"{subject} is not defined on these rows"
@@ -72,18 +72,18 @@ def _small(value: float | None) -> str:
 
 
 def interval_text(value: tuple[float, float] | None) -> str:
-    """Returns the two ends of an interval with their signs; "-" for None."""
+    """Formats the two ends of an interval with their signs. "-" for None."""
     return "-" if value is None else f"{value[0]:+.4f} .. {value[1]:+.4f}"
 
 
 def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a comparison as JSON, and beside it, where matplotlib is installed, a PNG of the differences.
+    """Writes a comparison as JSON and, if matplotlib is installed, a PNG of the differences next to it.
 
     Returns:
-        What was written.
+        The paths of the written files.
 
     Raises:
-        InputError: they cannot be written there.
+        InputError: the files cannot be written.
     """
     picture = path.with_suffix(".png")
     try:
@@ -99,8 +99,8 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pat
 
 
 def comparison_figure(comparison: dict[str, Any]) -> "Figure":
-    """Returns a picture: a dot for each model's difference in AUC and RIG on each slice, with its 95% interval."""
-    # matplotlib takes 0.4 s to import, a comparison without a picture as much in all.
+    """Plots each model's differences in AUC and RIG on each slice, as dots with 95% intervals."""
+    # matplotlib takes 0.4 s to import, as long as a whole comparison without a plot.
     from matplotlib.figure import Figure
 
     slices, others = comparison["slices"], comparison["models"][1:]
@@ -121,7 +121,7 @@ def comparison_figure(comparison: dict[str, Any]) -> "Figure":
                 errors.append((values[-1] - low, high - values[-1]))
             bars = [[low for low, _ in errors], [high for _, high in errors]]
             axis.errorbar(values, places, xerr=bars, fmt="o", capsize=3, label=name)
-        axis.locator_params(axis="x", nbins=5)  # labels of six signs
+        axis.locator_params(axis="x", nbins=5)  # labels have six characters
         axis.set_xlabel(f"{metric.upper()} - that of {comparison['models'][0]}")
     axes[0].set_yticks(range(len(slices)), [part["slice"] for part in slices])
     axes[0].set_ylim(len(slices) - 0.5, -0.5)  # the first slice on top

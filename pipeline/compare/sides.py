@@ -1,4 +1,4 @@
-"""Compares one model's trainings with another's on the same rows: by rows and seeds, and by shards as BERT4CTR does."""
+"""Compares the training runs of two models on the same rows: over rows and seeds, and over shards as in BERT4CTR."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
-# What is compared: by name the metric and its estimate. More is better of each.
+# The compared metrics by name, with their estimators. For each, higher is better.
 TESTED: dict[str, tuple[Metric, Callable[[np.ndarray, np.ndarray, Weights], Estimate | None]]] = {
     "auc": (metrics.auc, auc_estimate),
     "rig": (metrics.rig, rig_estimate),
@@ -22,11 +22,11 @@ TESTED: dict[str, tuple[Metric, Callable[[np.ndarray, np.ndarray, Weights], Esti
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A model's trainings on the same rows.
+    """A model's training runs on the same rows.
 
     Attributes:
-        estimates: By metric, one a training; None where these rows do not define it.
-        shards: By metric, its mean over the trainings on each shard, `[shards]`.
+        estimates: For each metric, one estimate per training run. None if the metric is undefined on these rows.
+        shards: For each metric, its mean over the training runs on each shard, `[shards]`.
     """
 
     estimates: dict[str, list[Estimate] | None]
@@ -35,11 +35,12 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A difference in a metric, second - first, and what it says.
+    """A difference in a metric, second - first, and its verdict.
 
     Attributes:
-        tested: The difference over rows and seeds; None where the rows do not define the metric.
-        t_over_shards: BERT4CTR's t, of the rows alone; None where a shard has no value.
+        tested: The difference over rows and seeds. None if the metric is undefined on the rows.
+        t_over_shards: BERT4CTR's t, over rows only. None if a shard has no value, or all shards have the same
+            difference.
     """
 
     tested: Difference | None
@@ -47,7 +48,7 @@ class Compared:
 
     @property
     def verdict(self) -> str | None:
-        """Returns whether the second model is BETTER or WORSE by more than chance, or UNDECIDED."""
+        """Whether the second model is BETTER or WORSE (95% level) or UNDECIDED. None if the metric is undefined."""
         if self.tested is None:
             return None
         if self.tested.p is None or self.tested.p >= 1 - LEVEL:
@@ -55,7 +56,7 @@ class Compared:
         return BETTER if self.tested.difference > 0 else WORSE
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it by name; `difference` is None where the rows do not define the metric."""
+        """Returns all fields by name. `difference` is None if the metric is undefined on the rows."""
         of_rows = {field.name: None for field in dataclasses.fields(Difference)}
         values = dataclasses.asdict(self.tested) if self.tested else of_rows
         return {**values, "t_over_shards": self.t_over_shards, "verdict": self.verdict}
@@ -72,10 +73,10 @@ def side(
 
     Args:
         labels: 0 or 1, `[N]`.
-        trainings: The predictions of each training, `[N]`.
+        trainings: The predictions of each training run, `[N]`.
         shard: The shard of each row, `[N]`.
         count: Number of shards.
-        weights: How often each row counts, `[N]`; None for once.
+        weights: How often each row counts, `[N]`. None: once.
     """
     estimates: dict[str, list[Estimate] | None] = {}
     by_metric = {}

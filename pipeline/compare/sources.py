@@ -1,4 +1,4 @@
-"""Reads predictions to compare: of runs' folders, of a sweep's points, of scorings' folders."""
+"""Reads the predictions to compare, from folders of runs, sweeps and scorings."""
 
 import json
 import pathlib
@@ -16,14 +16,15 @@ SWEEP = "sweep.json"
 
 
 def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | None") -> dict[str, list[ScoredRows]]:
-    """Returns the predictions of each model's trainings, by the model's name.
+    """Returns the predictions of each model's training runs, by the model's name.
 
-    A training is named by its path's last part, or by the whole path where two are alike; a model of several trainings
-    by the folder that holds them all, or by its first. The folder of a sweep stands for all its points, one model each.
+    A training run is named by the last part of its path, or by the whole path if two are equal. A model of several
+    training runs is named by the folder that holds them all, or by its first run. The folder of a sweep stands for all
+    its points, one model each.
 
     Args:
-        models: By model, the folders of its runs or scorings, or files that a sweep left in `results`.
-        config: The log's configuration, which a scoring needs: it says which columns are labels, and by what to slice.
+        models: For each model, the folders of its runs or scorings, or files that a sweep left in `results`.
+        config: The log's configuration, with the label and slice columns. Required for a scoring.
 
     Raises:
         InputError: a path holds no predictions or comes twice, or a scoring is given without a configuration.
@@ -39,7 +40,7 @@ def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | 
 
 
 def _points(trainings: Sequence[pathlib.Path]) -> dict[str, list[pathlib.Path]]:
-    """Returns the files of a sweep by point, where the path is a finished sweep's folder.
+    """Returns the files of a sweep by point if the path is a finished sweep's folder, else {}.
 
     Raises:
         InputError: the sweep's summary is damaged, or its predictions were removed.
@@ -80,7 +81,7 @@ def _read(path: pathlib.Path, config: "RunConfig | None") -> ScoredRows:
     if (path / SUMMARY).exists():
         if config is None:
             raise InputError(f"{path}: a scoring has no labels; give --config, the configuration of the log")
-        from ctrpipe.pipeline.compare.scoring import read_scoring  # 0.2 s, which comparing runs does without
+        from ctrpipe.pipeline.compare.scoring import read_scoring  # 0.2 s, not needed to compare runs
 
         return read_scoring(path, config)
     kept = path / "report_data" / "predictions.parquet"

@@ -1,8 +1,7 @@
-"""TFX's Pusher, except that a version appears under the push folder in one rename, complete or not at all.
+"""TFX's Pusher with an atomic rename: a version appears in the push folder complete or not at all.
 
-A model that is the newest version already is not pushed again. A changed gate or baseline judges the same model anew;
-and a process killed between the rename and ML Metadata's record of it leaves a version that the next run takes for its
-own.
+A model that is already the newest version is not pushed again. This happens if a changed gate or baseline evaluates the
+same model again, or if a process was killed after the rename and before ML Metadata recorded the push.
 """
 
 import filecmp
@@ -21,11 +20,11 @@ from tfx.utils import proto_utils
 from ctrpipe.common.progress import announce
 from ctrpipe.serving.layout import newest_version
 
-PUSH_AGAIN = "push_again"  # key of custom_config: the newest version may be the same model
+PUSH_AGAIN = "push_again"  # key of custom_config: push even if the newest version is the same model
 
 
 class Executor(executor.Executor):
-    """Pushes a model that is blessed, where the newest version is another one or PUSH_AGAIN is true."""
+    """Pushes a blessed model, unless the newest version is the same model and PUSH_AGAIN is not set."""
 
     def Do(
         self,
@@ -36,7 +35,7 @@ class Executor(executor.Executor):
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(exec_properties[specs.PUSH_DESTINATION_KEY], destination)
         base = pathlib.Path(destination.filesystem.base_directory)
-        staging = base.parent.parent / ".push-staging"  # beside models/, so that the rename stays on one file system
+        staging = base.parent.parent / ".push-staging"  # next to models/, because a rename needs one file system
         shutil.rmtree(staging, ignore_errors=True)
         newest = newest_version(base)
         push_again = (json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY]) or {}).get(PUSH_AGAIN)
@@ -63,7 +62,7 @@ def _are_alike(one: pathlib.Path, other: pathlib.Path) -> bool:
     ours, theirs = (
         {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)
     )
-    # The small ones first: two models differ in those already.
+    # Small files first: different models already differ in them.
     names = sorted(ours, key=lambda name: (one / name).stat().st_size)
     return ours == theirs and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
 

@@ -1,4 +1,7 @@
-"""Compares the training rows with an earlier log and with the serving log (see ctrpipe.pipeline.monitoring.drift)."""
+"""Compares the training rows with an earlier log and with the serving log.
+
+See ctrpipe.pipeline.monitoring.drift.
+"""
 
 import json
 import pathlib
@@ -32,7 +35,7 @@ def DriftCheck(
     workers: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
-    """Compares the training rows with the logs that the configuration names.
+    """Compares the training rows with the logs named in the configuration.
 
     Args:
         examples: The payload.
@@ -40,9 +43,9 @@ def DriftCheck(
         drift: FILE, with the property `breached`.
         spec: LogSpec as JSON.
         monitoring: Monitoring as JSON.
-        logs_fingerprint: Hash of the logs, so that changed logs miss the cache.
-        logs_sums: Their hashed parts, JSON by name in Monitoring; see ctrpipe.transforms.log.byte_sum.
-        max_rows: The size of the sample by which a log of more rows is compared.
+        logs_fingerprint: Hash of the logs. Changed logs therefore miss the cache.
+        logs_sums: Hashed parts of the logs, JSON by name in Monitoring; see ctrpipe.transforms.log.byte_sum.
+        max_rows: A log with more rows is compared by a sample of this size.
         seed: Seed of the sample.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
@@ -70,7 +73,7 @@ def DriftGate(
     infra_blessing: InputArtifact[InfraBlessing],
     blessing: OutputArtifact[InfraBlessing],
 ) -> None:
-    """Passes `infra_blessing` on unless a log has drifted, so that the pusher then pushes nothing."""
+    """Copies `infra_blessing`, but withholds the blessing if a log has drifted, so the pusher pushes nothing."""
     passed = not drift.get_int_custom_property("breached") and infra_blessing.get_int_custom_property("blessed") == 1
     blessing.set_int_custom_property("blessed", int(passed))
     folder = pathlib.Path(blessing.uri)

@@ -19,14 +19,14 @@ def ExamplesForInference(
     split: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
-    """Writes the rows of a split, labels included; `code_version`: see ctrpipe.pipeline.components."""
+    """Writes the rows of a split, including labels. For `code_version` see ctrpipe.pipeline.components."""
     folder = f"Split-{split}"
     examples.split_names = json.dumps([split])
     write_examples(pathlib.Path(payload.uri) / folder, pathlib.Path(examples.uri) / folder)
 
 
 def write_examples(payload: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes the rows of a split's payload, in their order, to one file of the folder."""
+    """Writes the rows of a split's payload, in their order, to one file in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
     with tf.io.TFRecordWriter(str(folder / "data_tfrecord-00000-of-00001.gz"), options) as writer:

@@ -1,4 +1,7 @@
-"""Replaces TFX's Evaluator, which reads no Parquet: writes the same artifacts, and the report's metrics."""
+"""Replaces TFX's Evaluator, which cannot read Parquet.
+
+Writes the same artifacts and the metrics of the report.
+"""
 
 import pathlib
 
@@ -35,21 +38,21 @@ def GatedEvaluator(
     code_version: Parameter[str],
     baseline: InputArtifact[Model] = None,
 ) -> None:
-    """Evaluates the model on the test rows, and blesses it where it passes the gates.
+    """Evaluates the model on the test rows, and blesses it if it passes the gates.
 
     Args:
         examples: The payload.
-        model: The model that may be pushed.
-        last_blessed: The model with which bounds on changes compare; an artifact without a model for a first run.
+        model: The candidate model.
+        last_blessed: The model to compare with in bounds on changes; an artifact without a model in a first run.
         evaluation: TFMA's files, and those of ctrpipe.pipeline.evaluation.artifact.
-        blessing: As TFX's Evaluator writes it.
+        blessing: The blessing, in the format of TFX's Evaluator.
         spec: LogSpec as JSON.
         gates: Gates as JSON.
         settings: Evaluation as JSON.
         rows: The identity of the test rows, see ScoredRows.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
-        baseline: The model of `evaluation.baseline`, whose metrics are reported and to which no gate applies.
+        baseline: The model of `evaluation.baseline`. Its metrics are reported, and no gate applies to it.
     """
     log, by = LogSpec.model_validate_json(spec), Evaluation.model_validate_json(settings)
     bounds = Gates.model_validate_json(gates)
@@ -76,8 +79,8 @@ def GatedEvaluator(
     if bounds.ecs:
         table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
     write_evaluation(folder, metrics, scored, others, table)
-    passed = passed and all(row["passed"] for row in table)  # TFMA knows no intervals, slices' bounds or lists
-    # The properties of TFX's Evaluator, which Pusher and the lookup of the last blessed model read.
+    passed = passed and all(row["passed"] for row in table)  # TFMA lacks intervals, slice bounds and list metrics
+    # The properties of TFX's Evaluator. Pusher and the lookup of the last blessed model read them.
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
     if has_to_beat:

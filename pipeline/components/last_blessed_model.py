@@ -1,4 +1,4 @@
-"""Finds the last blessed model in the push folder, which only holds blessed models."""
+"""Finds the last blessed model in the push folder, which contains only blessed models."""
 
 import pathlib
 
@@ -15,12 +15,12 @@ def LastBlessedModel(
     push_folder: Parameter[str],
     version: Parameter[str],
 ) -> None:
-    """Makes an artifact of a pushed version.
+    """Creates an artifact for a pushed version.
 
     Args:
-        model: The artifact, with a link to the version; without a model where `version` is empty.
+        model: The artifact with a link to the version, or without a model if `version` is empty.
         push_folder: The folder of versions.
-        version: The version, which the runner looks up, so that a newer one misses the cache; "" before the first push.
+        version: The version; "" before the first push. The runner looks it up, so a newer version misses the cache.
     """
     if not version:
         return

@@ -1,4 +1,7 @@
-"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see ctrpipe.transforms.log.ingest)."""
+"""ExampleGen for raw logs: checks, splits and writes a Parquet payload.
+
+See ctrpipe.transforms.log.ingest.
+"""
 
 import json
 import pathlib
@@ -35,10 +38,10 @@ def LogExampleGen(
         examples: The payload, with the property `data_fingerprint`, and counts.json.
         spec: LogSpec as JSON.
         files: The log's files in order, as JSON.
-        data_fingerprint: Hash of the files, so that changed data misses the cache.
-        sums: What of the files was hashed, see ctrpipe.transforms.log.byte_sum.
+        data_fingerprint: Hash of the files. Changed data therefore misses the cache.
+        sums: The hashed parts of the files, see ctrpipe.transforms.log.byte_sum.
         seed: Seed of `split.by: hash`.
-        dead_letter: Folder of the malformed rows.
+        dead_letter: Folder of the dead-letter files with the malformed rows.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
     """

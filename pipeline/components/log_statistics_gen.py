@@ -1,4 +1,7 @@
-"""Replaces TFX's StatisticsGen: the same, from record batches (see ctrpipe.pipeline.monitoring.statistics)."""
+"""Replaces TFX's StatisticsGen: computes the same statistics from record batches.
+
+See ctrpipe.pipeline.monitoring.statistics.
+"""
 
 import json
 import pathlib
@@ -12,7 +15,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.monitoring.statistics import Sampled, read_statistics, write_statistics
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
 
-RATES = "sample_rate_by_split"  # a property of the artifact, JSON, which StatisticsGen writes as well
+RATES = "sample_rate_by_split"  # a property of the artifact, JSON; StatisticsGen writes it too
 ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
 
 
@@ -30,7 +33,7 @@ def LogStatisticsGen(
     Args:
         examples: The payload.
         statistics: `FeatureStats.pb` by split, with the properties RATES and ROWS.
-        max_rows: The size of the sample whose statistics a split of more rows gets.
+        max_rows: The statistics of a split with more rows are computed on a sample of this size.
         seed: Seed of the sample.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
@@ -47,6 +50,6 @@ def LogStatisticsGen(
 
 
 def train_statistics(statistics: ExampleStatistics) -> tuple[Sampled, int]:
-    """Returns the training rows' statistics from the artifact, and the number of training rows."""
+    """Returns the statistics of the training rows from the artifact, and the number of training rows."""
     rates, rows = (json.loads(statistics.get_string_custom_property(name)) for name in (RATES, ROWS))
     return Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rates["train"]), rows["train"]

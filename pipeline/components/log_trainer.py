@@ -1,4 +1,4 @@
-"""Replaces TFX's Trainer, which has no input for the statistics that the export contains."""
+"""Replaces TFX's Trainer, which has no input for the statistics in the export."""
 
 import functools
 import json
@@ -58,26 +58,26 @@ def LogTrainer(
     training_fingerprint: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
-    """Trains on the packed examples and exports.
+    """Trains on the packed examples and exports the model.
 
     Args:
-        payload: The payload, a few rows of which become the export's warm-up requests.
+        payload: The payload. Its first training rows become the warm-up requests of the export.
         examples: The packed examples.
-        transform_graph: The graph that made them; it becomes a part of the export.
-        statistics: The statistics of the log's splits, of which the export contains the training rows'.
-        model: The export, and beside it the model itself with its weights.
+        transform_graph: The transform graph of the packed examples; it becomes a part of the export.
+        statistics: The statistics of the splits. The export contains those of the training rows.
+        model: The export, and the trained Keras model with its weights.
         spec: LogSpec as JSON.
         settings: Model as JSON.
         training: Training as JSON.
-        seed: Seed of the training.
-        warmup_requests: The number of training rows, the first ones, that become warm-up requests.
-        position: JSON: the value that each column of the role position has in every request.
+        seed: Seed of the training run.
+        warmup_requests: The number of first training rows that become warm-up requests.
+        position: JSON: the value in every request of each column with the role position.
         encoder_precision: The precision of the served text encoder.
         calibration: Calibration as JSON, or null.
-        explains: 1 where the export has the signature `serving_explain`, else 0.
-        work: Folder of the checkpoints, the same for every attempt at the same training.
-        parent: Parent as JSON, the model that the training begins with; "" for none.
-        training_fingerprint: Hash of the training's inputs, written into the export.
+        explains: 1 if the export has the signature `serving_explain`, else 0.
+        work: Folder of the checkpoints, the same for every attempt at the same training run.
+        parent: Parent as JSON, the model of a warm start; "" for none.
+        training_fingerprint: Hash of the training inputs, written into the export.
         code_version: See ctrpipe.pipeline.components; written into the export.
     """
     log = LogSpec.model_validate_json(spec)
@@ -135,7 +135,7 @@ def LogTrainer(
 
 
 def _announce_start(parent: Parent, start: Start, fields: FeatureMap) -> dict[str, dict[str, int]]:
-    """Returns by field how many of its ids the parent knows, and announces how many they are in all."""
+    """Announces how many ids the parent knows in total, and returns the counts by field."""
     ids = counts(fields, read_feature_map(start.kept), start.rows["ids"])
     known, new, gone = (sum(field[key] for field in ids.values()) for key in ("known", "new", "gone"))
     announce(f"Warm start from {parent.name}: {known:,} ids that it knows, {new:,} new ones, {gone:,} gone")
@@ -144,12 +144,12 @@ def _announce_start(parent: Parent, start: Start, fields: FeatureMap) -> dict[st
 
 def _announce_evaluation(numbers: dict[str, Any]) -> None:
     text = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
-    if "validation_auc" in numbers:  # the pretraining of a text encoder has none
+    if "validation_auc" in numbers:  # the pretraining of a text encoder has no validation metrics
         auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
         text += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
     announce(text)
 
 
 def _first_rows(payload: pathlib.Path, count: int) -> pa.RecordBatch:
-    """Returns the first training rows. The raw log may be another one by now."""
+    """Returns the first training rows of the payload. The raw log may have changed since it was read."""
     return next(read_payload(payload_files(payload / "Split-train"), batch_rows=count))

@@ -1,4 +1,7 @@
-"""Replaces TFX's Transform: the same graph, from columnar parts (see ctrpipe.transforms.features.transform)."""
+"""Replaces TFX's Transform: builds the same graph from columnar files.
+
+See ctrpipe.transforms.features.transform.
+"""
 
 import dataclasses
 import json
@@ -23,7 +26,7 @@ from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 
-ALL_UNKNOWN = "all_unknown_by_split"  # a property of the packed rows, JSON: fields of unknown values alone
+ALL_UNKNOWN = "all_unknown_by_split"  # a property of the packed rows, JSON: fields whose values are all unknown
 
 
 @component
@@ -44,10 +47,10 @@ def LogTransform(
         transform_graph: The transform of the raw columns, as a TFT output folder.
         transformed_examples: The packed rows, with the property ALL_UNKNOWN.
         spec: LogSpec as JSON.
-        seed: Seed of the packed rows' order, and of `missing_rate`.
+        seed: Seed of the order of packed rows, and of `missing_rate`.
         workers: See Workers.from_json.
-        former: JSON, what `_read_former` takes, where something of a parent's transform stays, or where values are
-            counted over several trainings; else "".
+        former: The arguments of `_read_former` as JSON, if a part of a parent's transform is kept or values are counted
+            over several training runs; else "".
         code_version: See ctrpipe.pipeline.components.
     """
     log, log_workers = LogSpec.model_validate_json(spec), Workers.from_json(workers)
@@ -60,18 +63,18 @@ def LogTransform(
     transform(log, graph, splits, seed, log_workers, throttled_announce())
     unknown = {name: all_unknown(log, graph, packed_files(folder)) for name, (_, folder) in splits.items()}
     transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
-    end_idle_pools()  # frees the workers' memory before the training
+    end_idle_pools()  # frees the memory of the worker processes before training
     transformed_examples.split_names = examples.split_names
 
 
 def _read_former(
     log: LogSpec, parent: dict[str, str] | None, boundaries: str, window: int, max_age: int, max_values: int | None
 ) -> Former:
-    """Returns what stays of a parent's transform.
+    """Returns the parts of a parent's transform that are kept.
 
     Args:
-        log: The description of today's log.
-        parent: The folders `version` and `kept` of a Parent; None for the first training of several.
+        log: The description of the new log.
+        parent: The folders `version` and `kept` of a Parent; None for the first of several training runs.
         boundaries, window, max_age, max_values: See WarmStart.
     """
     counts = _read_counts(parent, window) if window > 1 else None
@@ -91,7 +94,7 @@ def _read_former(
 
 
 def _read_counts(parent: dict[str, str] | None, window: int) -> pa.Table:
-    """Returns how often values occurred in the trainings before, of which there may be none."""
+    """Returns how often values occurred in the previous training runs; empty if there were none."""
     if parent is None:
         return SCHEMA.empty_table()
     path = pathlib.Path(parent["kept"]) / COUNTS

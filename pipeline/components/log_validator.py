@@ -1,4 +1,4 @@
-"""TFX's ExampleValidator for logs of many columns (see ctrpipe.pipeline.monitoring.anomalies)."""
+"""TFX's ExampleValidator for logs with many columns (see ctrpipe.pipeline.monitoring.anomalies)."""
 
 import os
 from typing import Any
@@ -15,7 +15,7 @@ from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
 
 
 class Executor(executor.Executor):
-    """TFX's, with another function for the comparison of one split."""
+    """TFX's executor with another function to validate one split."""
 
     def _Validate(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> anomalies_pb2.Anomalies:
         statistics, schema = (value_utils.GetSoleValue(inputs, key) for key in (STATISTICS_KEY, SCHEMA_KEY))
@@ -26,6 +26,6 @@ class Executor(executor.Executor):
 
 
 class LogValidator(ExampleValidator):
-    """Compares the statistics of each split with the schema, and writes what differs."""
+    """Compares the statistics of each split with the schema, and writes the differences."""
 
     EXECUTOR_SPEC = ExecutorClassSpec(Executor)

@@ -1,4 +1,7 @@
-"""Replaces InfraValidator, which needs docker: runs the export in the C++ loader and compares it with Keras."""
+"""Replaces InfraValidator, which needs Docker.
+
+Runs the export in the C++ loader and compares its probabilities with those of Keras at export.
+"""
 
 import pathlib
 
@@ -16,10 +19,12 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ) -> None:
-    """Blesses a model that passes serving.export.check.check_servable; `code_version`: see components.
+    """Blesses a model that passes ctrpipe.serving.export.check.check_servable.
+
+    For `code_version` see ctrpipe.pipeline.components.
 
     Raises:
-        InputError: the model does not pass, so that the run ends before the pusher.
+        InputError: the model does not pass. The run then ends before the pusher.
     """
     check_servable(pathlib.Path(model.uri) / SERVABLE)
     blessing.set_int_custom_property("blessed", 1)

@@ -1,4 +1,4 @@
-"""A run's configuration: one YAML file, validated."""
+"""The configuration of a run: one validated YAML file."""
 
 from ctrpipe.pipeline.config.calibration import Calibration
 from ctrpipe.pipeline.config.evaluation import (

@@ -1,4 +1,4 @@
-"""The `calibration` part of a run's configuration."""
+"""The `calibration` section of a run's configuration."""
 
 from typing import Literal
 
@@ -8,30 +8,30 @@ from ctrpipe.transforms.log.spec import Section
 
 
 class Calibration(Section):
-    """Corrects the probabilities of the trained model by rows that its weights were not trained on.
+    """Calibrates the trained model's click probabilities with rows that the weights were not trained on.
 
-    The correction never lowers a probability where the model's logit rises, and is a part of the SavedModel. It is
-    fitted after the training. Early stopping has chosen the weights by the same rows, but has changed none; with
-    `training.refit` the weights have learned them, so the two do not go together.
+    The correction is fitted after training and is a part of the SavedModel. It is non-decreasing in the model's logit.
+    Early stopping uses the same rows to select the weights, but does not train on them. `training.refit` trains on
+    these rows, and therefore cannot be combined with `calibration`.
 
     Example:
         calibration: {method: isotonic, by: [device], on: validation}
     """
 
     method: Literal["isotonic", "platt", "histogram"] = pydantic.Field(examples=["isotonic"])
-    """`isotonic`: the rising curve of the least squared error, straight between its points. `platt`: a logistic
-    regression on the logit. `histogram`: the share of clicks in bins of equally many rows, so that rows of a bin are
-    tied.
+    """`isotonic`: isotonic regression (the non-decreasing curve with the least squared error), linear between its
+    points. `platt`: a logistic regression on the logit. `histogram`: the share of clicks in bins of equally many rows;
+    all rows of a bin get the same probability.
     """
     by: list[str] = pydantic.Field([], examples=[["device"]])
-    """Feature columns, categorical or numeric in buckets: each of their values gets a correction of its own on top, as
-    far as its rows can support one.
+    """Categorical or bucketized numeric feature columns. Each value gets an additional correction of its own; the
+    fewer clicks it has, the closer its correction is to none (see `shrinkage`).
     """
     on: Literal["validation"] = "validation"
-    """The rows by which it is fitted."""
+    """The rows that the correction is fitted on."""
     bins: int = pydantic.Field(20, ge=2)
-    """The most bins of `histogram`."""
+    """Maximum number of bins of `histogram`."""
     shrinkage: float = pydantic.Field(100, gt=0)
-    """How much evidence a value of `by` needs: with so many clicks, where clicks are rare, half of its deviation from
-    all rows is corrected; with few, next to nothing is.
+    """Amount of evidence, in clicks, that a value of `by` needs. If clicks are rare, a value with this many clicks gets
+    half of its deviation from all rows corrected; a value with few clicks gets almost no correction.
     """

@@ -1,4 +1,4 @@
-"""The `evaluation`, `gates` and `statistics` parts of a run's configuration."""
+"""The `evaluation`, `gates` and `statistics` sections of a run's configuration."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from ctrpipe.transforms.log.spec import Section
 
 
 class Tail(Section):
-    """A slice of rare rows: those whose combination of some columns' values is rare among the training rows.
+    """A slice of the test rows whose combination of column values is rare in the training rows.
 
     Example:
         evaluation: {tail: {columns: [query, ad], max_count: 2}}
@@ -18,38 +18,38 @@ class Tail(Section):
     columns: list[str] = pydantic.Field(min_length=1, examples=[["query", "ad"]])
     """Feature columns whose values are combined."""
     max_count: int = pydantic.Field(2, ge=0)
-    """A test row belongs to the slice where its combination occurs in at most so many training rows."""
+    """A test row is in the slice if its combination occurs in at most this many training rows."""
 
 
 class Evaluation(Section):
-    """Slices and a baseline, which the report shows beside the metrics of all test rows.
+    """Slices and a baseline model, whose metrics the report shows in addition to those of all test rows.
 
     Example:
         evaluation: {slices: [device], baseline: {name: lr}}
     """
 
     slices: list[str] = pydantic.Field([], examples=[["device"]])
-    """Feature columns: the metrics are shown for each of their values."""
+    """Feature columns. The report shows the metrics for each of their values."""
     tail: Tail | None = None
-    """The slice of rare combinations; null: none."""
+    """Slice of rare combinations of values; null: none."""
     baseline: Model | None = pydantic.Field(None, examples=[{"name": "lr"}])
-    """A model that is trained beside, for comparison, with the keys of `model`; null: none."""
+    """A second model to train for comparison, with the same keys as `model`; null: none."""
 
 
 class Bounds(Section):
-    """Limits that a metric must keep, ends included; one of them may be left out.
+    """Limits of a metric, inclusive; one of the two may be left out.
 
     Example:
         gates: {auc: {min: 0.75}, log_loss: {max: 0.46}, calibration: {min: 0.9, max: 1.1}}
     """
 
     min: float | None = pydantic.Field(None, examples=[0.75])
-    """The least value that passes; null: no lower limit."""
+    """Lowest value that passes; null: no lower limit."""
     max: float | None = pydantic.Field(None, examples=[0.46])
-    """The greatest value that passes; null: no upper limit."""
+    """Highest value that passes; null: no upper limit."""
     confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
-    """How sure the limits must be kept over other test rows: the one-sided confidence limit of the metric has to keep
-    them, so that chance pushes no model. null: the metric itself has to.
+    """Confidence level. The one-sided confidence limit of the metric, instead of its value, must satisfy `min` and
+    `max`, so that chance alone does not pass a model. null: compare the metric itself.
     """
 
     @pydantic.model_validator(mode="after")
@@ -65,7 +65,7 @@ class Bounds(Section):
 
 
 class CalibrationBounds(Bounds):
-    """Limits of the calibration, of all test rows and of slices.
+    """Limits of the calibration, on all test rows and on slices.
 
     Example:
         evaluation: {slices: [device]}
@@ -73,11 +73,11 @@ class CalibrationBounds(Bounds):
     """
 
     slices: list[str] = pydantic.Field([], examples=[["device"]])
-    """Columns of `evaluation.slices`: the calibration is bounded for each of their values too."""
+    """Columns of `evaluation.slices`. The calibration of each of their values is limited by `max_error`."""
     max_error: float | None = pydantic.Field(None, gt=0, examples=[0.05])
-    """How far a value's calibration may be from 1; needs `slices`."""
+    """Maximum absolute difference of a value's calibration from 1; needs `slices`."""
     min_rows: int = pydantic.Field(1000, ge=1)
-    """Values with fewer test rows are not judged: their clicks are few, and chance decides."""
+    """Minimum number of test rows of a value. Values with fewer rows have too few clicks and are not checked."""
 
     @pydantic.model_validator(mode="after")
     def _slices_have_a_limit(self) -> "CalibrationBounds":
@@ -90,25 +90,25 @@ class CalibrationBounds(Bounds):
 
 
 class CatalogueBounds(Section):
-    """Limits of the effective catalogue size (ECS): how many items the first places of all lists show.
+    """Limits of the effective catalogue size (ECS): the effective number of items in the top `k` of all lists.
 
-    A list is what one user could be shown at once, as in `ctrpipe ranking`, which prints this number. 1: all lists show
-    the same item; N: they show N items, each as often as the others.
+    A list holds the candidates that one user could see at once. The ECS is 1 if all lists show the same item, and N if
+    they show N items equally often. `ctrpipe ranking` prints it, too.
 
     Example:
         gates: {ecs: {max_drop: 0.05, k: 10, group: query, item: ad}}
     """
 
     min: float | None = pydantic.Field(None, ge=1, examples=[40])
-    """The least ECS that passes; null: no lower limit."""
+    """Lowest ECS that passes; null: no lower limit."""
     max_drop: float | None = pydantic.Field(None, ge=0, lt=1, examples=[0.05])
-    """The greatest share by which it may be lower than the last blessed model's on the same lists; null: any."""
+    """Maximum relative drop of the ECS below that of the last blessed model on the same lists; null: no limit."""
     k: int = pydantic.Field(10, ge=1)
-    """How many places of each list are shown."""
+    """Number of positions of each list that are shown."""
     group: str | None = pydantic.Field(None, examples=["session"])
-    """The categorical column whose values are the lists; null: `user`."""
+    """Categorical column that groups rows into lists; null: `user`."""
     item: str | None = pydantic.Field(None, examples=["film"])
-    """The categorical column of the candidates; null: the one that a history shares its items with, or `item`."""
+    """Categorical column of the candidates; null: the column that a history shares its items with, or `item`."""
 
     @pydantic.model_validator(mode="after")
     def _some(self) -> "CatalogueBounds":
@@ -118,37 +118,42 @@ class CatalogueBounds(Section):
 
 
 class Gates(Section):
-    """Conditions on the test rows' metrics that a model must meet to be pushed.
+    """Conditions on the metrics of the test rows. A model that fails one is not pushed.
 
     Example:
         gates: {auc: {min: 0.75}, calibration: {min: 0.9, max: 1.1}, max_drop: {auc: 0.002}}
     """
 
     auc: Bounds | None = None
-    """Limits of the area under the ROC curve, 0 to 1; null: none."""
+    """Limits of the AUC (area under the ROC curve), 0 to 1; null: none."""
     log_loss: Bounds | None = None
     """Limits of the mean log loss, in nats per row; null: none."""
     calibration: CalibrationBounds | None = None
-    """Limits of the mean prediction divided by the observed click-through rate, 1 when both agree; null: none."""
+    """Limits of the calibration, the mean predicted probability divided by the observed click-through rate; 1 is
+    ideal. null: none.
+    """
     ecs: CatalogueBounds | None = None
-    """Limits of how much of the catalogue the first places show, so that a new model does not narrow what people see;
+    """Limits of the effective catalogue size, so that a new model does not narrow the range of items that users see;
     null: none.
     """
     max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
-    """By metric, how much worse than the last blessed model it may be (auc: how much lower; log_loss: how much higher).
+    """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or how much
+    higher the log loss may be.
     """
     max_drop_confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
-    """How sure a drop must be more than `max_drop`, by a paired test on the same rows, to block a model, so that chance
-    blocks none that is as good. null: the drop on the test rows decides.
+    """Confidence level at which a paired test on the same rows must find a drop above `max_drop` to block a model, so
+    that chance alone does not block an equally good one. null: compare the drop itself.
     """
 
 
 class Statistics(Section):
-    """How the statistics of the splits are computed.
+    """Settings of the statistics of the splits.
 
     Example:
         statistics: {max_rows: 1000000}
     """
 
     max_rows: int = pydantic.Field(100_000, ge=1000)
-    """Of a split with more rows, the statistics are those of a uniform sample of about so many; the report says so."""
+    """Maximum number of rows. The statistics of a larger split are computed on a uniform sample of about this size, and
+    the report says so.
+    """

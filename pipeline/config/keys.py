@@ -1,4 +1,4 @@
-"""The keys of a configuration, from its schema, and the one that a wrong key may have meant."""
+"""The known keys of a configuration, and the search for the one nearest to an unknown key."""
 
 import difflib
 import functools
@@ -12,15 +12,15 @@ from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.pipeline.config.run_config import RunConfig
 
-_ALIKE, _VERY_ALIKE = 0.6, 0.8  # of two names, by difflib
+_ALIKE, _VERY_ALIKE = 0.6, 0.8  # similarity of two names, by difflib
 
 
 class UnknownKeyError(InputError):
-    """A key that no configuration has.
+    """Raised for an unknown configuration key.
 
     Attributes:
-        key: The key, with dots.
-        nearest: The key that it may have meant, with dots; None where there is none like it.
+        key: The dotted key.
+        nearest: The most similar known key, dotted; None if there is none.
     """
 
     def __init__(self, message: str, key: str, nearest: str | None):
@@ -30,13 +30,14 @@ class UnknownKeyError(InputError):
 
 
 def nearest_key(key: str, model: str | None = None) -> str | None:
-    """Returns the key of a configuration that a wrong one may have meant; None where none is like it.
+    """Returns the known configuration key most similar to an unknown one; None if there is none.
 
-    A name like it in its own section comes first, then its name in another section, then a name like it anywhere.
+    Tries in this order: a very similar name in the same section, the same name in another section, a similar name in
+    the same section, a similar name in any section.
 
     Args:
-        key: The wrong key, with dots.
-        model: The model's name, whose hyperparameters are keys of `model`; None where it is not known.
+        key: The unknown key, dotted.
+        model: Name of the model, whose hyperparameters are known keys of `model`; None if it is unknown.
 
     Example:
         >>> nearest_key("epochs"), nearest_key("training.epoch"), nearest_key("dropout", "deepfm")
@@ -55,7 +56,7 @@ def nearest_key(key: str, model: str | None = None) -> str | None:
 
 @functools.cache
 def known_keys(model: str | None = None) -> tuple[str, ...]:
-    """Returns all keys with dots, sections included, but those that name columns, tasks or steps of a user's own.
+    """Returns all dotted keys, including sections, except keys that a user chooses (columns, tasks, steps).
 
     Args:
         model: As in `nearest_key`.
@@ -75,7 +76,7 @@ def _below(section: type[pydantic.BaseModel], place: str, options: tuple[str, ..
 
 
 def _sections(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:
-    """Yields the sections that are the value of a key itself, not of a list or a mapping in it."""
+    """Yields the sections that a key can have as its value, excluding sections inside lists and mappings."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     elif get_origin(annotation) not in (list, dict, tuple):
@@ -84,7 +85,7 @@ def _sections(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:
 
 
 def _shortest(known: Sequence[str], names: Sequence[str]) -> str | None:
-    """Returns the key of the fewest sections that ends with one of the names."""
+    """Returns the least nested key whose last part is one of the names; None if there is none."""
     return min((key for key in known if _last(key) in names), key=lambda key: key.count("."), default=None)
 
 

@@ -1,4 +1,4 @@
-"""The `kubeflow` part of a run's configuration."""
+"""The `kubeflow` section of a run's configuration."""
 
 from typing import Annotated
 
@@ -6,12 +6,12 @@ import pydantic
 
 from ctrpipe.transforms.log.spec import Section
 
-Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # of a Kubernetes object
+Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # name of a Kubernetes object
 Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]
 
 
 class Resources(Section):
-    """Resources of one step's container.
+    """Resources of the container of one pipeline step.
 
     Example:
         kubeflow: {resources: {Trainer: {cpu: 4, memory: 16Gi, accelerator: nvidia.com/gpu}}}
@@ -20,19 +20,19 @@ class Resources(Section):
     model_config = pydantic.ConfigDict(coerce_numbers_to_str=True)
 
     cpu: str | None = pydantic.Field(None, pattern=r"^([0-9]*[.])?[0-9]+m?$", examples=["4", "500m"])
-    """Processors, in cores or thousandths of a core (m), as request and limit; null: the cluster's default."""
+    """CPU request and limit, in cores or thousandths of a core (`m`); null: the cluster's default."""
     memory: str | None = pydantic.Field(None, pattern=r"^[0-9]+(E|Ei|P|Pi|T|Ti|G|Gi|M|Mi|K|Ki)?$", examples=["16Gi"])
-    """Memory, in bytes or with a unit such as Gi, as request and limit; null: the cluster's default."""
+    """Memory request and limit, in bytes or with a unit such as Gi; null: the cluster's default."""
     accelerator: str | None = pydantic.Field(None, min_length=1, examples=["nvidia.com/gpu", "google.com/tpu"])
-    """Kind of accelerator; null: none."""
+    """Resource name of the accelerator; null: no accelerator."""
     accelerators: int = pydantic.Field(1, ge=1)
-    """How many accelerators of that kind."""
+    """Number of accelerators of that kind."""
     node_selector: dict[str, str] = pydantic.Field({}, examples=[{"pool": "large"}])
-    """Labels of the nodes on which the step may run."""
+    """Labels that a node must have to run the step."""
 
 
 class Kubeflow(Section):
-    """Settings of the pipeline on Kubeflow Pipelines; none of them changes what it computes.
+    """Settings for Kubeflow Pipelines; they do not change what the pipeline computes.
 
     Example:
         kubeflow:
@@ -42,10 +42,12 @@ class Kubeflow(Section):
     """
 
     image: str | None = pydantic.Field(None, min_length=1, examples=["registry.example.com/ctrpipe:1"])
-    """The container image that kubeflow/Dockerfile builds, by its name in a registry; `ctrpipe compile` needs it."""
+    """Registry name of the container image that kubeflow/Dockerfile builds; required by `ctrpipe compile`."""
     volumes: dict[Name, Folder] = pydantic.Field({}, examples=[{"ctr-data": "/data"}])
-    """The path at which every step mounts each PersistentVolumeClaim. The log and `output` lie in one of them."""
+    """Maps each PersistentVolumeClaim to the path where every step mounts it. The log and `output` must be on one of
+    these volumes.
+    """
     output: Folder | None = pydantic.Field(None, examples=["/data/runs/mine"])
-    """The run's folder, an absolute path; null: `runs/<name>` in the first volume."""
+    """Absolute path of the run's folder; null: `runs/<name>` on the first volume."""
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
-    """Resources by the step's name; `default` is for every step that is not named."""
+    """Resources by step name; `default` applies to every step that is not listed."""

@@ -1,4 +1,4 @@
-"""Reads a configuration; errors name the file, the key and what was expected, on one line."""
+"""Reads and validates a configuration. An error is one line with the file, the key and the expected value."""
 
 import copy
 import os
@@ -16,15 +16,17 @@ from ctrpipe.pipeline.config.packaged_configs import find_config
 from ctrpipe.pipeline.config.run_config import RunConfig
 from ctrpipe.pipeline.config.training import WarmStart
 
-# A YAML file, the name of a configuration that comes with ctrpipe, or the values that such a file would have.
+# A YAML file, the name of a configuration packaged with ctrpipe, or the values of such a file.
 Source: TypeAlias = pathlib.Path | Mapping[str, Any]
-IN_MEMORY = pathlib.Path("configuration")  # what messages call values that are in no file
+IN_MEMORY = pathlib.Path("configuration")  # the file name in error messages about in-memory values
 _BOOL = "tag:yaml.org,2002:bool"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML 1.1, with three differences: 1e-6 is a number (PyYAML wants 1.0e-6), a key is never a truth value,
-    which YAML takes `on` for, and a repeated key is an error.
+    """Reads YAML 1.1 with three differences.
+
+    `1e-6` is a number (PyYAML requires `1.0e-6`), a key is never a boolean (YAML 1.1 reads `on` as true), and a
+    repeated key is an error.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -44,23 +46,23 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """Returns the value that a YAML text describes.
+    """Returns the value of a YAML document.
 
     Raises:
         yaml.YAMLError: the text is not valid YAML, or a key comes twice in one mapping.
     """
     try:
         return yaml.load(text, _Loader)
-    except (ValueError, RecursionError) as error:  # a date that does not exist, a thousand brackets
+    except (ValueError, RecursionError) as error:  # an impossible date, or a thousand nested brackets
         raise yaml.YAMLError(str(error)) from error
 
 
 def load_config(source: Source, settings: tuple[str, ...] = ()) -> RunConfig:
-    """Reads and validates a configuration, with the files that it extends.
+    """Reads and validates a configuration and the files that it extends.
 
     Args:
-        source: The YAML file, the name of one that comes with ctrpipe (`criteo/deepfm.yaml`), or its values.
-        settings: Overrides as `training.epochs=2`; the value is read as YAML.
+        source: The YAML file, the name of a packaged one (`criteo/deepfm.yaml`), or its values.
+        settings: Overrides such as `training.epochs=2`; the value is parsed as YAML.
 
     Raises:
         InputError: a file cannot be read, is no YAML or extends itself, or a key is missing or has a wrong value.
@@ -74,13 +76,13 @@ def load_config(source: Source, settings: tuple[str, ...] = ()) -> RunConfig:
 
 
 def with_parent(config: RunConfig, parent: str) -> RunConfig:
-    """Returns a configuration whose model begins with a parent, by the settings of its `training.warm_start`."""
+    """Returns the configuration with `parent` as the parent of `training.warm_start`; its other settings stay."""
     start = (config.training.warm_start or WarmStart(parent=parent)).model_copy(update={"parent": parent})
     return config.model_copy(update={"training": config.training.model_copy(update={"warm_start": start})})
 
 
 def merged(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values with `own` in place of theirs: mappings key by key, lists and all else as a whole."""
+    """Returns `values` overridden by `own`: mappings are merged key by key, all other values are replaced."""
     both = {**values, **own}
     for key in values.keys() & own.keys():
         if isinstance(values[key], dict) and isinstance(own[key], dict):
@@ -89,12 +91,12 @@ def merged(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def path_of(source: Source) -> pathlib.Path:
-    """Returns the file of a configuration; of values in memory the name that messages call them."""
+    """Returns the file of a configuration; for in-memory values, the name used in error messages."""
     return IN_MEMORY if isinstance(source, Mapping) else find_config(source)
 
 
 def _with_extended(source: Source) -> dict[pathlib.Path, dict[str, Any]]:
-    """Returns the values of a configuration and of those that it extends, each before the one that it extends."""
+    """Returns the values by file: first the configuration, then the file that it extends, and so on."""
     path = path_of(source)
     files = {path: copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read_mapping(path)}
     while "extends" in files[path]:
@@ -131,7 +133,7 @@ def _read_mapping(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _place(files: dict[pathlib.Path, dict[str, Any]], key: tuple[int | str, ...]) -> pathlib.Path:
-    """Returns the file that says the value of `key`; the first where none does."""
+    """Returns the file that sets `key` or its nearest parent key; the first file if none does."""
     for length in range(len(key), 0, -1):
         for path, values in files.items():
             if _has(values, key[:length]):
@@ -148,11 +150,11 @@ def _has(values: Any, key: tuple[int | str, ...]) -> bool:
 
 
 def check_config(values: dict[str, Any], settings: tuple[str, ...], source: pathlib.Path | str) -> RunConfig:
-    """Returns the validated configuration of values, those of the files that it extends included, and of overrides.
+    """Returns the validated configuration of `values`, into which extended files are already merged, and overrides.
 
     Args:
         values: The values of the YAML file; the overrides are written into them.
-        settings: Overrides as `training.epochs=2`; the value is read as YAML.
+        settings: Overrides such as `training.epochs=2`; the value is parsed as YAML.
         source: The file that error messages name.
 
     Raises:
@@ -163,7 +165,7 @@ def check_config(values: dict[str, Any], settings: tuple[str, ...], source: path
 
 
 def as_settings(values: dict[str, Any]) -> tuple[str, ...]:
-    """Returns keys and their values as the overrides that `load_config` takes."""
+    """Returns keys and values as overrides for `load_config`."""
     return tuple(
         f"{key}={yaml.safe_dump(value, default_flow_style=True, width=10**6)}" for key, value in values.items()
     )
@@ -172,7 +174,7 @@ def as_settings(values: dict[str, Any]) -> tuple[str, ...]:
 def _validated(
     values: dict[str, Any], settings: tuple[str, ...], place: Callable[[tuple[int | str, ...]], pathlib.Path | str]
 ) -> RunConfig:
-    """Returns the validated configuration; `place` gives the file that says a key's value."""
+    """Returns the validated configuration; `place` returns the file or override that sets a key."""
     for setting in settings:
         _apply(values, setting)
     try:
@@ -186,7 +188,7 @@ def _mistake(
     values: dict[str, Any],
     place: Callable[[tuple[int | str, ...]], pathlib.Path | str],
 ) -> InputError:
-    """Returns the first mistake as one line; of an unknown key with the one that it may have meant."""
+    """Returns the error for the first mistake; for an unknown key, with the nearest known key."""
     first = error.errors(include_url=False)[0]
     key = _dotted(first["loc"])
     nearest = None
@@ -199,7 +201,7 @@ def _mistake(
 
 
 def _setting_of(settings: tuple[str, ...], key: tuple[int | str, ...]) -> str | None:
-    """Returns the last override that says a key's value or that of a group it is in, None where none does."""
+    """Returns the last override that sets a key or one of its parent keys; None if there is none."""
     for setting in reversed(settings):
         said = setting.partition("=")[0].split(".")
         if [str(part) for part in key[: len(said)]] == said:
@@ -208,7 +210,7 @@ def _setting_of(settings: tuple[str, ...], key: tuple[int | str, ...]) -> str | 
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:
-    """Writes one override, as `training.epochs=2`, into the values."""
+    """Writes one override, such as `training.epochs=2`, into the values."""
     key, equals, value = setting.partition("=")
     if not equals or not key:
         raise InputError(f"--set {setting}: expected KEY=VALUE, as in --set training.epochs=2")
@@ -227,12 +229,12 @@ def _apply(values: dict[str, Any], setting: str) -> None:
 
 
 def _explain(source: pathlib.Path | str, error: pydantic.ValidationError, nearest: str | None) -> str:
-    """Returns one line for the first mistake, and how many more there are.
+    """Returns one line that describes the first mistake and states how many more there are.
 
     Args:
-        source: What says the key's value.
-        error: The mistakes.
-        nearest: The key that an unknown one may have meant.
+        source: The file or override that sets the key.
+        error: The validation error.
+        nearest: The known key nearest to an unknown one; None if there is none.
     """
     mistakes = error.errors(include_url=False)
     first = mistakes[0]

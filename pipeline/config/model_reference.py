@@ -1,4 +1,4 @@
-"""Writes the reference's chapter on hyperparameters, from the models' constructors and docstrings."""
+"""Generates the reference chapter on hyperparameters from the models' constructors and docstrings."""
 
 import inspect
 import re
@@ -18,7 +18,7 @@ These keys stand beside `name` in `model` and in `evaluation.baseline`, such as 
 A model takes the keys of its own table and those of the tables that it names. In the formulas E are the embeddings of
 the fields, and x is E side by side, with the dense features; [Models](models.md) says which equation is where.
 """
-# Base classes whose hyperparameters several models have, with the headings of their tables.
+# Base classes whose hyperparameters are shared by several models, with the headings of their tables.
 SHARED: dict[type[CTRModel], str] = {
     CTRModel: "Every model",
     TextModel: "Models that read a text",
@@ -27,7 +27,7 @@ SHARED: dict[type[CTRModel], str] = {
 
 
 class Option(NamedTuple):
-    """A hyperparameter of a class: its type and default by the constructor, its meaning by the docstring."""
+    """A hyperparameter of a class: type and default from the constructor, meaning from the docstring."""
 
     name: str
     type: Any
@@ -39,9 +39,9 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
     """Returns the chapter as Markdown.
 
     Args:
-        words: Returns the description of a type.
-        value: Returns a value as YAML, in backticks.
-        cell: Returns a text escaped for a table's cell.
+        words: Returns a type in plain words.
+        value: Returns a value as YAML in backticks.
+        cell: Escapes a text for a table cell.
     """
 
     def table(options: list[Option]) -> str:
@@ -67,14 +67,14 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
 
 
 def options_of(model: ModelInfo) -> tuple[list[Option], list[str], dict[str, Any]]:
-    """Returns a model's own options, links to the tables that it shares, and its defaults that differ from theirs."""
+    """Returns a model's own options, links to its shared tables, and its defaults that differ from the shared ones."""
     owners = {name: _owner(model_class(model.name), name) for name in model.options}
     own = [
         option._replace(default=model.options[name]) for name, (owner, option) in owners.items() if owner not in SHARED
     ]
     bases = [base for base in SHARED if base in {owner for owner, _ in owners.values()}]
     links = [f"[{SHARED[base].lower()}](#{SHARED[base].lower().replace(' ', '-')})" for base in bases]
-    # Several shared tables may have the same key, with different defaults.
+    # Several shared tables may list the same key with different defaults.
     changed = {
         option.name: model.options[option.name]
         for base in bases
@@ -85,13 +85,13 @@ def options_of(model: ModelInfo) -> tuple[list[Option], list[str], dict[str, Any
 
 
 def description(model: type[CTRModel]) -> str:
-    """Returns the paragraphs of a model's docstring before its arguments: what it is, and its formula."""
+    """Returns the part of a model's docstring before `Args:`: the description and the formula."""
     text, _, _ = (inspect.getdoc(model) or "").partition("\nArgs:")
     return text.strip()
 
 
 def documented(owner: type[CTRModel]) -> dict[str, Option]:
-    """Returns the hyperparameters that a class's constructor and docstring name."""
+    """Returns the hyperparameters that both the constructor and the docstring of a class name."""
     constructor = vars(owner).get("__init__")
     if constructor is None:
         return {}
@@ -105,7 +105,9 @@ def documented(owner: type[CTRModel]) -> dict[str, Option]:
 
 
 def _owner(model: type[CTRModel], name: str) -> tuple[type[CTRModel], Option]:
-    """Returns the class that documents a hyperparameter: the model, a base class, or a model that it contains.
+    """Returns the class that documents a hyperparameter, and its option.
+
+    Searches the model and its base classes, then those of its downstream model, then those of TextModel.
 
     Raises:
         LookupError: no docstring documents it.
@@ -119,7 +121,7 @@ def _owner(model: type[CTRModel], name: str) -> tuple[type[CTRModel], Option]:
 
 
 def _meanings(owner: type[CTRModel]) -> dict[str, str]:
-    """Returns the text of each argument in a class's docstring, without its type and default."""
+    """Returns the description of each argument in a class docstring, without type and default."""
     block = re.search(r"^Args:\n((?: {4}.*\n?|\n)*)", inspect.getdoc(owner) or "", re.MULTILINE)
     meanings: dict[str, str] = {}
     for entry in re.finditer(r"^ {4}(\w[^:\n]*): (.*(?:\n {8}.*)*)", block[1] if block else "", re.MULTILINE):

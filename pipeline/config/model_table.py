@@ -15,13 +15,13 @@ REFERENCE = pathlib.Path(__file__).with_suffix(".json")
 
 @dataclasses.dataclass(frozen=True)
 class ModelTable:
-    """The registry's models with their sizes for a log's features.
+    """The registered models with their sizes for a set of features.
 
     Args:
-        where: The features that the sizes are for, in words.
+        where: A description of the features.
         shared_options: The options that every model has, with their defaults.
-        models: Per model `name`, `paper`, `description`, `options`, `parameters` and `parameters_without_embeddings`
-            (both None where the features cannot be the model's).
+        models: For each model `name`, `paper`, `description`, `options`, `parameters` and
+            `parameters_without_embeddings`. The last two are None if the model cannot use these features.
     """
 
     where: str
@@ -33,15 +33,16 @@ class ModelTable:
 
 
 def read_reference() -> ModelTable:
-    """Returns the table of the reference features, as ctrpipe.pipeline.demo.model_sizes counted and kept it.
+    """Returns the stored table of the reference features, written by ctrpipe.pipeline.demo.model_sizes.
 
-    Kept, because counting builds every model: half a minute. A test compares it with a fresh count.
+    The table is stored because counting builds every model, which takes half a minute. A test compares it with a new
+    count.
     """
     return ModelTable(**json.loads(REFERENCE.read_text(encoding="utf-8")))
 
 
 def print_models(table: ModelTable) -> None:
-    """Prints the table; options that every model has with the same default stand below it."""
+    """Prints the table. Options that every model has with the same default are listed below it."""
     shared = table.shared_options
     shown = rich.table.Table(title=f"Parameters: {table.where}", show_lines=True)
     shown.add_column("model\npaper")

@@ -1,4 +1,4 @@
-"""The configurations that come with ctrpipe: the folder configs/ of the package, in a checkout a link."""
+"""The configurations packaged with ctrpipe: the package's folder configs/, which is a link in a checkout."""
 
 import pathlib
 import shutil
@@ -7,17 +7,17 @@ _FOLDER = pathlib.Path(__file__).parents[2] / "configs"
 
 
 def configs_folder() -> pathlib.Path:
-    """Returns the folder with the configurations; `sweeps/` in it has those of `ctrpipe sweep`."""
+    """Returns the folder of the configurations. Its subfolder `sweeps/` is for `ctrpipe sweep`."""
     return _FOLDER.resolve()  # the path that a user knows, not a link to it
 
 
 def config_names() -> list[str]:
-    """Returns the configurations' paths in the folder, sorted, without those that others only extend (_base.yaml)."""
+    """Returns the configurations' relative paths, sorted. Files that others only extend (_base.yaml) are left out."""
     return [name for name in _file_names() if not pathlib.Path(name).name.startswith("_")]
 
 
 def find_config(path: pathlib.Path) -> pathlib.Path:
-    """Returns a configuration's path; where there is no such file, that of the one so named that comes with ctrpipe.
+    """Returns a configuration's path: the file itself if it exists, else the packaged one of that name.
 
     Example:
         >>> find_config(pathlib.Path("criteo/deepfm.yaml"))
@@ -28,7 +28,7 @@ def find_config(path: pathlib.Path) -> pathlib.Path:
 
 
 def copy_configs(output: pathlib.Path) -> None:
-    """Copies all files into a folder; a file that is there already, edited perhaps, stays as it is."""
+    """Copies all configurations into a folder. Existing files are not overwritten."""
     for name in _file_names():
         path = output / name
         path.parent.mkdir(parents=True, exist_ok=True)

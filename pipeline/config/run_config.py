@@ -1,4 +1,4 @@
-"""A run's whole configuration: its parts, and the rules between them."""
+"""The whole configuration of a run: its sections, and the rules between them."""
 
 import pathlib
 from typing import Annotated, Any
@@ -25,14 +25,14 @@ def _kind(value: Any) -> str:
     return "list" if isinstance(value, list) else "range"
 
 
-# Told apart before they are read, so that a mistake in one is not reported as one in the other.
+# Discriminated before validation, so that an error in one type is not reported as an error in the other.
 _Searched = Annotated[
     Annotated[list[Any], pydantic.Tag("list")] | Annotated[Range, pydantic.Tag("range")], pydantic.Discriminator(_kind)
 ]
 
 
 class RunConfig(LogSpec):
-    """Everything that determines a run: one YAML file.
+    """The settings that determine a run, in one YAML file.
 
     Example:
         name: mine
@@ -44,43 +44,42 @@ class RunConfig(LogSpec):
     """
 
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", examples=["mine"])
-    """Name of the run: letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, or what `--output` says."""
+    """Name of the run: letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, unless `--output` is given."""
     seed: int = pydantic.Field(1, ge=0, lt=2**31)
-    """Seed of everything drawn at random: initial weights, the order of rows, a split by hash. It makes a run
-    repeatable.
-    """
+    """Seed of all random numbers: initial weights, row order, hash split. It makes a run reproducible."""
     events: EventLog | None = None
-    """How an event log, which `--data` or `data.paths` names, becomes the impressions that `data` describes; null: the
-    log has impressions.
+    """Conversion of an event log, given by `--data` or `data.paths`, to the impressions that `data` describes. null:
+    the log already contains impressions.
     """
     model: Model
     """The model to train."""
     training: Training = Training()
-    """How the model learns, and when training stops."""
+    """Optimizer, regularization, devices and early stopping."""
     calibration: Calibration | None = None
-    """How the trained model's probabilities are corrected; null: not at all."""
+    """Calibration of the trained model's probabilities; null: none."""
     search: dict[str, _Searched] | None = pydantic.Field(
         None, examples=[{"model.embedding_dim": [8, 16, 32], "training.learning_rate": {"log": [1e-4, 1e-2]}}]
     )
-    """What `ctrpipe tune` searches: keys of `model` and `training`, each with a list of values or a range; null: a
-    space that fits the model. No other command reads it.
+    """Search space of `ctrpipe tune`: keys of `model` and `training`, each with a list of values or a range. null: a
+    default search space for the model. All other commands ignore it.
     """
     evaluation: Evaluation = Evaluation()
-    """Slices and a baseline for the report."""
+    """Slices and a baseline model for the report."""
     statistics: Statistics = Statistics()
-    """How the splits' statistics are computed."""
+    """Settings of the statistics of the splits."""
     monitoring: Monitoring = Monitoring()
-    """Logs that are compared with the training rows."""
+    """Logs to compare with the training rows, to detect drift and skew."""
     gates: Gates = Gates()
-    """Conditions that the model must meet to be pushed."""
+    """Conditions that a model must meet to be pushed."""
     serving: Serving = Serving()
-    """What is pushed, and how it answers."""
+    """Settings of the pushed model and its serving signatures."""
     kubeflow: Kubeflow = Kubeflow()
-    """Settings of the pipeline on Kubeflow Pipelines."""
+    """Settings for Kubeflow Pipelines."""
     workers: int | None = pydantic.Field(None, ge=1, examples=[4])
-    """The most processes that read and transform; null: one for each core, fewer for a small log."""
+    """Maximum number of worker processes that read and transform the log; null: one per core, or fewer for a small log.
+    """
     beam_args: list[str] = pydantic.Field([], examples=[["--runner=FlinkRunner", "--job_endpoint=HOST:8099"]])
-    """Arguments for Beam; where there are any, Beam reads and transforms, on the runner that they name."""
+    """Beam pipeline arguments. If given, Beam reads and transforms the log, on the runner that they name."""
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
@@ -201,12 +200,12 @@ class RunConfig(LogSpec):
         return self
 
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
-        """Returns the workers for the log's parts; `scratch` is a folder that Beam's workers can read and write."""
+        """Returns the workers that process the log; `scratch` is a folder that Beam's workers can read and write."""
         return Workers(self.workers, tuple(self.beam_args), scratch)
 
     @property
     def log_spec(self) -> LogSpec:
-        """The description of the log alone, as the reader and the transform need it."""
+        """The description of the log, without the other settings, for the reader and the transform."""
         models = (self.model, self.evaluation.baseline)
         raw_numbers = self.raw_numbers or any(reads_numbers(model.name) for model in models if model)
         return LogSpec(data=self.data, features=self.features, raw_numbers=raw_numbers)

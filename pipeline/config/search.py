@@ -1,4 +1,4 @@
-"""The values of `search`: what `ctrpipe tune` may give a key."""
+"""The values of the `search` section: the range that `ctrpipe tune` searches for a key."""
 
 import pydantic
 
@@ -6,16 +6,16 @@ from ctrpipe.transforms.log.spec import Section
 
 
 class Range(Section):
-    """All numbers between two ends, in one of two measures; whole numbers where the key takes whole numbers.
+    """A range of numbers, on a logarithmic or linear scale; whole numbers if the key takes whole numbers.
 
     Example:
         search: {training.learning_rate: {log: [1e-4, 1e-2]}, model.dropout: {linear: [0, 0.5]}}
     """
 
     log: list[float] | None = pydantic.Field(None, min_length=2, max_length=2, examples=[[1e-4, 1e-2]])
-    """Lowest and highest number, drawn by their logarithms: for rates and penalties, whose magnitudes count."""
+    """Lowest and highest number, sampled log-uniformly; for learning rates and penalties, whose magnitude matters."""
     linear: list[float] | None = pydantic.Field(None, min_length=2, max_length=2, examples=[[0, 0.5]])
-    """Lowest and highest number, drawn evenly."""
+    """Lowest and highest number, sampled uniformly."""
 
     @pydantic.model_validator(mode="after")
     def _is_one_range(self) -> "Range":
@@ -32,5 +32,5 @@ class Range(Section):
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest number."""
         ends = self.log or self.linear
-        assert ends is not None  # the validator has seen to it
+        assert ends is not None  # checked by the validator
         return ends[0], ends[1]

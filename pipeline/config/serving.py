@@ -1,4 +1,4 @@
-"""The `serving` part of a run's configuration."""
+"""The `serving` section of a run's configuration."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from ctrpipe.transforms.log.spec import Section
 
 
 class Serving(Section):
-    """Settings of the pushed model and of the signatures that it answers.
+    """Settings of the pushed model and its serving signatures.
 
     Example:
         features: [{columns: [place], kind: categorical, role: position}]
@@ -18,17 +18,19 @@ class Serving(Section):
     model_config = pydantic.ConfigDict(protected_namespaces=())
 
     model_name: str = pydantic.Field("ctr", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    """Name of the folder under models/, and of the model in requests: letters, digits, `_`, `.` and `-`."""
-    # A row has four records, and candidates have two: TF Serving refuses a model with more than 1,000.
+    """Name of the model in requests and of its folder under models/: letters, digits, `_`, `.` and `-`."""
+    # Each row becomes four warm-up records, plus two for candidates. TF Serving rejects a model with more than 1,000.
     warmup_requests: int = pydantic.Field(10, ge=1, le=249)
-    """Rows recorded as requests with the model, which the server replays before a version takes requests."""
+    """Number of rows that are stored with the model as warm-up requests. The server replays them before a version goes
+    live.
+    """
     bulk_inferrer: bool = False
-    """Adds TFX's BulkInferrer, which scores the test split, to the pipeline."""
+    """Whether the pipeline also runs TFX's BulkInferrer, which scores the test split."""
     push_again: bool = False
-    """Whether a model is pushed as a new version even where the newest version has the same files."""
+    """Whether to push a model as a new version even if its files are the same as those of the newest version."""
     position: dict[str, str | float] = pydantic.Field({}, examples=[{"place": "1"}])
-    """A value by column of the role `position`, used for every request in place of its own."""
+    """Maps each column of the role `position` to the value that replaces the one in every request."""
     encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"
-    """Precision of a text's encoder in the served model, which the gates judge."""
+    """Precision of the text encoder in the served model. The gates evaluate the model in this precision."""
     explain: bool = False
-    """Adds the signature `serving_explain`, which also answers what each column adds to the row's logit."""
+    """Whether to add the signature `serving_explain`, which also returns each column's contribution to the logit."""

@@ -1,4 +1,4 @@
-"""The `training` part of a run's configuration."""
+"""The `training` section of a run's configuration."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,104 +8,106 @@ from ctrpipe.transforms.log.spec import Section
 
 
 class Plateau(Section):
-    """Lowers the learning rate when the validation metric no longer improves.
+    """Lowers the learning rate when the validation metric stops improving.
 
     Example:
         training: {plateau: {factor: 0.5, patience: 2}}
     """
 
     factor: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Factor by which the learning rate is multiplied."""
+    """Factor that the learning rate is multiplied by."""
     patience: int = pydantic.Field(1, ge=1)
-    """Evaluations without an improvement after which the rate is lowered."""
+    """Number of evaluations without improvement after which the learning rate is lowered."""
     minimum: float = pydantic.Field(1e-6, gt=0)
-    """Lower limit of the learning rate."""
+    """Minimum learning rate."""
 
 
 class FirstStage(Section):
-    """Settings of a stage that trains before the model; keys that are not given are as in `training`.
+    """Settings of a stage that trains before the model; omitted keys default to those of `training`.
 
     Example:
         training: {stages: {masked_language_model: {epochs: 3, mask_rate: 0.2}, text_only: {skip: true}}}
     """
 
     skip: bool = False
-    """Whether this stage is left out."""
+    """Whether to skip this stage."""
     epochs: int | None = pydantic.Field(None, ge=1, examples=[3])
-    """The most passes over the training rows."""
+    """Maximum number of epochs (passes over the training rows)."""
     learning_rate: float | None = pydantic.Field(None, gt=0, examples=[0.0005])
-    """Step size of the optimizer."""
+    """Learning rate of the optimizer."""
     batch_size: int | None = pydantic.Field(None, ge=1, examples=[256])
-    """Rows of one step."""
+    """Number of rows of a training step."""
     evaluations_per_epoch: int | None = pydantic.Field(None, ge=1, examples=[2])
-    """How many times an epoch the validation rows are evaluated."""
+    """Number of evaluations on the validation rows per epoch."""
     patience: int | None = pydantic.Field(None, ge=1, examples=[3])
-    """Evaluations without an improvement after which the stage ends."""
+    """Number of evaluations without improvement after which the stage stops."""
     warmup_steps: int | None = pydantic.Field(None, ge=0, examples=[1000])
-    """Steps in which the learning rate rises to `learning_rate`; 0: no schedule."""
+    """Number of steps in which the learning rate rises to `learning_rate`; 0: no schedule."""
     encoder_rate: float | None = pydantic.Field(None, ge=0, examples=[0.1])
-    """Factor on the learning rate of the text's encoder and pooler."""
+    """Multiplier on the learning rate of the text encoder and pooler."""
     mask_rate: float = pydantic.Field(0.15, gt=0, lt=1)
-    """Share of the words that `masked_language_model` hides; no other stage reads it."""
+    """Share of the tokens that `masked_language_model` masks; the other stages ignore it."""
 
     def applied_to(self, training: "Training") -> "Training":
-        """Returns `training` with this stage's settings in place of its own."""
+        """Returns a copy of `training` with the settings of this stage."""
         own = self.model_dump(exclude_none=True, exclude={"skip", "mask_rate"})
         return training.model_copy(update=own)
 
 
 class Distillation(Section):
-    """Mixes the training rows' labels with the predictions of a trained model, the teacher.
+    """Knowledge distillation: mixes the training labels with the predictions of a trained model, the teacher.
 
     Example:
         training: {distillation: {teacher: runs/large/models/ctr, weight: 0.7}}
     """
 
     teacher: str = pydantic.Field(examples=["runs/large/models/ctr"])
-    """Path of the teacher: a folder of versions under models/ (the latest is taken), or one version in it."""
+    """Path of the teacher: a folder of versions under models/ (the latest version is used), or the folder of one
+    version.
+    """
     weight: float = pydantic.Field(0.5, gt=0, le=1)
-    """Share of the teacher's prediction in the mixed label: label = weight * prediction + (1 - weight) * label."""
+    """Weight of the teacher's prediction: mixed label = weight * prediction + (1 - weight) * label."""
 
 
 class WarmStart(Section):
-    """Begins with the weights of a trained model, the parent, in place of random ones.
+    """Starts training from the weights of a trained model, the parent, instead of random weights.
 
-    Vocabularies are of today's training rows; a value that both know keeps its row of the embedding tables and what the
-    optimizer knows of it.
+    The vocabularies are built from the current training rows. A value that is also in the parent's vocabulary keeps its
+    row of the embedding tables and its optimizer state.
 
     Example:
         training: {epochs: 1, warm_start: {parent: latest, new_values: unknown, boundaries: keep, on_mismatch: take}}
     """
 
     parent: str = pydantic.Field("latest", min_length=1, examples=["runs/monday", "runs/monday/models/ctr/1763900000"])
-    """The folder of a run, of its versions (the newest is taken) or of one version. `latest`: the newest version that
-    this run's folder has pushed; before the first push the training begins with random weights.
+    """Folder of a run, of its versions (the newest version is used) or of one version. `latest`: the newest version
+    that was pushed from this run's folder; before the first push, training starts from random weights.
     """
     new_values: Literal["unknown", "initial"] = "unknown"
-    """What a value that the parent does not know begins as: its column's unknown value, or as in a model that starts
-    from nothing. Its optimizer state is new in either case.
+    """Initial embedding of a value that the parent does not know. `unknown`: the embedding of the column's
+    out-of-vocabulary id. `initial`: the initializer, as without a warm start. Its optimizer state is always reset.
     """
     window: int = pydantic.Field(1, ge=1, examples=[7])
-    """The trainings, today's included, over which `min_count` and `top_k` count a value. A value has to occur today to
-    be admitted. With 1 today's rows alone count.
+    """Number of training runs, including the current one, over which `min_count` and `top_k` count a value. The value
+    must also occur in the current training rows. 1: count the current training rows only.
     """
     max_age: int = pydantic.Field(0, ge=0, examples=[7])
-    """Trainings in a row without a value after which its row is left out of the tables; 0: the vocabulary is of today's
-    training rows alone.
+    """Number of consecutive training runs for which a value stays in the vocabulary without occurring in the training
+    rows; 0: the vocabulary has values of the current training rows only.
     """
     max_values: int | None = pydantic.Field(None, ge=1, examples=[1_000_000])
-    """With `max_age`, the most values of a column's vocabulary: today's, and then those that were seen last; null: no
-    limit. `top_k`, `min_count` and `window` decide which of today's values are admitted.
+    """Maximum vocabulary size of a column, for use with `max_age`; null: no limit. Values of the current training rows
+    come first (`top_k`, `min_count` and `window` decide which), then the most recently seen values.
     """
     boundaries: Literal["keep", "learn"] = "keep"
-    """Whether the boundaries of buckets of numbers, and the means, variances and quantiles of dense features, stay the
-    parent's or are learned of today's training rows. A new bucket then begins as the parent's in which its middle lies.
+    """Source of the bucket boundaries, and of the means, variances and quantiles of dense features. `keep`: the parent.
+    `learn`: the current training rows; a new bucket starts from the parent's bucket that contains its midpoint.
     """
     optimizer: bool = True
-    """Whether the optimizer goes on with the parent's moments and step count, or begins anew."""
+    """Whether the optimizer continues with the parent's moments and step count, or is reset."""
     on_mismatch: Literal["refuse", "take"] = "refuse"
-    """What happens where the parent has other columns, another transform or another architecture: the run ends, or what
-    can be taken is taken, and the rest is listed.
+    """What to do if the columns, transforms, labels or architecture of the parent differ. `refuse`: stop the run.
+    `take`: copy the weights that fit and list the others.
     """
 
     @pydantic.model_validator(mode="before")
@@ -121,165 +123,165 @@ class WarmStart(Section):
 
 
 class Training(Section):
-    """Settings of the training: its optimizer, its devices, and when it stops.
+    """Settings of the training job: optimizer, regularization, devices and early stopping.
 
     Example:
         training: {batch_size: 4096, epochs: 5, learning_rate: 0.0005, monitor: auc, patience: 3, refit: true}
     """
 
     backend: Literal["tensorflow", "jax", "auto"] = "tensorflow"
-    """Keras's backend for the training; the served model is TensorFlow's either way. `auto` is JAX on a CPU for a model
-    that was measured to train faster there (`lr`, `starspace`), where there are enough rows to pay for its
-    start, and TensorFlow else.
+    """Keras backend of the training job; the served model is always a TensorFlow SavedModel. `auto`: JAX on a CPU for
+    the models that measurably train faster there (`lr`, `starspace`), if there are enough rows to offset its startup
+    time; otherwise TensorFlow.
     """
     optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
-    """Adam on everything; or Adam on the dense weights and, on embedding tables, an update of only the rows that a
-    batch touches: `lazy_adam` keeps two numbers per weight, `rowwise_adagrad` one number per row
-    (pipeline/training/row_optimizers.py has the equations).
+    """`adam`: Adam on all weights. `lazy_adam` and `rowwise_adagrad`: Adam on the dense weights; on embedding tables,
+    they update only the rows that occur in a batch. `lazy_adam` stores two numbers per weight, `rowwise_adagrad` one
+    per row (equations: pipeline/training/row_optimizers.py).
     """
 
     adam_beta_1: float = pydantic.Field(0.9, ge=0, lt=1)
-    """Decay β₁ of Adam's mean of the gradients; `lazy_adam` has the same three."""
+    """Decay rate β₁ of Adam's mean of the gradients. `lazy_adam` uses β₁, β₂ and ε, too."""
     adam_beta_2: float = pydantic.Field(0.999, ge=0, lt=1, examples=[0.98])
-    """Decay β₂ of Adam's mean of the squared gradients."""
+    """Decay rate β₂ of Adam's mean of the squared gradients."""
     adam_epsilon: float = pydantic.Field(1e-7, gt=0, examples=[1e-9])
-    """What Adam adds to the root of that mean; TensorFlow 1 has 1e-8, Keras 1e-7."""
+    """ε that Adam adds to the square root of the mean squared gradient; TensorFlow 1 uses 1e-8, Keras 1e-7."""
 
     batch_size: int = pydantic.Field(1024, ge=1)
-    """The most rows of one step, on all devices together, so that several devices learn the model that one would. An
-    epoch's rows are dealt evenly to its steps: a last step of a few rows would move the weights as far as a full one.
+    """Maximum number of rows per training step, over all devices; the model is thus the same for any number of devices.
+    The rows of an epoch are divided evenly among its steps, because a last step of a few rows would change the weights
+    as much as a full one.
     """
     epochs: int = pydantic.Field(10, ge=1)
-    """The most passes over the training rows; `patience` may end the training before."""
+    """Maximum number of epochs (passes over the training rows); `patience` can stop training earlier."""
     learning_rate: float = pydantic.Field(1e-3, gt=0)
-    """Step size of the optimizer."""
+    """Learning rate of the optimizer."""
     warmup_steps: int = pydantic.Field(0, ge=0)
-    """Steps in which the learning rate rises to `learning_rate`, after which it falls with the inverse square root of
-    the step, as in the Transformer's paper; 0: no schedule.
+    """Number of steps in which the learning rate rises to `learning_rate`. It then decays with the inverse square root
+    of the step, as in the Transformer paper; 0: no schedule.
     """
     encoder_rate: float = pydantic.Field(1.0, ge=0)
-    """Factor on the learning rate of the text's encoder and pooler; 0 leaves their weights as they are.
+    """Multiplier on the learning rate of the text encoder and pooler; 0 freezes their weights.
 
-    Weights from a checkpoint need smaller steps than random ones.
+    Weights from a checkpoint need smaller steps than random weights.
     """
     task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field({}, examples=[{"cvr": 0.5}])
-    """Weight of each task's loss, by the task's name in `data.labels`; 1 where none is given."""
+    """Weight of each task's loss, by task name in `data.labels`; 1 for tasks that are not listed."""
     fake_negative_weighting: bool = False
-    """Whether the training rows are as they arrive: each one a negative at once, and a positive beside it when its
-    label comes (`ctrpipe prepare labels --fake-negatives`, `data.label_delay`). A positive row's loss is weighted by
-    1 + p and a negative one's by (1 - p)(1 + p), where p is what the model answers for it, which the gradient takes as
-    a constant: then the model learns the rate of the true labels (Ktena et al. 2019, section 3.3). Validation and test
-    rows must have their final labels.
+    """Whether to apply fake negative weighting to delayed labels: each impression is a negative row at once, and gets
+    an additional positive row when its label arrives (`ctrpipe prepare labels --fake-negatives`, `data.label_delay`).
+    The loss of a positive row is weighted by 1 + p, and that of a negative row by (1 - p)(1 + p), where p is the
+    predicted probability without its gradient. The model then learns the rate of the true labels (Ktena et al. 2019,
+    section 3.3). Validation and test rows must have final labels.
     """
     fake_negative_calibration: bool = False
-    """As `fake_negative_weighting`, of rows as they arrive, with the plain loss: the model learns the rate b of the
-    positives among these rows, and answers b / (1 - b), which is that of the true labels, in validation and in all
-    that is served (fake negative calibration, Ktena et al. 2019).
+    """Whether to apply fake negative calibration: the same rows as for `fake_negative_weighting`, with the unweighted
+    loss. The model learns the rate b of the positives among these rows, and predicts b / (1 - b), the rate of the true
+    labels, in validation and in serving (Ktena et al. 2019).
     """
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
-    """Global norm to which all gradients together are clipped; null: no clipping."""
+    """Global norm that all gradients together are clipped to; null: no clipping."""
     monitor: Literal["auc", "log_loss"] = "log_loss"
-    """Metric on the validation rows that decides which weights are the best."""
+    """Metric on the validation rows that selects the best weights."""
     evaluations_per_epoch: int = pydantic.Field(1, ge=1)
-    """How many times an epoch the validation rows are evaluated."""
+    """Number of evaluations on the validation rows per epoch."""
     patience: int = pydantic.Field(2, ge=1)
-    """Evaluations without an improvement after which the training stops; the best weights are kept."""
+    """Number of evaluations without improvement after which training stops; the best weights are kept."""
     plateau: Plateau | None = Plateau()
-    """Lowers the learning rate when `monitor` no longer improves; null: never."""
+    """Lowers the learning rate when `monitor` stops improving; null: never."""
     averaged_evaluations: int = pydantic.Field(1, ge=1, examples=[4])
-    """About how many evaluations the weights that are evaluated, kept and served are averaged over; 1: those of one.
+    """Approximate number of evaluations over which weights are averaged; 1: no averaging.
 
-    The training itself goes on from the weights as they are. The mean of several is nearer to the minimum around which
-    the steps go, and less of it is chance; it lags behind where the weights still move, so that it is for trainings of
-    more evaluations than these (pipeline/training/averaging.py has the equation). One more copy of the weights is held
-    in the memory of the host.
+    The averaged weights are evaluated, kept and served; training continues from the weights that are not averaged. The
+    average is closer to the minimum than the weights of a single step, and less noisy. It lags behind while the weights
+    still change fast, so training should have more evaluations than this number. One additional copy of the weights is
+    held in host memory. Equation: pipeline/training/averaging.py.
     """
     refit: bool = False
-    """Trains once more, from the start, on training and validation rows together, for as many examples as the best
-    weights had seen.
+    """Whether to train a second time, from the start, on the training and validation rows together, for as many
+    examples as the best weights had seen.
     """
     table_l2: float = pydantic.Field(0.0, ge=0, examples=[1e-5])
-    """λ of the penalty λ/2·Σw² on all weights of the embedding tables and of the linear part, at every step.
+    """λ of the L2 penalty λ/2·Σw² on all weights of the embedding tables and of the linear part, at every step.
 
-    FuxiCTR, RecBole and DeepCTR have it so. The model's own `embedding_l2` and `linear_l2` count the rows of a batch
-    alone, and so hardly hold back rare values. Needs `optimizer` `adam`: the others update the rows of a batch alone.
+    FuxiCTR, RecBole and DeepCTR define it the same way. The model's own `embedding_l2` and `linear_l2` penalize only
+    the rows of a batch, and therefore hardly regularize rare values. Needs `optimizer: adam`: the other optimizers
+    update only the rows of a batch.
     """
     network_l2: float = pydantic.Field(0.0, ge=0, examples=[1e-5])
-    """λ of the penalty λ/2·Σw² on the network's weights of two axes or more, at every step: all kernels, and vectors of
-    dense features, tasks and positions; no biases, no embedding tables and no text encoder.
+    """λ of the L2 penalty λ/2·Σw² on the network's weights with two or more axes, at every step.
 
-    It is a part of the gradient, as FuxiCTR's `net_regularizer` and the weight decay of RecBole's Adam are. A model's
-    own `l2` is on its MLPs alone, and adds to this one.
+    These are all kernels, and the vectors of dense features, tasks and positions, but not biases, embedding tables or
+    the text encoder. The penalty is a part of the gradient, like FuxiCTR's `net_regularizer` and the weight decay of
+    RecBole's Adam. A model's own `l2` applies to its MLPs only, and adds to this penalty.
     """
     regularisation_rows: int | None = pydantic.Field(None, ge=1, examples=[42_000])
-    """Training rows for which the model's regularisation is stated; null: it is the same for any number of rows.
+    """Number of training rows that the regularization settings refer to; null: do not scale them.
 
     With N training rows, `table_l2`, `network_l2` and the model's `l2`, `embedding_l2` and `linear_l2` are multiplied
-    by `regularisation_rows` / N, and so are the odds p / (1 - p) of the rates p `dropout` and `embedding_dropout`: a
-    prior weighs less the more rows there are.
+    by `regularisation_rows` / N. So are the odds p / (1 - p) of the rates p of `dropout` and `embedding_dropout`. The
+    reason: the more rows there are, the less a prior weighs.
     """
     distillation: Distillation | None = None
-    """Mixes the labels with a trained model's predictions; null: the labels alone."""
+    """Mixes the labels with the predictions of a trained model; null: train on the labels only."""
     warm_start: WarmStart | None = None
-    """The trained model that this one begins with, also as a text alone: `warm_start: latest`; null: none. First stages
-    are left out then: their weights are in it.
+    """The trained model to start from; `warm_start: latest` is short for `{parent: latest}`. null: random weights. With
+    a parent, the `stages` do not run, because the parent contains their weights.
     """
     start_at_base_rate: bool = False
-    """Whether the model predicts the training rows' base rate (the share of clicks) before it is trained, not 1/2.
+    """Whether the untrained model predicts the base rate (share of clicks) of the training rows instead of 1/2.
 
-    Where clicks are rare, the first steps would otherwise learn little but that rate.
+    If clicks are rare, the first training steps would otherwise learn little more than that rate.
     """
     end_at_base_rate: bool = False
-    """Whether the trained model's logits get the constant with which its mean probability over the rows that it has
-    learnt is their share of clicks.
+    """Whether to add a constant to the trained model's logits that makes its mean probability over the training rows
+    equal to their share of clicks.
 
-    Where a training ends decides that mean by chance, by per cents; the training rows tell it as exactly as their
-    clicks can, which are several times those of the validation rows. It takes one pass of predictions over the training
-    rows (with `refit` the validation rows too), and goes with one label.
+    Without it, the mean is off by a few percent, depending on the step at which training stops. The training rows
+    determine the constant more exactly than the validation rows, because they have several times as many clicks. It
+    takes one prediction pass over the training rows (with `refit`, also the validation rows), and supports one label.
     """
     bucket_by_length: bool = False
-    """Puts texts of about the same length into a batch and cuts the padding that all of them have, which saves time.
-    TensorFlow only; without effect on `numbert`, where the places of the numbers depend on the padding.
+    """Whether to batch texts of similar length and remove the padding that all texts of a batch share, which saves
+    time. TensorFlow only. It has no effect on `numbert`, where the positions of the numbers depend on the padding.
     """
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm", "fism"], FirstStage] = (
         pydantic.Field({}, examples=[{"text_only": {"skip": True}}])
     )
-    """Settings of the stages that train first: the models whose weights the model starts from (`text_only`,
-    `features_only`, `fm`), and two that run only where they are named here: `masked_language_model`, on the log's own
-    texts, and `fism`, before a `nais`.
+    """Settings of the stages that train before the model, which starts from their weights: `text_only`, `features_only`
+    and `fm`. Two more stages run only if they are listed here: `masked_language_model`, on the texts of the log, and
+    `fism`, before `nais`.
     """
     distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
-    """The devices among which a batch is divided.
+    """Devices that share the rows of a batch (data parallelism).
 
-    `auto` uses all workers where the environment's TF_CONFIG names several, a TPU where TPU_NAME names one, all
-    accelerators where the host has several, else one device. `mirrored` uses all devices of the host,
-    including the devices into which JAX divides a CPU; `multi_worker` fails where TF_CONFIG does not name several
-    workers.
+    `auto` uses all workers if the environment variable TF_CONFIG names several, a TPU if TPU_NAME names one, all
+    accelerators if the host has several, and otherwise one device. `mirrored` uses all devices of the host, including
+    the virtual devices that JAX splits a CPU into. `multi_worker` fails if TF_CONFIG does not name several workers.
     """
     shard_tables: bool = False
-    """Whether each device holds a part of the embedding tables' rows and of their optimizer's state, not all of them.
-
-    JAX only, with `distribution` `auto` or `mirrored`.
+    """Whether to shard the rows of the embedding tables and their optimizer state across the devices, instead of
+    replicating them. JAX only, with `distribution` `auto` or `mirrored`.
     """
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = "float32"
-    """Precision of the layers while they train; weights, logits, loss and the served model are float32. `auto` is
-    `mixed_bfloat16` on a CPU that multiplies bfloat16, for a model that was measured to train faster in it there, and
-    `float32` else.
+    """Compute precision of the layers during training; weights, logits, loss and the served model are float32. `auto`:
+    `mixed_bfloat16` on a CPU with bfloat16 instructions, for the models that measurably train faster with it; otherwise
+    `float32`.
     """
     steps_per_execution: int = pydantic.Field(1, ge=1)
-    """Steps that run in one call, without a return to Python, which costs time on a TPU or with a small model
-    (TensorFlow only).
+    """Number of training steps per call from Python. More steps save time on a TPU or with a small model (TensorFlow
+    only).
     """
     xla: bool = False
-    """Whether XLA compiles the training step, into a few kernels in place of hundreds (TensorFlow on one device; JAX
-    always does). Each new shape of a batch is compiled once more, which takes seconds.
+    """Whether XLA compiles the training step, into a few kernels instead of hundreds. TensorFlow on one device only;
+    JAX always uses XLA. Each new batch shape is compiled again, which takes seconds.
     """
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
-    """Seconds to wait for all workers of TF_CONFIG to join, after which the training fails."""
+    """Seconds to wait until all workers of TF_CONFIG have joined; training fails after that."""
 
     @property
     def fake_negatives(self) -> str:
-        """Returns the key that says that the training rows are as they arrive; "" where they are not."""
+        """Returns the name of the enabled fake-negative key; "" if neither is enabled."""
         keys = ("fake_negative_weighting", "fake_negative_calibration")
         return next((key for key in keys if getattr(self, key)), "")
 

@@ -1,4 +1,4 @@
-"""`ctrpipe demo`: a log generated, a model trained on it, served and asked."""
+"""`ctrpipe demo`: generates a log, trains a model on it, serves the model and sends it requests."""
 
 import os
 import pathlib
@@ -21,17 +21,17 @@ from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.server import ServerOptions, running_server
 from ctrpipe.transforms.generate import ClickModel, generate
 
-# Two pairs of columns decide most of the clicks, and single columns hardly show it: a logistic regression cannot find
-# them. Their columns have few values, so that 28,000 training rows hold enough of every combination.
+# Two pairs of columns decide most of the clicks, and single columns hardly matter: a logistic regression cannot learn
+# this. The columns have few values, so 28,000 training rows contain enough of every combination.
 CLICK_MODEL = ClickModel("pairs", main_strength=1.0, pair_strength=1.5, pairs=(("C17", "C20"), ("C14", "C23")))
 
 
 def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool:
-    """Generates a log, runs the pipeline on it, serves the model, asks it for predictions and prints the summary.
+    """Generates a log, runs the pipeline on it, serves the model, requests predictions and prints the summary.
 
     Args:
         output: The folder of the log and of the run.
-        rows: Rows of the log.
+        rows: Number of rows of the log.
         config_path: The run's configuration, for a log in Criteo's format.
 
     Returns:
@@ -66,7 +66,7 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
 
 
 def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict[str, Any]:
-    """Returns the generator's own probabilities on the test rows, which are the log's last."""
+    """Returns the metrics of the generator's own probabilities on the test rows, the last rows of the log."""
     probabilities = pyarrow.parquet.read_table(truth)["probability"].to_numpy()[-test_rows:]
     with open(log, "rb") as file:
         labels = np.array([line[:1] == b"1" for line in file][-test_rows:], np.float32)

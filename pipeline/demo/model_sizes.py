@@ -1,6 +1,6 @@
 """The sizes of all models, counted by building each of them.
 
-`python -m ctrpipe.pipeline.demo.model_sizes` writes pipeline/config/model_table.json anew, after a model or an option has changed.
+After a model or an option has changed, `python -m ctrpipe.pipeline.demo.model_sizes` rewrites pipeline/config/model_table.json.
 """
 
 import dataclasses
@@ -25,7 +25,10 @@ REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
 
 
 def measure_reference() -> ModelTable:
-    """Returns the table for 39 fields of 5,000 ids each and defaults, with the text, history or tasks a model needs."""
+    """Returns the table for 39 fields of 5,000 ids and default options.
+
+    A model that needs a text, a history or tasks gets them in addition.
+    """
     fields = [
         (f"field_{i}", "categorical", REFERENCE_IDS - RESERVED_IDS, 1, "feature") for i in range(REFERENCE_FIELDS)
     ]
@@ -52,7 +55,7 @@ def measure_reference() -> ModelTable:
 
 
 def measure_models(path: pathlib.Path) -> ModelTable:
-    """Returns the table for the features of a run's configuration, vocabularies full, its model with its options.
+    """Returns the table for the features of a configuration, with full vocabularies and its model's own options.
 
     Raises:
         InputError: the configuration cannot be used, or has a vocabulary without top_k.
@@ -91,7 +94,7 @@ def _describe(info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, 
 
 
 def _without_weights(name: str, features: FeatureMap, hyperparameters: dict[str, Any]) -> CTRModel:
-    """Returns a model that knows its weights' shapes and has none: those of all models together would be 5 GB."""
+    """Returns a model with shapes but no weights: the weights of all models together would be 5 GB."""
     row = empty_row(features)
     with keras.StatelessScope(initialize_variables=False):
         network = create(name, features, **hyperparameters)

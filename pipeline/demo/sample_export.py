@@ -1,6 +1,7 @@
-"""A servable of any model on a generated log, in seconds: for benchmarks and trials of serving, not for its AUC.
+"""Exports a servable of any model on a generated log, in seconds.
 
-TensorFlow takes 3 s to import, so a function imports it, after a model that does not exist is refused.
+For benchmarks and trials of serving. The model is hardly trained, so its AUC means nothing. TensorFlow takes 3 s to
+import. It is imported inside a function, after the check that the model exists.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 ROWS, SEED = 20_000, 1
 LOG, PREPARED = "log.tsv", "prepared.json"
-TRAINED_ROWS = 2048  # a few steps, so that no weight is as it was initialised
+TRAINED_ROWS = 2048  # a few steps, to move all weights from their initial values
 # Criteo's 39 columns, one field each.
 CRITEO = LogSpec.model_validate(
     {
@@ -37,7 +38,7 @@ CRITEO = LogSpec.model_validate(
         ],
     }
 )
-# What every model that has these options gets: the shape of the figures in docs/measured.md.
+# Options for every model that has them: the shape of the figures in docs/measured.md.
 SHAPE: dict[str, Any] = {"embedding_dim": 16, "hidden_units": [400, 400]}
 # Hiformer, section 4.1.4: the tokens are 128 wide.
 TOKEN_MODELS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
@@ -45,7 +46,7 @@ TOKEN_MODELS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    """The log, its transform graph and its packed rows, which all models of a folder share."""
+    """The log, its transform graph and its packed rows. All models of a folder share them."""
 
     log: pathlib.Path
     graph: pathlib.Path
@@ -57,15 +58,16 @@ def make_export(
 ) -> pathlib.Path:
     """Writes `folder/<model>/1`, a version that TF Serving serves with `--model_base_path folder/<model>`.
 
-    The generated log stays as `folder/log.tsv`; models of the same folder, rows and seed share it and its transform.
+    The generated log stays as `folder/log.tsv`. Models of the same folder, rows and seed share the log and its
+    transform.
 
     Args:
         model: Registry name.
-        folder: The folder of the log and of all its models; made where it is absent.
-        rows: Rows of the log; more of them give larger vocabularies.
+        folder: The folder of the log and of all its models. It is made if missing.
+        rows: Number of rows of the log. More rows give larger vocabularies.
         seed: Seed of the log and of the weights.
-        **hyperparameters: Options of the model. The defaults are embeddings of width 16 and hidden layers 400-400, for
-            models of tokens those of their papers.
+        **hyperparameters: Options of the model. The defaults are embeddings of width 16 and hidden layers 400-400.
+            Token models default to the options of their papers.
 
     Returns:
         The version's folder.
@@ -110,7 +112,7 @@ def _hyperparameters(model: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepare(folder: pathlib.Path, rows: int, seed: int) -> _Prepared:
-    """Generates, reads, analyses and packs the log, unless the folder holds one of these rows, seed and columns."""
+    """Generates, reads, analyzes and packs the log, unless the folder holds it with these rows, seed and columns."""
     prepared = _Prepared(folder / LOG, folder / "transform", folder / "packed")
     made_from = {"rows": rows, "seed": seed, "spec": CRITEO.model_dump(mode="json")}
     note = folder / PREPARED

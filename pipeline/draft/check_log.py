@@ -1,4 +1,4 @@
-"""Reads the first rows of a log as a run would, and says all that the run would stumble over."""
+"""Checks a configuration and the first rows of a log, and lists every problem that a run would meet."""
 
 import collections
 import dataclasses
@@ -20,21 +20,21 @@ from ctrpipe.transforms.log.spec import Categorical, ItemSequence, Multivalent, 
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
-_REASONS = 5  # that are shown
-_FEW = 100  # rows that say little
-_SHOWN = 40  # characters of a value
-IN_ORDER = ("esmm",)  # models whose labels follow one another; their classes say it, and take 5 s to import
+_REASONS = 5  # malformed-row reasons that are listed
+_FEW = 100  # minimum of present values for some notes
+_SHOWN = 40  # characters of a value that are printed
+IN_ORDER = ("esmm",)  # models whose labels each imply the one before; their classes say so, but take 5 s to import
 
 
 @dataclasses.dataclass
 class Findings:
-    """What a check has found.
+    """The results of a check.
 
     Attributes:
-        rows: Good rows that were read.
-        rejected: Malformed ones.
-        errors: What would end the run.
-        notes: What may be a mistake.
+        rows: Number of good rows that were read.
+        rejected: Number of malformed rows.
+        errors: Problems that would end the run.
+        notes: Possible mistakes.
     """
 
     rows: int = 0
@@ -44,7 +44,7 @@ class Findings:
 
 
 def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
-    """Checks the names of the model's options, the files' columns and the first ROWS rows of the log."""
+    """Checks the models' options, the files' columns and the first ROWS rows of the log."""
     found = Findings()
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
@@ -86,7 +86,7 @@ def _collect(found: Findings, where: str, work: collections.abc.Callable[[], obj
 
 
 def _model_faults(model: Model) -> list[str]:
-    """Returns what is wrong with a model's name and the names of its options; a user's own model is not loaded."""
+    """Returns the mistakes in a model's name and option names. A user's own model is not loaded."""
     if ":" in model.name:
         return []
     options = {each["name"]: each["options"] for each in read_reference().models}
@@ -122,7 +122,7 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], foun
     if not found.rows:
         return
     rows = pa.Table.from_batches(batches)
-    # What ends a run where it is so in the whole log, and only may be a mistake where it is so in its first rows.
+    # A finding about the whole log would end the run. About its first rows only, it may be a mistake.
     (found.errors if is_whole else found.notes).extend(_faults(config, rows))
     for column in config.feature_columns:
         found.notes += _column_notes(config, column, rows[column])

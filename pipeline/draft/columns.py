@@ -1,4 +1,4 @@
-"""Guesses what a log's columns are, from their names and first values."""
+"""Infers the kinds of a log's columns and its label from their names and first values."""
 
 import collections
 import dataclasses
@@ -10,9 +10,9 @@ from ctrpipe.transforms.log.sample import Sample
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
 from ctrpipe.transforms.log.times import time_pattern
 
-# A column is of a kind if this share of its values is.
+# A column has a kind if at least this share of its values matches it.
 _SHARE = 0.99
-# Names of labels, the likeliest first.
+# Names of label columns, most likely first.
 _LABELS = (
     *("click", "clicked", "is_click", "is_clicked", "label", "ctr", "target", "y", "clk", "conversion"),
     *("converted", "purchase", "purchased", "buy", "like", "liked", "recommended_ind", "rating", "stars", "score"),
@@ -27,18 +27,18 @@ _ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|si
 _CODE_NAME = re.compile(r"^[Cc]\d+$")
 _NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
 _SEPARATORS = "|,; "
-_MOST_CODES = 32  # different whole numbers that are rather codes than amounts
-_EPOCH_SPAN = 1.25  # the latest of a log's epochs over its earliest
+_MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
+_EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
-    """What a column may be.
+    """The inferred kind of a column.
 
     Attributes:
-        settings: Keys of a feature; empty where the column is left out.
-        comment: What was seen, and what is unsure.
-        unsure: Whether a look at it is worth while.
+        settings: Keys of a feature; empty if the column is left out.
+        comment: What was observed in the values, and what is uncertain.
+        unsure: Whether a user should check the guess.
     """
 
     settings: dict[str, Any]
@@ -48,16 +48,16 @@ class Guess:
 
 @dataclasses.dataclass(frozen=True)
 class LabelGuess:
-    """The column of the label and its entry in `data.labels`."""
+    """The inferred label column and its entry in `data.labels`."""
 
     column: str
     rule: str | dict[str, Any]
     comment: str
-    others: tuple[str, ...] = ()  # columns that may be labels too, and would betray this one
+    others: tuple[str, ...] = ()  # other possible labels, which would leak this one
 
 
 def guess_label(sample: Sample, column: str | None = None) -> LabelGuess | None:
-    """Returns the likeliest label, or the rule of a column that is one; None where no column looks like one."""
+    """Returns the most likely label, or the guess for `column` if given; None if no column looks like a label."""
     rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
     if column is not None:
         return LabelGuess(column, *rules[column]) if column in rules else None
@@ -95,7 +95,7 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
 
 
 def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
-    """Returns what a column may be."""
+    """Returns the inferred kind of a column."""
     present = [value for value in values if value not in USUAL_MISSING and value != ""]
     missing = 1 - len(present) / len(values)
     seen = f"{missing:.0%} missing" if missing else "never missing"
@@ -160,7 +160,10 @@ def _lists(present: Sequence[str], separator: str, comment: str) -> Guess:
 
 
 def _separator(present: Sequence[str]) -> str | None:
-    """Returns what stands between values that many rows have several of, and that repeat; None for single values."""
+    """Returns the separator of a list column; None for single values.
+
+    In a list column, many rows have several values, and the values repeat.
+    """
     for separator in _SEPARATORS:
         tokens = [[token for token in value.split(separator) if token] for value in present]
         several = sum(len(row) > 1 for row in tokens)

@@ -1,4 +1,4 @@
-"""Writes a commented configuration for a log that nobody has described."""
+"""Drafts a commented configuration for a log without one (`ctrpipe init`)."""
 
 import pathlib
 import re
@@ -17,12 +17,13 @@ from ctrpipe.transforms.log.sample import Sample, read_sample
 
 
 def draft(patterns: Sequence[str], label: str | None = None, name: str | None = None) -> tuple[str, list[str]]:
-    """Returns a configuration's YAML for a log, and what its writer was unsure of, in sentences.
+    """Returns the YAML of a configuration for a log, and a sentence for each uncertain guess.
 
     Args:
         patterns: The log's files and globs.
-        label: The column of the label; None: the likeliest.
-        name: The configuration's name, of a log that was in memory, whose files it does not name; None: the file's.
+        label: The label column; None: the most likely one.
+        name: The configuration's name for an in-memory log; its files are then not listed. None: derived from the file
+            name.
 
     Raises:
         InputError: a file cannot be read, or no column looks like a label.
@@ -122,7 +123,7 @@ def _split(sample: Sample, guesses: dict[str, Guess], label: LabelGuess) -> list
 
 
 def _rises(numbers: list[int]) -> bool:
-    """Returns whether numbers rise from row to row, but for a few."""
+    """Returns whether numbers rise from row to row, with falls in at most 20% of the rows."""
     falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
     return falls <= 0.2 * len(numbers)
 
@@ -132,7 +133,7 @@ def _runs(values: list[str]) -> int:
 
 
 def _groups(guesses: dict[str, Guess]) -> list[tuple[dict[str, Any], list[tuple[str, Guess]]]]:
-    """Returns the columns of equal settings together."""
+    """Returns the columns grouped by equal settings."""
     groups: dict[str, tuple[dict[str, Any], list[tuple[str, Guess]]]] = {}
     for column, guess in guesses.items():
         if guess.settings:
@@ -145,16 +146,16 @@ def _one_line(column: str) -> str:
 
 
 def _flow(value: Any) -> str:
-    """Returns a value as YAML on one line."""
+    """Returns a value as single-line YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n...\n").strip()
 
 
 def write_draft(text: str, output: pathlib.Path | None) -> pathlib.Path:
-    """Writes a configuration to a new file, by default one called as the configuration, and returns its path.
+    """Writes a configuration to a new file, by default `<name>.yaml`, and returns its path.
 
     Raises:
-        InputError: the file exists, or cannot be written.
+        InputError: the file exists or cannot be written.
     """
     path = output or pathlib.Path(f"{read_yaml(text)['name']}.yaml")
     try:

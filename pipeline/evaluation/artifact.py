@@ -1,4 +1,4 @@
-"""The files that an evaluation writes beside TFMA's, from which the report is made."""
+"""Reads and writes the evaluation files that the report is made from, stored next to TFMA's files."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import numpy as np
 from ctrpipe.common.files import write_json
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 
-METRICS = "metrics.json"  # the run's metrics without what the gates decide
+METRICS = "metrics.json"  # the metrics of the run, without the verdict of the gates
 GATES = "gates.json"
 SCORED = "scored.parquet"  # see write_scored
 

@@ -1,4 +1,4 @@
-"""Gates on how much of the catalogue the first places of a model's lists show."""
+"""Gates on the effective catalogue size that a model shows in the first places of its lists."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,16 +22,16 @@ def catalogue_gates(
     probabilities: np.ndarray,
     last_blessed: np.ndarray | None,
 ) -> list[dict[str, Any]]:
-    """Returns the rows of the effective catalogue size for the table of `read_gates`.
+    """Returns the gate table rows for the effective catalogue size (ECS); see `read_gates`.
 
     As in `ctrpipe ranking`, lists whose candidates all have the same label are left out.
 
     Args:
         bounds: The limits.
         spec: The description of the log.
-        files: The parts of the test rows' payload.
-        probabilities: The model's of the first task, [N].
-        last_blessed: The last blessed model's, [N]; None for a first model.
+        files: The payload files of the test rows.
+        probabilities: The model's probabilities of the first task, [N].
+        last_blessed: The last blessed model's probabilities, [N]; None for a first model.
     """
     columns = columns_of(spec, bounds.group, bounds.item)
     label = next(iter(spec.data.columns_by_task.values()))
@@ -52,7 +52,7 @@ def catalogue_gates(
 
 
 def _change(shown: float, before: float | None, most: float) -> dict[str, Any]:
-    """Returns the row of how much less is shown than by the last blessed model, as a share."""
+    """Returns the gate row for the relative drop of the ECS against the last blessed model."""
     bound = f"at most {most:.1%} lower than the last blessed model's"
     if before is None:
         return gate_row("ecs", "change", bound, None, True, "no model has been blessed before")

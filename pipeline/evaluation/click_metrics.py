@@ -1,7 +1,7 @@
-"""Exact TFMA metrics of blocks of rows: AUC, log loss, RIG, calibration and the number of rows.
+"""Exact TFMA metrics on blocks of rows: AUC, log loss, RIG, calibration and the number of rows.
 
 TFMA's own metrics read one row at a time, in Python. TFMA and Keras compute AUC on thresholds that are evenly spaced
-from 0 to 1; with click-through rates of a few in a thousand, nearly all predictions lie between two of them. Here all
+from 0 to 1. With click-through rates of a few in a thousand, nearly all predictions lie between two of them. Here all
 metrics of a model and a slice are computed from the counts of its distinct predictions.
 """
 
@@ -15,37 +15,45 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from ctrpipe.models.base.metrics import EPSILON, auc_of_counts, entropy
 
-MERGE_AT = 1 << 16  # the smallest number of new rows at which equal predictions are merged
-Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, clicks and rows of each
+MERGE_AT = 1 << 16  # equal predictions are merged once there are at least this many new rows
+Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, and the clicks and rows of each
 NOTHING: Counts = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the area under the ROC curve by ranks, ties counted half; 0 for one class only, as TFMA does.
+    """Returns the area under the ROC curve by ranks.
+
+    Ties count half. With one class only it is 0, as in TFMA.
 
     Args:
         predictions: The distinct predictions, ascending, [N].
-        clicks, rows: The number of clicks and of rows with each of them, [N].
+        clicks, rows: The number of clicks and of rows per distinct prediction, [N].
     """
     others = rows - clicks
     return auc_of_counts(clicks, others) if clicks.any() and others.any() else 0.0
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the log loss of ctrpipe.models.base.metrics.log_loss; NaN without rows. See `auc` for the arguments."""
+    """Returns the log loss, as ctrpipe.models.base.metrics.log_loss; NaN without rows.
+
+    See `auc` for the arguments.
+    """
     p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
     loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
     return float(loss / rows.sum()) if len(rows) else float("nan")
 
 
 def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the RIG of ctrpipe.models.base.metrics.rig; NaN for one class only. The arguments are those of `auc`."""
+    """Returns the RIG, as ctrpipe.models.base.metrics.rig; NaN for one class only. See `auc` for the arguments."""
     base = entropy(float(clicks.sum() / rows.sum())) if len(rows) else 0.0
     return 1 - log_loss(predictions, clicks, rows) / base if base else float("nan")
 
 
 def calibration(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the mean predicted over the mean observed probability; NaN without clicks, as TFMA does. See `auc`."""
+    """Returns the mean prediction divided by the observed click rate; NaN without clicks, as in TFMA.
+
+    See `auc`.
+    """
     return float(predictions.astype(np.float64) @ rows / clicks.sum()) if clicks.any() else float("nan")
 
 
@@ -54,9 +62,9 @@ def row_count(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> 
 
 
 def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> Callable[..., Any]:
-    """Returns the function by which TFMA makes a metric's computations.
+    """Returns the function that creates a metric's computations for TFMA.
 
-    The metrics of a model share one CountClicks: TFMA runs computations with equal keys once.
+    The metrics of a model share one CountClicks, because TFMA runs computations with equal keys once.
     """
 
     def computations(
@@ -67,7 +75,7 @@ def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) 
         example_weighted: bool = False,
     ) -> list[Any]:
         of = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
-        counts = metric_types.MetricKey("_clicks", **of)  # TFMA writes no metric named with `_`
+        counts = metric_types.MetricKey("_clicks", **of)  # TFMA does not write metrics whose names start with `_`
         key = metric_types.MetricKey(name, **of)
 
         def result(metrics: dict[metric_types.MetricKey, Counts]) -> dict[metric_types.MetricKey, float]:
@@ -98,7 +106,7 @@ class ExactRIG(metric_types.Metric):
         super().__init__(_computations(rig), name=name)
 
 
-class ExactCalibration(metric_types.Metric):  # a class named Calibration would be taken for TFMA's own
+class ExactCalibration(metric_types.Metric):  # TFMA would resolve the name Calibration to its own class
     def __init__(self, name: str = "calibration"):
         super().__init__(_computations(calibration), name=name)
 
@@ -109,9 +117,11 @@ class RowCount(metric_types.Metric):
 
 
 class CountClicks(beam.CombineFn):
-    """Counts rows and clicks of each distinct prediction, in 20 bytes each; inputs hold [N] labels and predictions.
+    """Counts rows and clicks of each distinct prediction, in 20 bytes each.
 
-    A weighted row counts as often as its weight says.
+    Inputs hold [N] labels and predictions.
+
+    A row counts by its weight.
     """
 
     def __init__(self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None):
@@ -130,9 +140,10 @@ class CountClicks(beam.CombineFn):
             flatten=False,
         )
         for label, prediction, weight in triples:
-            each = np.broadcast_to(weight, len(label))  # TFMA gives one for all rows where there are no weights
+            each = np.broadcast_to(weight, len(label))  # without weights, TFMA passes one value for all rows
             parts.append((prediction, label * each, each))
-        # Merging sorts, so it waits until the new rows are as many as the merged ones: a row is sorted a few times.
+        # Merging sorts. It waits until there are as many new rows as merged ones, so each row is sorted only a few
+        # times.
         unmerged = sum(len(values) for values, _, _ in parts[1:])
         return self.compact(parts) if unmerged >= max(MERGE_AT, len(parts[0][0])) else parts
 

@@ -1,4 +1,4 @@
-"""A metric on the test rows, and what each row adds to its error.
+"""Metrics on the test rows with their sampling errors, as the contribution of each row.
 
 References:
     DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
@@ -16,12 +16,12 @@ from ctrpipe.models.base.metrics import Weights
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A metric of one training on the test rows.
+    """A metric of one trained model on the test rows.
 
     Attributes:
         value: The metric.
-        components: What each row adds to its error, `[rows]`: the covariance of two estimates on the same rows is the
-            scalar product of their components.
+        components: The contribution of each row to the error, `[rows]`. The covariance of two estimates on the same
+            rows is the dot product of their components.
     """
 
     value: float
@@ -29,7 +29,7 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        """Its standard error over other rows."""
+        """The standard error of the metric over samples of test rows."""
         return float(np.sqrt(self.components @ self.components))
 
     def minus(self, other: "Estimate") -> "Estimate":
@@ -45,7 +45,7 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
     Args:
         labels: 0 or 1, `[N]`.
         probabilities: Predictions, `[N]`.
-        weights: How often each row counts, `[N]`; None for once. It is one row for the error, however much it weighs.
+        weights: Row weights, `[N]`; None for 1. For the error, a row counts as one row whatever its weight.
 
     References:
         Sun and Xu, "Fast Implementation of DeLong's Algorithm", 2014.
@@ -54,7 +54,7 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     if min(np.count_nonzero(mass[clicked]), np.count_nonzero(mass[~clicked])) < 2:
         return None
-    # For each row, the share of the other class's rows that are on the right side of it.
+    # For each row, the share of the other class's rows that it is ranked correctly against.
     _, places = np.unique(probabilities, return_inverse=True)
     clicks_at, others_at = np.bincount(places, mass * clicked), np.bincount(places, mass * ~clicked)
     others_below = (np.cumsum(others_at) - others_at / 2) / others_at.sum()
@@ -68,16 +68,19 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:
-    """Returns what a row's deviation from a mean adds to the mean's error, `[N]`: 1 / sqrt(N (N - 1)) of equal rows."""
+    """Returns factors from a row's deviation to its part in a mean's error, `[N]`.
+
+    With equal weights they are 1 / sqrt(N (N - 1)).
+    """
     rows = np.count_nonzero(weights)
     shares: np.ndarray = weights / weights.sum() * math.sqrt(rows / (rows - 1))
     return shares
 
 
 def rig_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
-    """Returns the relative information gain, 1 - log loss / entropy of the base rate, by its linearisation.
+    """Returns the relative information gain, 1 - log loss / entropy of the base rate, with linearised components.
 
-    Returns None with fewer than two rows or with one class only. The arguments are as above.
+    Returns None with fewer than two rows or with one class only. See `auc_estimate` for the arguments.
     """
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     value, rate = metrics.rig(labels, probabilities, weights), metrics.mean(labels, weights)
@@ -87,13 +90,16 @@ def rig_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
     entropy = metrics.entropy(rate)
     losses = metrics.log_losses(labels, probabilities)
     loss = float(mass @ losses / mass.sum())
-    slope = math.log((1 - rate) / rate)  # of the entropy by the base rate
+    slope = math.log((1 - rate) / rate)  # derivative of the entropy with respect to the base rate
     of_rows = (loss - losses) / entropy + loss / entropy**2 * slope * (clicks - rate)
     return Estimate(value, _shares(mass) * of_rows)
 
 
 def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
-    """Returns the mean log loss, in nats per row; None with fewer than two rows. The arguments are as above."""
+    """Returns the mean log loss, in nats per row; None with fewer than two rows.
+
+    See `auc_estimate` for the arguments.
+    """
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     if np.count_nonzero(mass) < 2:
         return None
@@ -103,9 +109,9 @@ def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: We
 
 
 def calibration_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
-    """Returns the mean predicted over the mean observed probability, a ratio, by its linearisation.
+    """Returns the mean prediction divided by the observed click rate, with linearised components.
 
-    Returns None without clicks or with fewer than two rows. The arguments are as above.
+    Returns None without clicks or with fewer than two rows. See `auc_estimate` for the arguments.
     """
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     value, rate = metrics.calibration(labels, probabilities, weights), metrics.mean(labels, weights)

@@ -18,7 +18,7 @@ from ctrpipe.pipeline.evaluation.tail import TAIL
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 
-MAX_SLICE_VALUES = 20  # in metrics.json
+MAX_SLICE_VALUES = 20  # per column in metrics.json
 
 
 def evaluate(
@@ -29,19 +29,20 @@ def evaluate(
     evaluation: Evaluation,
     rows: str,
 ) -> tuple[dict[str, Any], ScoredRows, dict[str, np.ndarray]]:
-    """Returns the metrics of the candidate model and of the baseline model, from the predictions that `judge` wrote.
+    """Returns the metrics of the candidate and the baseline model, from the predictions that `judge` wrote.
 
     Args:
         judged: The output folder of `judge`.
-        baseline: Name of the baseline model (`evaluation.baseline`); None for a run without one.
-        files: The parts of the payload that `judge` read.
+        baseline: Name of the baseline model (`evaluation.baseline`); None if there is none.
+        files: The payload files that `judge` read.
         spec: The description of the log.
-        evaluation: The slices by which metrics are given.
+        evaluation: The slices of the metrics.
         rows: The identity of the rows, see ScoredRows.
 
     Returns:
-        The contents of metrics.json without what the gates decide; the candidate's predictions; and the baseline's, as
-        `baseline_probability`, and those before the calibration, as `uncalibrated_probability`, where there are any.
+        A tuple: the contents of metrics.json, without the verdict of the gates; the candidate's predictions; and other
+        predictions, if there are any: `baseline_probability` of the baseline and `uncalibrated_probability` of the
+        candidate before its calibration.
     """
     labels = _read_columns(files, spec.target_columns)
     weights = labels[spec.data.weight] if spec.data.weight else None
@@ -88,7 +89,7 @@ def evaluate(
 
 
 def last_blessed_probabilities(judged: pathlib.Path, task: str) -> np.ndarray | None:
-    """Returns the last blessed model's probabilities of a task from what `judge` wrote, [N]; None for a first model."""
+    """Reads the last blessed model's probabilities of a task, [N], written by `judge`; None for a first model."""
     predicted = payload_files(judged / PREDICTIONS)
     if prediction_column(tfma.BASELINE_KEY, task) not in pa.parquet.read_schema(predicted[0]).names:
         return None
@@ -108,7 +109,7 @@ def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, tasks: li
 
 
 def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a column's distinct values as texts [V], and the index of each row's value [N]."""
+    """Returns the distinct values of a column as texts [V], and the index of each row's value [N]."""
     table = pa.Table.from_batches(read_payload(files, [column]))
     values = table[column].combine_chunks().dictionary_encode()
     texts = np.array([_text(value) for value in [*values.dictionary.to_pylist(), None]], object)

@@ -1,4 +1,4 @@
-"""The gates as TFMA's configuration, and the table of the gates that a model passed or failed."""
+"""Builds TFMA's configuration for the gates, and the table of gates that a model passed or failed."""
 
 import operator
 import pathlib
@@ -24,14 +24,14 @@ def eval_config(
     """Returns TFMA's configuration of metrics, slices and thresholds.
 
     Args:
-        gates: The thresholds, on all rows.
+        gates: The thresholds, which apply to all rows together.
         evaluation: The slices.
-        labels: The label's column by task; the gates apply to the first task.
-        weight: The column of the rows' weights; None where each counts once.
+        labels: The label column by task. The gates apply to the first task.
+        weight: The column of row weights; None if all rows count once.
     """
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
-    auc = gates.auc or Bounds(min=0.0)  # every model passes it; without any threshold TFMA blesses no model
-    drops = {} if gates.max_drop_confidence else gates.max_drop  # a paired test is not TFMA's
+    auc = gates.auc or Bounds(min=0.0)  # every model passes this bound; without any threshold TFMA blesses no model
+    drops = {} if gates.max_drop_confidence else gates.max_drop  # TFMA has no paired test; see _sure_change
     metrics = [
         _metric("ExactAUC", auc, drops.get("auc"), higher),
         _metric("ExactLogLoss", gates.log_loss, drops.get("log_loss"), lower),
@@ -60,7 +60,7 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
         change = threshold.change_threshold
         change.direction = direction
         change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
-    # A plain threshold would apply to every slice, also to one of a single row, whose AUC is 0.
+    # A plain threshold would apply to every slice, even to a slice of one row, whose AUC is 0.
     overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold)
     return config_pb2.MetricConfig(
         class_name=name,
@@ -75,9 +75,9 @@ def read_gates(
     """Returns one row per gate: metric, kind (absolute, slice or change), bound, value, passed, reason.
 
     Args:
-        evaluation: TFMA's files.
+        evaluation: The folder of TFMA's files.
         gates: The limits.
-        scored: The model's predictions; the gates apply to the first task.
+        scored: The model's predictions. The gates apply to the first task.
         last_blessed: The last blessed model's predictions of that task, [N]; None for a first model.
     """
     result = tfma.load_eval_result(str(evaluation))
@@ -107,7 +107,10 @@ def read_gates(
 
 
 def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | None) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a metric's lower and upper limit. With a confidence, `estimate` has the metric's error."""
+    """Yields the rows of a metric's lower and upper limit.
+
+    If the bounds have a confidence level, `estimate` provides the standard error of the metric.
+    """
     sides = (("at least", bounds.min, operator.ge, -1), ("at most", bounds.max, operator.le, 1))
     for name, limit, keeps, direction in sides:
         if limit is None:
@@ -129,7 +132,10 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
 def _sure_change(
     metric: str, bound: str, worse: float, drop: float, confidence: float, both: Sequence[Estimate | None]
 ) -> dict[str, Any]:
-    """Returns the row of a change that blocks where it is surely more than allowed, by a paired test."""
+    """Returns the row of a change gate with a confidence level.
+
+    The gate fails only if a paired test is confident that the metric is worse by more than the limit.
+    """
     ours, last = both
     if ours is None or last is None:
         return gate_row(metric, "change", bound, worse, True, f"{worse:.4f} has no error on so few rows of a class")
@@ -140,8 +146,8 @@ def _sure_change(
 
 
 def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task: str) -> dict[str, Any]:
-    """Returns the row of the value of a column whose calibration is farthest from 1."""
-    assert bounds.max_error is not None  # the configuration has both or none
+    """Returns the row for the value of a column whose calibration is farthest from 1."""
+    assert bounds.max_error is not None  # the configuration sets both or none
     values = scored.slices[column]
     codes, texts = values.indices.to_numpy(), values.dictionary.to_pylist()
     counts = np.bincount(codes, minlength=len(texts))
@@ -170,14 +176,17 @@ def _is(passed: bool) -> str:
 
 
 def gate_row(metric: str, kind: str, bound: str, value: float | None, passed: bool, reason: str = "") -> dict[str, Any]:
-    """Returns a row of the table of gates; without a reason it says how the value and the bound compare."""
+    """Returns a row of the gate table. Without a reason, the text compares the value with the bound."""
     if not reason:
         reason = f"{value:.4f} {_is(passed)} {bound}"
     return {"metric": metric, "kind": kind, "bound": bound, "value": value, "passed": bool(passed), "reason": reason}
 
 
 def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
-    """Returns TFMA's metrics over all rows; with the suffix `_diff`, their differences to the last blessed model's."""
+    """Returns TFMA's metrics over all rows.
+
+    The suffix `_diff` selects the differences to the last blessed model.
+    """
     values: dict[str, float] = {}
     for slice_key, by_output in result.slicing_metrics:
         if slice_key:

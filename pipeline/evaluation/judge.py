@@ -1,4 +1,4 @@
-"""Runs TFMA on the predictions of an exported model, to decide whether it passes the gates."""
+"""Runs TFMA on the predictions of an exported model, and decides whether it passes the gates."""
 
 import contextlib
 import functools
@@ -30,10 +30,10 @@ from ctrpipe.serving.calibration import UNCALIBRATED
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.log.payload import PART_ROWS, read_payload
 
-MAX_SLICES = 1000  # for each column; TFMA takes a millisecond a slice
-PREDICTIONS = "predictions"  # the folder of the models' predictions, below the evaluation's
-UNCALIBRATED_MODEL = "uncalibrated"  # the model before its calibration, in prediction_column
-TRAINED_BASELINE = "trained_baseline"  # the model of evaluation.baseline, in prediction_column; TFMA's is last_blessed
+MAX_SLICES = 1000  # per column; TFMA takes a millisecond per slice
+PREDICTIONS = "predictions"  # the folder of the models' predictions, below the evaluation folder
+UNCALIBRATED_MODEL = "uncalibrated"  # the candidate before its calibration, in prediction_column
+TRAINED_BASELINE = "trained_baseline"  # evaluation.baseline, in prediction_column; TFMA's is last_blessed
 
 
 def judge(
@@ -47,18 +47,21 @@ def judge(
     tail: tuple[Tail, Sequence[pathlib.Path]] | None = None,
     baseline: pathlib.Path | None = None,
 ) -> bool:
-    """Writes the models' predictions and TFMA's evaluation, and returns whether a model passes the gates.
+    """Writes the models' predictions and TFMA's evaluation.
+
+    Returns whether the model passes TFMA's thresholds.
 
     Args:
-        model: The SavedModel's folder.
-        last_blessed: The model with which bounds on changes compare; None for a first model, which passes those bounds.
-        files: The parts of the rows' payload.
-        config: Metrics, slices and thresholds, for one model; the names of its metrics are those of click_metrics.
-        folder: The output folder: TFMA's files (see tfma.load_eval_result), and `predictions`.
+        model: The folder of the SavedModel.
+        last_blessed: The model to compare with in bounds on changes; None for a first model, which passes these bounds.
+        files: The payload files of the test rows.
+        config: Metrics, slices and thresholds for one model. The metrics must be those of click_metrics.
+        folder: The output folder for TFMA's files (see tfma.load_eval_result) and `predictions`.
         workers: The processes that predict.
         progress: Called with a line about the progress of the predictions.
-        tail: The definition of the Tail slice, and the parts of the training rows' payload; the slice's key is TAIL.
-        baseline: The SavedModel's folder of a model that predicts as well, and to which no gate applies.
+        tail: The definition of the Tail slice, and the payload files of the training rows. The key of the slice is
+            TAIL.
+        baseline: The SavedModel folder of an additional model to predict with. No gate applies to it.
 
     Raises:
         InputError: the models cannot be compared on these rows.
@@ -88,7 +91,7 @@ def judge(
 
 
 def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
-    """Adds the column of the Tail slice to the files of predictions."""
+    """Adds the column of the Tail slice to the prediction files."""
     start = 0
     for path in predicted:
         rows = pa.parquet.read_table(path)
@@ -98,16 +101,16 @@ def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
 
 
 def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
-    """Runs TFMA on files of predictions, in this process, because they are a few bytes a row.
+    """Runs TFMA on prediction files, in this process, because they take only a few bytes per row.
 
-    A column's slices are those of its MAX_SLICES most frequent values.
+    Only the MAX_SLICES most frequent values of a column become slices.
     """
     columns = [column for spec in config.slicing_specs for column in spec.feature_keys]
     frequent = {column: _frequent(predicted, column) for column in columns}
-    # Beam checks types and compares runners for longer than TFMA computes. The FnApiRunner, which the default one would
-    # choose, downloads no binary.
+    # Beam's type checks and choice of a runner take longer than TFMA's computation. The FnApiRunner, which the default
+    # runner would choose, downloads no binary.
     options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1", "--no_pipeline_type_check"])
-    # TFMA's ExtractEvaluateAndWriteResults takes a configuration with a baseline only together with models to load.
+    # TFMA's ExtractEvaluateAndWriteResults accepts a configuration with a baseline only together with models to load.
     evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
     blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config, frequent))
     with _parameters_read_once(), beam.Pipeline("FnApiRunner", options) as pipeline:
@@ -122,9 +125,11 @@ def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, fo
 
 
 class _WriteResults(beam.PTransform):
-    """Writes the files of TFMA's writers: the configuration, metrics and verdict. These metrics draw no plots.
+    """Writes the same files as TFMA's writers: configuration, metrics and verdict.
 
-    Beam's sinks, by which TFMA's writers write five files of a kilobyte, take longer than the metrics.
+    These metrics have no plots.
+
+    Beam's sinks, which TFMA's writers use, take longer for five files of a kilobyte than the metrics themselves.
     """
 
     def __init__(self, config: config_pb2.EvalConfig, folder: pathlib.Path):
@@ -155,7 +160,7 @@ def _write_records(messages: Iterable[Message], path: str) -> None:
 
 @contextlib.contextmanager
 def _parameters_read_once() -> Iterator[None]:
-    """Has Beam read the signatures of a DoFn's methods once in this block, where it does so eight times a DoFn."""
+    """Makes Beam read the method signatures of a DoFn once inside the block, instead of eight times."""
     read = userstate.get_dofn_specs
     userstate.get_dofn_specs = functools.cache(read)
     try:
@@ -169,7 +174,7 @@ def _prediction_column(spec: config_pb2.ModelSpec) -> str:
 
 
 def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
-    """Returns the most frequent values of a column, most frequent first, ties in ascending order."""
+    """Returns the most frequent values of a column in descending order of frequency; ties are in ascending order."""
     rows = pa.Table.from_batches(read_payload(predicted, [column])).filter(pc.is_valid(pc.field(column)))
     counts = rows.group_by(column).aggregate([([], "count_all")])
     most = counts.sort_by([("count_all", "descending"), (column, "ascending")]).slice(0, MAX_SLICES)
@@ -179,7 +184,7 @@ def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
 def _blocks(
     extracts: tfma.Extracts, config: config_pb2.EvalConfig, frequent: dict[str, pa.Array]
 ) -> Iterator[tfma.Extracts]:
-    """Yields one extract for all rows of a slice; TFMA's own extractors yield one for every row."""
+    """Yields one extract per slice with all its rows. TFMA's own extractors yield one per row."""
     rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
     first = config.model_specs[0]
     targets = {tfma.LABELS_KEY: rows[first.label_key].to_numpy()}
@@ -199,9 +204,11 @@ def _blocks(
 def _slices(
     rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
 ) -> Iterator[tuple[tuple[tuple[str, Any], ...], np.ndarray | slice]]:
-    """Yields TFMA's key and the rows of each slice of a column, or of the slice of all rows without a column.
+    """Yields TFMA's key and the rows of each slice of a column.
 
-    Rows whose value is missing, or not frequent, are in no slice.
+    Without a column, yields one slice of all rows.
+
+    Rows whose value is missing or not in `frequent` are in no slice.
     """
     if not columns:
         yield (), slice(None)

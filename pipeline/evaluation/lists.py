@@ -1,7 +1,7 @@
-"""Metrics of lists of candidates, on arrays.
+"""Metrics of candidate lists, computed on arrays.
 
-A list is what one user could be shown at once, with one score a candidate. Candidates of equal score stand in an order
-drawn by chance, so that a model that gives all the same score is as good as chance, not as the order of the log.
+A list contains the candidates that one user could be shown at once, each with a score. Candidates with equal scores are
+in random order, so a model that gives all candidates the same score is as good as chance, not as the order of the log.
 """
 
 import dataclasses
@@ -17,9 +17,9 @@ class Lists:
     """Candidates, each in one list.
 
     Attributes:
-        lists: int64 [N], the number of each candidate's list, from 0.
-        items: int64 [N], the candidates' items, from 0.
-        labels: float32 [N], 1 for a positive one.
+        lists: int64 [N], the list number of each candidate, from 0.
+        items: int64 [N], the item number of each candidate, from 0.
+        labels: float32 [N], 1 for a positive candidate.
     """
 
     lists: np.ndarray
@@ -32,23 +32,23 @@ class Lists:
         return int(self.lists.max()) + 1 if len(self.lists) else 0
 
     def judged(self) -> np.ndarray:
-        """Returns which lists have a positive candidate and another one, bool [lists]."""
+        """Returns which lists have both a positive and a negative candidate, bool [lists]."""
         positives = np.bincount(self.lists, self.labels, self.count)
         both: np.ndarray = (positives > 0) & (positives < np.bincount(self.lists, minlength=self.count))
         return both
 
     def only(self, chosen: np.ndarray) -> tuple["Lists", np.ndarray]:
-        """Returns some of the lists, numbered anew, and which candidates are theirs, bool [N].
+        """Returns some of the lists, renumbered, and a mask of their candidates, bool [N].
 
         Args:
-            chosen: Which lists, bool [lists].
+            chosen: Mask of the lists to keep, bool [lists].
         """
         kept: np.ndarray = chosen[self.lists]
         numbers = np.cumsum(chosen) - 1
         return Lists(numbers[self.lists[kept]], self.items[kept], self.labels[kept]), kept
 
     def ranks(self, scores: np.ndarray, seed: int = 0) -> np.ndarray:
-        """Returns the place of each candidate in its list by falling score, from 1, int64 [N]."""
+        """Returns the rank of each candidate in its list by descending score, from 1, int64 [N]."""
         order = np.lexsort((hash_values(f"{seed}/ties", np.arange(len(scores))), -scores, self.lists))
         ordered = self.lists[order]
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
@@ -59,7 +59,7 @@ class Lists:
 
 
 def candidate_lists(groups: pa.ChunkedArray, items: pa.ChunkedArray, labels: np.ndarray) -> tuple[Lists, pa.Array]:
-    """Returns the lists of a log's rows, and the items' names by number.
+    """Returns the lists of a log's rows, and the item names by item number.
 
     Args:
         groups: Binary [N], the list of each row; null is a list too.
@@ -72,7 +72,7 @@ def candidate_lists(groups: pa.ChunkedArray, items: pa.ChunkedArray, labels: np.
 
 
 def hit_rate(lists: Lists, ranks: np.ndarray, k: int) -> np.ndarray:
-    """Returns HR@k of each list: 1 where a positive candidate is among the first k, float64 [lists]."""
+    """Returns HR@k of each list: 1 if a positive candidate is among the first k, else 0, float64 [lists]."""
     return _most(lists, ((ranks <= k) & (lists.labels == 1)).astype(np.float64))
 
 
@@ -91,17 +91,17 @@ def ndcg(lists: Lists, ranks: np.ndarray, k: int) -> np.ndarray:
 
 
 def reciprocal_rank(lists: Lists, ranks: np.ndarray) -> np.ndarray:
-    """Returns 1 / the place of each list's first positive candidate, 0 without one, float64 [lists]."""
+    """Returns 1 / rank of the first positive candidate of each list, 0 if there is none, float64 [lists]."""
     return _most(lists, np.where(lists.labels == 1, 1.0 / ranks, 0.0))
 
 
 def grouped_auc(groups: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> float | None:
-    """Returns GAUC: the mean of the groups' AUC, weighted by their impressions; None where no group has both classes.
+    """Returns GAUC: the mean AUC of the groups, weighted by impressions; None if no group has both classes.
 
     Args:
-        groups: int64 [N], as users, from 0.
+        groups: int64 [N], for example users, from 0.
         labels: 0 and 1 [N].
-        scores: [N]; equal ones count half.
+        scores: [N]; ties count half.
 
     References:
         Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018, section 6.
@@ -125,10 +125,12 @@ def grouped_auc(groups: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> f
 
 
 def effective_catalogue_size(shares: np.ndarray) -> float:
-    """Returns ECS(p) = 2 Σ i p_i - 1 of the items' shares p, the largest first: 1 where all is one item.
+    """Returns ECS(p) = 2 Σ i p_i - 1 of the items' shares p in descending order.
+
+    It is 1 if one item has the whole share, and N for N equal shares.
 
     Args:
-        shares: Non-negative [items], which are divided by their sum. N equal ones give N.
+        shares: Non-negative values [items], which are normalised to sum to 1.
 
     References:
         Gomez-Uribe and Hunt, "The Netflix Recommender System: Algorithms, Business Value, and Innovation", 2016.
@@ -145,11 +147,11 @@ def shown_catalogue(lists: Lists, ranks: np.ndarray, k: int) -> float:
 
 
 def taken_catalogue(lists: Lists, popularity: np.ndarray, k: int) -> float:
-    """Returns ECS(p(k)): that of the positive candidates, of which only the k most popular items count.
+    """Returns ECS(p(k)): the effective catalogue size of the positive candidates among the k most popular items.
 
     Args:
         lists: The candidates.
-        popularity: [items], the larger the more popular.
+        popularity: [items]; larger is more popular.
         k: Number of items.
     """
     taken = np.bincount(lists.items, lists.labels, len(popularity))
@@ -157,7 +159,7 @@ def taken_catalogue(lists: Lists, popularity: np.ndarray, k: int) -> float:
 
 
 def take_rate(lists: Lists, ranks: np.ndarray, k: int) -> float:
-    """Returns the share of positive ones among the first k candidates of all lists."""
+    """Returns the share of positive candidates among the first k candidates of all lists."""
     return float(lists.labels[ranks <= k].mean())
 
 

@@ -1,4 +1,4 @@
-"""Predictions of exported models for a payload, by the C++ loader and signature (`serving_raw`) of TF Serving."""
+"""Predicts a payload with exported models, as TF Serving does: C++ loader, signature `serving_raw`."""
 
 import dataclasses
 import functools
@@ -14,10 +14,11 @@ from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.rows import RAW, raw_batches, run_batches
 from ctrpipe.transforms.log.payload import PART_ROWS, payload_rows, plain, read_payload
 
-# The rows of one call of a model.
+# Rows per call of a model.
 CHUNK_ROWS = 1 << 13
-# Seconds a row in one process, measured on Criteo's 39 columns and DeepFM, and seconds before a new process's first
-# row. The latter is 1.5 times the measured one: a process keeps two cores busy, so further ones gain less.
+# Seconds per row in one process, measured with DeepFM on Criteo's 39 columns, and seconds before the first row of a new
+# process. The latter is 1.5 times the measured value: one process keeps two cores busy, so additional processes gain
+# less.
 PREDICT_SECONDS, LOAD_SECONDS = 1.2e-5, 12.0
 
 
@@ -34,20 +35,21 @@ def predict(
     progress: Callable[[str], None] = lambda text: None,
     signatures: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[pathlib.Path]:
-    """Writes a file of predictions for each part of a payload, with the rows in the part's order.
+    """Writes one file of predictions per payload file, with the rows in the same order.
 
     Args:
-        models: The SavedModels' folders by the name that `prediction_column` takes. A column that a model reads and the
-            payload lacks is missing in all rows.
-        files: The parts.
+        models: SavedModel folders by model name (see `prediction_column`). If the payload lacks a column that a model
+            reads, its values are missing in all rows.
+        files: The payload files.
         columns: Columns of the payload to copy.
-        folder: The output folder of `<part>.parquet`.
+        folder: The output folder for `<part>.parquet`.
         workers: The processes that predict.
-        progress: Called with a line about the number of parts done.
-        signatures: By a model's name, the signature to ask in place of `serving_raw`; it takes the same inputs.
+        progress: Called with a line about the number of files done.
+        signatures: By model name, the signature to call instead of `serving_raw`. It takes the same inputs.
 
     Returns:
-        The files, in the order of the parts; each has `columns`, then a float32 column per model and task.
+        The written files, in the order of the payload files. Each has `columns`, and a float32 column per model and
+        task.
 
     Raises:
         InputError: a model cannot be loaded, or takes a column as text that is a number in the payload, or vice versa.
@@ -93,5 +95,5 @@ class _PredictPart:
 
 @functools.cache
 def _load(path: pathlib.Path) -> Servable:
-    """Loads a model once in a process, not for each part."""
+    """Loads a model once per process instead of once per file."""
     return Servable(path)

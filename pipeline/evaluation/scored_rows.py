@@ -1,4 +1,7 @@
-"""A model's predictions for the test rows, which every run and every training of a sweep writes for comparisons."""
+"""A model's predictions on the test rows.
+
+Each run and each trial of a sweep writes them for comparisons.
+"""
 
 import dataclasses
 import json
@@ -19,15 +22,15 @@ _KEY = b"ctrpipe"
 
 @dataclasses.dataclass(frozen=True)
 class ScoredRows:
-    """The labels and one model's probabilities of the test rows.
+    """The labels and one model's click probabilities of the test rows.
 
     Args:
-        rows: The rows' identity: two models with the same text were scored on the same rows.
-        labels, probabilities: By task, [N] each; the first task is the primary one.
+        rows: The identity of the rows. Models with equal texts were scored on the same rows.
+        labels, probabilities: Values by task, [N] each; the first task is the primary one.
         slices: The values of each slicing column as text, [N] each.
-        tail: Whether each row is in the Tail slice, bool [N]; None without that slice.
+        tail: Whether each row is in the Tail slice, bool [N]; None without this slice.
         tail_of: The definition of the Tail slice.
-        weights: How often each row counts, [N]; None for once.
+        weights: Row weights, [N]; None for 1.
     """
 
     rows: str
@@ -43,10 +46,10 @@ class ScoredRows:
 
 
 def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.ndarray] | None = None) -> None:
-    """Writes a Parquet file, which appears whole.
+    """Writes the rows to a Parquet file with an atomic rename.
 
-    Its columns are `label` and `probability` of the primary task, `label.<task>` and `probability.<task>` of the other
-    tasks, `weight`, `tail`, `slice.<column>`, and those of `others`.
+    Columns: `label` and `probability` of the primary task, `label.<task>` and `probability.<task>` of the other tasks,
+    `weight`, `tail`, `slice.<column>`, and the columns of `others`.
     """
     columns: dict[str, Any] = {}
     for index, task in enumerate(scored.labels):
@@ -66,7 +69,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
 
 
 def read_scored(path: pathlib.Path) -> ScoredRows:
-    """Returns the rows of a file of `write_scored`. Raises InputError where it is damaged or another kind of file."""
+    """Reads a file of `write_scored`. Raises InputError if it is damaged or another kind of file."""
     try:
         table = read_table(path)
         about = json.loads((table.schema.metadata or {})[_KEY])
@@ -96,5 +99,8 @@ def read_table(source: Any, columns: list[str] | None = None) -> pa.Table:
 
 
 def as_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns a column of numbers without missing values as [N]; without pandas, which pyarrow's to_numpy imports."""
+    """Returns a numeric column without missing values as an array [N].
+
+    Unlike pyarrow's to_numpy, it does not import pandas.
+    """
     return np.from_dlpack(column.combine_chunks())

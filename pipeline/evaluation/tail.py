@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.payload import PART_ROWS, payload_rows, read_payload
 
-# Seconds a training row in one process, with two columns of ids; seconds before a new process's first row.
+# Seconds per training row in one process, with two columns of ids, and seconds before the first row of a new process.
 COUNT_SECONDS, START_SECONDS = 3e-7, 1.0
-TAIL = "_tail"  # the slice's column in the files of predictions: TAIL_VALUE, or missing
+TAIL = "_tail"  # the column of the slice in the prediction files: TAIL_VALUE, or missing
 TAIL_VALUE = b"yes"
-GROUPS = 16  # tasks for the workers; each returns an array of counts, one for every combination of the test rows
+GROUPS = 16  # tasks for the workers; each returns an array with one count per combination of the test rows
 
 
 def tail_rows(
@@ -27,15 +27,15 @@ def tail_rows(
     max_count: int,
     workers: Workers,
 ) -> np.ndarray:
-    """Returns which test rows have a combination of values that at most `max_count` training rows have, bool [N].
+    """Returns which test rows have a combination of values that is rare in training, bool [N].
 
-    The counts are exact. A missing value counts as a value. The memory holds the test rows' values and, in each
-    process, one part of the training rows.
+    The counts are exact. A missing value counts as a value. Memory holds the values of the test rows and, in each
+    process, one payload file of training rows.
 
     Args:
-        test, train: The parts of the payloads.
+        test, train: The payload files.
         columns: The columns of the combination.
-        max_count: The largest number of training rows with a rare combination.
+        max_count: A combination is rare if at most this many training rows have it.
         workers: The processes that count.
     """
     rows = pa.Table.from_batches(read_payload(test, columns))
@@ -60,8 +60,9 @@ class _Combinations:
 
     Args:
         values: The distinct values of each column.
-        keys: For each column but the first, the distinct pairs (number of the combination of the columns before it,
-            index of its value), each as one integer, ascending. A pair's index is the number of its combination.
+        keys: For each column except the first, the distinct pairs (number of the combination of the preceding columns,
+            index of the column's value), each encoded as one integer, ascending. The position of a pair is the number
+            of its combination.
     """
 
     values: list[pa.Array]
@@ -72,7 +73,7 @@ class _Combinations:
 
     @classmethod
     def of(cls, rows: pa.Table) -> tuple["_Combinations", np.ndarray]:
-        """Returns the combinations, and the number of each row's combination, [N]."""
+        """Returns the combinations, and the combination number of each row, [N]."""
         values = [pc.unique(rows[name]) for name in rows.column_names]
         keys: list[np.ndarray] = []
         codes = _places(rows.column(0), values[0])
@@ -83,7 +84,7 @@ class _Combinations:
         return cls(values, keys), codes
 
     def save(self, path: pathlib.Path) -> None:
-        """Writes an Arrow file with one row: a column's values, or keys, are a list."""
+        """Writes an Arrow file with one row. The values or keys of a column are one list."""
         arrays = {f"values.{index}": values for index, values in enumerate(self.values)}
         arrays |= {f"keys.{index}": pa.array(keys) for index, keys in enumerate(self.keys)}
         lists = {name: pa.LargeListArray.from_arrays([0, len(array)], array) for name, array in arrays.items()}
@@ -93,7 +94,7 @@ class _Combinations:
 
     @classmethod
     def load(cls, path: pathlib.Path) -> "_Combinations":
-        """Reads what `save` wrote."""
+        """Reads the output of `save`."""
         with pa.ipc.open_file(path) as file:
             row = file.get_batch(0)
         values = [row[name].flatten() for name in row.schema.names if name.startswith("values.")]
@@ -101,7 +102,7 @@ class _Combinations:
         return cls(values, keys)
 
     def number(self, rows: pa.Table) -> np.ndarray:
-        """Returns the number of each row's combination, [N]; -1 for a combination that is not among these."""
+        """Returns the combination number of each row, [N]; -1 for an unknown combination."""
         codes = _places(rows.column(0), self.values[0])
         for column, values, keys in zip(rows.columns[1:], self.values[1:], self.keys, strict=True):
             places = _places(column, values)
@@ -112,7 +113,7 @@ class _Combinations:
 
 
 def _places(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
-    """Returns the index of each value among the distinct ones, int64 [N]; -1 where it is not among them."""
+    """Returns the index of each value among the distinct values, int64 [N]; -1 for an unknown value."""
     places: np.ndarray = pc.index_in(column, values).fill_null(-1).to_numpy()
     return places.astype(np.int64)
 
@@ -124,7 +125,7 @@ class _Count:
     max_count: int
 
     def __call__(self, parts: Sequence[pathlib.Path]) -> np.ndarray:
-        """Returns how many rows of these parts have each combination, cut at max_count + 1."""
+        """Returns the number of rows with each combination in these files, capped at max_count + 1."""
         known = _load(self.combinations)
         counts = np.zeros(len(known), np.int64)
         for part in parts:
@@ -137,5 +138,5 @@ class _Count:
 
 @functools.lru_cache(maxsize=1)
 def _load(path: pathlib.Path) -> _Combinations:
-    """Loads the combinations once in a process, not for each group of parts."""
+    """Loads the combinations once per process instead of once per group of files."""
     return _Combinations.load(path)

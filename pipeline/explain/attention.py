@@ -1,4 +1,4 @@
-"""What a model's attention picks on the rows of a sample, with the Keras model that a run keeps."""
+"""A model's attention on a sample of rows, computed with the Keras model that a run keeps."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ctrpipe.models.explain.attention import picked_by_row, rank_holding
 
-PICKED = 5  # tokens a query picks, where the model itself does not say how many
+PICKED = 5  # tokens that a query picks, if the model has no top_k
 SHARES = (0.9, 0.99)
 Floats = npt.NDArray[np.float64]
 
@@ -22,8 +22,8 @@ class AttentionLayer:
         queries, tokens: The names of the maps' rows and columns.
         heads: Each head's average map, `[heads][queries][tokens]`.
         picked: The share of rows and heads in which a token is among the query's k largest, `[queries][tokens]`.
-        ranks: Of a layer with composite projections (Hiformer), by head how many singular values of V̂ hold 90% and 99%
-            of the sum of their squares; () for other models.
+        ranks: For a layer with composite projections (Hiformer), how many singular values of V̂ hold 90% and 99% of the
+            sum of their squares, for each head. () for other models.
     """
 
     queries: tuple[str, ...]
@@ -35,18 +35,18 @@ class AttentionLayer:
 
 @dataclasses.dataclass(frozen=True)
 class PickedRows:
-    """How often each token is picked for another in each row, or that one for it: the mean over heads and layers.
+    """How often one token of a pair picks the other, for each row: the mean over heads and layers.
 
     Attributes:
         tokens: The tokens' names.
-        shares: `[rows, tokens, tokens]`, symmetric; NaN where neither is ever a query.
+        shares: `[rows, tokens, tokens]`, symmetric. NaN if neither token is ever a query.
     """
 
     tokens: tuple[str, ...]
     shares: npt.NDArray[np.float32]
 
     def of(self, first: str, second: str) -> npt.NDArray[np.float32] | None:
-        """Returns the shares of a pair of tokens, `[rows]`; None where the model does not attend over both."""
+        """Returns the shares of a pair of tokens, `[rows]`, or None if the model does not attend over both."""
         if not {first, second} <= set(self.tokens):
             return None
         found = self.shares[:, self.tokens.index(first), self.tokens.index(second)]
@@ -56,7 +56,7 @@ class PickedRows:
 def attention_of_rows(
     model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]
 ) -> tuple[list[AttentionLayer], PickedRows]:
-    """Returns the attention of each layer over packed rows, and what is picked in each row.
+    """Returns the attention of each layer over packed rows, and the tokens picked in each row.
 
     Args:
         model: A model with `attention_maps`.
@@ -81,14 +81,14 @@ def attention_of_rows(
     for number, (total, share) in enumerate(zip(sums, shares, strict=True)):
         of_heads = singular[number] if singular else []
         ranks = tuple((rank_holding(head, SHARES[0]), rank_holding(head, SHARES[1])) for head in of_heads)
-        # A last layer that computes the task tokens alone has these as queries; they are the last tokens.
+        # A last layer that computes only the task tokens has them as queries. They are the last tokens.
         queries = tokens[-total.shape[1] :]
         layers.append(AttentionLayer(queries, tokens, (total / rows).tolist(), (share / rows).tolist(), ranks))
     return layers, PickedRows(tokens, np.concatenate(picks))
 
 
 def _both_ways(layers: list[Floats], tokens: int) -> npt.NDArray[np.float32]:
-    """Returns the mean over layers and both directions, `[rows, tokens, tokens]`, of shares by query and token."""
+    """Returns the mean picked shares over layers and both directions, `[rows, tokens, tokens]`."""
     total = np.zeros((len(layers[0]), tokens, tokens), np.float32)
     count = np.zeros((tokens, tokens), np.float32)
     for each in layers:
@@ -112,7 +112,7 @@ def token_names(model: Any) -> tuple[str, ...]:
 
 
 def picked_pairs(rows: PickedRows) -> dict[frozenset[str], float]:
-    """Returns of each pair of tokens how often one picks the other: the mean over both directions and the layers."""
+    """Returns how often one token of each pair picks the other: the mean over rows, directions and layers."""
     mean = rows.shares.mean(axis=0)
     pairs = zip(*np.triu_indices(len(rows.tokens), 1), strict=True)
     return {

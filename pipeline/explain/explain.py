@@ -1,4 +1,4 @@
-"""`ctrpipe explain`: what a model uses, what its log holds, and why a row has its probability."""
+"""`ctrpipe explain`: what a model uses, what its log contains, and why a row has its click probability."""
 
 import dataclasses
 import pathlib
@@ -39,26 +39,26 @@ from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.pack_rows import column_of_slot
 from ctrpipe.transforms.log.spec import LogSpec
 
-ATTENDED_ROWS = 10_000  # of the sample, on which attention is averaged
-TEXT_ROWS = 1_000  # of the sample, whose texts are encoded for the attention to them
-CODED_ROWS = 50_000  # of the log, drawn, from which values' codes are learned
-STORED = 5  # rows that are explained of those that the model is most certain of, and of those it is most wrong about
-STORED_ORDERS = 50  # of the columns, for Shapley values of such a row
+ATTENDED_ROWS = 10_000  # rows of the sample over which attention is averaged
+TEXT_ROWS = 1_000  # rows of the sample whose texts are encoded for the attention over words
+CODED_ROWS = 50_000  # rows drawn from the log to choose the values that get a code
+STORED = 5  # explained rows of each kind: with the most certain and the most wrong prediction
+STORED_ORDERS = 50  # orders of the columns for the Shapley values of such a row
 GRADIENTS, SHAPLEY, BOTH = METHODS = ("gradients", "shapley", "both")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to ask.
+    """Settings of an explanation.
 
     Attributes:
-        rows: The largest number of rows of the sample that the model is asked about.
-        repeats: How often a column is permuted.
+        rows: The maximum number of rows of the sample that the model scores.
+        repeats: How often each column is permuted.
         pairs: How many pairs of columns are permuted.
         groups: Named groups of columns.
-        slice: A column and its value, to which the sample is limited; None for all rows.
-        prune: The AUC below which columns are left out of a smaller configuration; None for no such configuration.
-        seed: Of all draws.
+        slice: A column and its value, to restrict the rows. None for all rows.
+        prune: The maximum loss of AUC of a smaller configuration. None for no such configuration.
+        seed: Seed of all random draws.
     """
 
     rows: int = 20_000
@@ -71,18 +71,18 @@ class Settings:
 
 
 def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> dict[str, Any]:
-    """Returns what the model uses and what the log holds.
+    """Returns what the model uses and what the log contains.
 
-    A sample of the log's rows is drawn, the pairs of all rows are counted, and the model is asked about the sample.
+    A sample of the log's rows is drawn, pairs of values are counted over all rows, and the model scores the sample.
 
     Args:
         source: The model.
-        data: Files and globs of a log; none for the run's test rows.
-        settings: What to ask.
+        data: Files and globs of a log. Empty for the run's test rows.
+        settings: The settings.
 
     Raises:
-        InputError: a column is unknown, the log is not one of the model's, the sample has too few rows of a class, or,
-            with `prune`, the run's configuration is not known or no column costs so little.
+        InputError: a column is unknown, the model cannot read the log, the sample has too few rows of a class, or, with
+            `prune`, the run's configuration is not known or every column costs more than the limit.
     """
     config = None if settings.prune is None else config_of_run(source)
     scorer = Scorer(source.version)
@@ -142,7 +142,7 @@ def _stored_rows(
     groups: dict[str, list[str]],
     settings: Settings,
 ) -> list[dict[str, Any]]:
-    """Returns why the model is most certain of some rows of the sample, and why it is most wrong about others."""
+    """Explains the sample's rows with the most certain and the most wrong predictions."""
     probabilities = score_with(scorer)(rows)
     wrong = np.abs(probabilities - (labels > 0.5))
     order = np.argsort(wrong, kind="stable")
@@ -172,20 +172,20 @@ def explain_line(
     orders: int,
     method: str | None,
 ) -> list[RowExplained]:
-    """Returns why one row has its probability, by each method that was asked for.
+    """Returns the explanation of one row's probability by each requested method.
 
     Args:
         source: The model.
         line: FILE:LINE.
-        data: As in `explain`; read where the baseline is the average.
-        settings: What to ask; of a sample, `rows` limits those that the row is compared with.
-        baseline: What the row is compared with: "average", rows of the log; "missing", a row of missing values; or
-            FILE:LINE, another row.
-        orders: How many orders of the columns Shapley values draw.
-        method: One of METHODS; None for gradients where the model has them, and otherwise Shapley values.
+        data: As in `explain`. Read only if the baseline is "average".
+        settings: The settings. `rows` limits the sample that the row is compared with.
+        baseline: What the row is compared with: "average" for rows of the log, "missing" for a row of missing values,
+            or FILE:LINE for another row.
+        orders: How many orders of the columns are drawn for Shapley values.
+        method: One of METHODS. None: gradients if the model has them, else Shapley values.
 
     Raises:
-        InputError: as `explain`, a line is no row of the model's log, or the model has no gradients.
+        InputError: as in `explain`, the line is not a row of the model's log, or the model has no gradients.
     """
     scorer = Scorer(source.version)
     try:
@@ -211,7 +211,7 @@ def explain_line(
 
 
 def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
-    """Returns why a model cannot be explained by gradients; None where it can."""
+    """Returns the reason why gradients cannot explain a model, or None if they can."""
     kept = source.kept()
     if kept is None:
         return f"{source.version}: its Keras model was not kept beside its run"
@@ -225,9 +225,10 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
 def _learned(
     source: TrainedModel, scorer: Scorer, rows: pa.Table
 ) -> tuple[list[AttentionLayer], PickedRows | None, dict[frozenset[str], float], list[WordsOfQuery]]:
-    """Returns the Keras model's attention on rows, what it picks there, its strengths of pairs, and attended words.
+    """Returns the model's attention on rows, the tokens it picks there, its pair strengths, and the attended words.
 
-    What the model has not is [], None or {}; a run without its Keras model has none of them.
+    Uses the Keras model. A part that the model does not have is [], None or {}. Without a Keras model, all parts are
+    empty.
     """
     kept = source.kept()
     if kept is None or not scorer.packs:
@@ -250,11 +251,11 @@ def _learned(
 def _by_gradients(
     source: TrainedModel, scorer: Scorer, groups: dict[str, list[str]]
 ) -> Callable[[pa.Table, pa.Table | None], RowExplained]:
-    """Returns a function of a row and of what it is compared with, as `gradients_of_row` takes them."""
-    from ctrpipe.pipeline.explain.gradients import RowGradients  # Keras: seconds that other questions do without
+    """Returns a function that explains a row against a background, as in `gradients_of_row`."""
+    from ctrpipe.pipeline.explain.gradients import RowGradients  # imports Keras: seconds that other explanations save
 
     kept = source.kept()
-    assert kept is not None  # _no_gradients has looked
+    assert kept is not None  # checked by _no_gradients
     position = source.position()
 
     def pack(rows: pa.Table) -> dict[str, npt.NDArray[Any]]:
@@ -266,7 +267,7 @@ def _by_gradients(
     served = score_with(scorer)
 
     def explained(row: pa.Table, others: pa.Table | None) -> RowExplained:
-        # The Keras model has no calibration, which the served one may have.
+        # The served model may have a calibration. The Keras model has none.
         found = gradients_of_row(model, pack, row, others, groups, scorer.spec)
         return dataclasses.replace(found, probability=float(served(row)[0]))
 
@@ -274,7 +275,7 @@ def _by_gradients(
 
 
 def with_position(rows: pa.Table, spec: LogSpec, position: Mapping[str, str | float]) -> pa.Table:
-    """Returns the rows with the position that the served model takes for every request."""
+    """Returns the rows with the position that the served model uses for every request."""
     for name, value in position.items():
         kind, plain_value = (pa.float32(), float(value)) if name in spec.numeric_columns else (pa.binary(), str(value))
         column = pa.array([plain_value] * rows.num_rows, pa.float32() if kind == pa.float32() else pa.string())
@@ -283,7 +284,7 @@ def with_position(rows: pa.Table, spec: LogSpec, position: Mapping[str, str | fl
 
 
 def score_with(scorer: Scorer) -> Score:
-    """Returns the model as a function to the primary task's probabilities."""
+    """Returns a function from rows to the model's probabilities for the primary task."""
     task = scorer.tasks[0]
     return lambda rows: scorer(rows)[task]
 
@@ -313,8 +314,8 @@ def _read(
 ) -> tuple[pa.Table, LogCodes, PairCounts]:
     """Returns a sample of the rows, the codes of their values, and the counts of all rows by pairs of columns.
 
-    The log is read twice: for the sample, from which the codes are learned, and to count. A log may be sorted, so that
-    its first rows tell little of the others.
+    The log is read twice: first for the sample, from which the codes are learned, then to count. A log may be sorted,
+    so its first rows would not be representative.
     """
     sample = Sample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))
     for batch in read_rows(source, data, spec):
@@ -366,10 +367,10 @@ def _labels(rows: pa.Table, spec: LogSpec, settings: Settings) -> npt.NDArray[np
 
 
 def write_explanation(folder: pathlib.Path, name: str, value: dict[str, Any]) -> pathlib.Path:
-    """Writes an explanation as JSON to a folder, which is made where it is absent; returns the file.
+    """Writes an explanation as JSON to a folder, and returns the file. Makes the folder if it is missing.
 
     Raises:
-        InputError: it cannot be written there.
+        InputError: the file cannot be written.
     """
     path = folder / name
     try:

@@ -1,4 +1,4 @@
-"""A row's logit attributed to its columns, whoever has worked it out."""
+"""The attribution of a row's logit to its columns. All methods share these classes."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ import pyarrow as pa
 
 @dataclasses.dataclass(frozen=True)
 class ColumnAttribution:
-    """What a group of columns adds to the row's logit.
+    """The contribution of a group of columns to the row's logit.
 
     Attributes:
-        name: The group's name, or the column's.
-        value: The row's values as text; None for a missing one.
-        logit: What they add; all groups' sum is the row's logit less the baseline's.
-        error: Its standard error over the orders of columns that were drawn; None where they tell nothing of it.
+        name: The name of the group or of the column.
+        value: The row's values as text. None for a missing value.
+        logit: The contribution. All contributions add up to the row's logit minus the baseline's.
+        error: The standard error of the contribution over the drawn orders of columns. None if it cannot be estimated.
     """
 
     name: str
@@ -25,7 +25,7 @@ class ColumnAttribution:
 
 @dataclasses.dataclass(frozen=True)
 class TokenAttribution:
-    """What a token of the text adds to the row's logit; a part of what the text's columns add."""
+    """The contribution of a token to the row's logit. It is a part of the contribution of the text's columns."""
 
     token: str
     logit: float
@@ -33,16 +33,16 @@ class TokenAttribution:
 
 @dataclasses.dataclass(frozen=True)
 class RowExplained:
-    """A row's explanation.
+    """The explanation of a row.
 
     Attributes:
-        probability: What the served model answers to the row.
-        logit, baseline: Of the row, and of what it was compared with: the mean over rows, or one. By gradients they are
-            those before a calibration, which `probability` is behind.
-        columns: The attributions, the largest first.
+        probability: The probability that the served model predicts for the row.
+        logit, baseline: The logits of the row and of what it was compared with (one row, or the mean over rows). With
+            gradients they precede the calibration, and `probability` follows it.
+        columns: The contributions, the largest absolute value first.
         method: "shapley" or "gradients".
-        tokens: Of the text's tokens, in their order; only gradients tell them.
-        jumps: Of the sum what no gradient explains; see ctrpipe.models.explain.integrated_gradients. None for
+        tokens: The contributions of the text's tokens, in order. Only gradients have them.
+        jumps: The part of the sum that no gradient explains, see ctrpipe.models.explain.integrated_gradients. None for
             Shapley values.
     """
 
@@ -58,12 +58,12 @@ class RowExplained:
 def served_explanation(
     row: pa.Table, probability: float, logit: float, baseline: float, columns: Mapping[str, float]
 ) -> RowExplained:
-    """Returns what a server has answered of a row.
+    """Returns the explanation that a server has returned for a row.
 
     Args:
-        row: The row, of one line.
+        row: The row, a table of one row.
         probability, logit, baseline: As in RowExplained.
-        columns: What each column adds; `text` stands for those that are not named.
+        columns: The contribution of each column. `text` stands for the columns that are not named.
     """
     text = [name for name in row.column_names if name not in columns]
     groups = {name: [name] if name in row.column_names else text for name in columns}
@@ -74,13 +74,13 @@ def served_explanation(
 def attributions_of(
     row: pa.Table, groups: dict[str, list[str]], values: list[float], errors: Sequence[float | None]
 ) -> tuple[ColumnAttribution, ...]:
-    """Returns the attributions of groups of columns, the largest first.
+    """Returns the contributions of groups of columns, the largest absolute value first.
 
     Args:
-        row: The row, of one line.
-        groups: The columns that come together, by name.
-        values: What each group adds to the logit.
-        errors: Their standard errors, None where there is none.
+        row: The row, a table of one row.
+        groups: The columns of each group, by the group's name.
+        values: The contribution of each group to the logit.
+        errors: Their standard errors, None if not known.
     """
     found = [
         ColumnAttribution(name, tuple(shown(row[column][0].as_py()) for column in members), value, error)
@@ -90,7 +90,7 @@ def attributions_of(
 
 
 def shown(value: bytes | float | None) -> str | None:
-    """Returns a value of a log as text; None for a missing one."""
+    """Returns a value of a log as text, or None for a missing value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return None if value is None else f"{value:g}"

@@ -16,22 +16,22 @@ from ctrpipe.transforms.log.spec import TEXT
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
-# Maps the packed row, where the way starts, what changes on it and places on it to logits [n] and, by part, to how fast
-# each unit changes the logit, [n, units].
+# Maps the packed row, the start of the path, the change along the path and positions on it [n] to the logits [n] and,
+# by part, to the rate at which each unit changes the logit, [n, units].
 Rates = Callable[[Arrays, Arrays, Arrays, Array], tuple[Array, Arrays]]
-PLACES = FIRST_STEPS + 1  # on the way that the model is asked about at once; always as many, as shapes are compiled
+PLACES = FIRST_STEPS + 1  # positions in each call of the model; a constant, because shapes are compiled
 TOKENS, NUMBERS = "token_rows", "number_rows"
 
 
 class RowGradients:
-    """A model whose logit is integrated from a baseline to a row.
+    """Integrates a model's gradients along a straight path from a baseline to a row.
 
-    What is real-valued, embeddings of slots and tokens and the dense features, moves on a straight line from the
-    baseline's to the row's. What is discrete, such as which slots are padding, stays the row's; at the start of the
-    line it is then exchanged for the baseline's, column by column, so that the sum is the whole difference.
+    The path moves the real-valued inputs: embeddings of slots and tokens, and the dense features. Discrete inputs, such
+    as which slots are padding, stay the row's along the path. At its start they are then exchanged for the baseline's,
+    column by column. The contributions therefore add up to the whole difference of the logits.
 
     Args:
-        model: The model, which has no trees.
+        model: The model. It has no trees.
         column_of_slot: The column of each slot of `ids`.
     """
 
@@ -41,14 +41,15 @@ class RowGradients:
         self._rates = _BACKENDS[keras.backend.backend()](model)
 
     def between(self, baseline: Arrays, row: Arrays) -> tuple[dict[str, float], Array, PathIntegral]:
-        """Returns what each column and each token adds on the way from another row to a row.
+        """Returns the contributions of columns and tokens to the difference between two rows' logits.
 
         Args:
             baseline, row: Packed tensors of one row each.
 
         Returns:
-            By column, `text` being the text's, what it adds to the logit; their sum is the difference of the two rows'
-            logits. What each token adds, [T], without what the text's length does; and the integral.
+            The contribution of each column to the logit, with `text` for the text's columns; they add up to the
+            difference of the two logits. The contribution of each token, [T], without the effect of the text's length.
+            The integral.
         """
         start, end = self._parts(baseline), self._parts(row)
         integral, units = self._integrate(row, start, end)
@@ -62,9 +63,9 @@ class RowGradients:
         return columns, units.get(TOKENS, np.empty(0)), whole
 
     def from_average(self, rows: Arrays, row: Arrays) -> tuple[dict[str, float], Array, PathIntegral]:
-        """Returns as `between` what each column adds, on the way from the average of rows' embeddings.
+        """Returns the same as `between`, on the path from the average of several rows' embeddings.
 
-        Nothing discrete is exchanged: the average is no row. A text's tokens start from [MASK].
+        Discrete inputs are not exchanged, because the average is not a row. The tokens of a text start from [MASK].
 
         Args:
             rows: Packed tensors of rows of the log.
@@ -123,13 +124,13 @@ class RowGradients:
         return list(self._slots)
 
     def _written_columns(self) -> list[str]:
-        """Returns the column of each token of a number; the parts of a time are fields of one column."""
+        """Returns the column of each token of a number. The parts of a time are fields of one column."""
         fields = [field.name for field in self._model.feature_map.fields for _ in range(field.slots)]
         columns = dict(zip(fields, self._slots, strict=True)) if fields else {}
         return [str(columns.get(name, name)) for name in self._model.numbers.owners]
 
     def _exchanged(self, baseline: Arrays, row: Arrays, start: Arrays) -> dict[str, float]:
-        """Returns by column how the logit at the start of the line changes when what is discrete becomes the row's."""
+        """Returns how the logit at the start of the path changes when discrete inputs become the row's, by column."""
         names = list(dict.fromkeys([*self._slots, *self._model.feature_map.numbers]))
         has_text = "tokens" in row
         stages, now = [dict(row)], dict(row)
@@ -145,7 +146,7 @@ class RowGradients:
         return {name: float(change) for name, change in found.items()}
 
     def _exchange(self, now: Arrays, baseline: Arrays, column: str) -> Arrays:
-        """Returns packed tensors of one row in which a column has the baseline's ids and numbers."""
+        """Returns packed tensors of one row with the ids and numbers of one column replaced by the baseline's."""
         changed = dict(now)
         if "ids" in now:
             changed["ids"] = np.where(self._slots == column, baseline["ids"], now["ids"])
@@ -159,7 +160,7 @@ class RowGradients:
 
 
 def masked(row: Arrays, text: TextMap) -> Arrays:
-    """Returns a packed row whose tokens are [MASK], all but the special ones."""
+    """Returns a packed row with all tokens but the special ones replaced by [MASK]."""
     kept = np.isin(row["tokens"], text.special_ids)
     return {**row, "tokens": np.where(kept, row["tokens"], text.mask_id).astype(row["tokens"].dtype)}
 
@@ -169,7 +170,7 @@ def _repeated(row: Mapping[str, Array], count: int) -> Arrays:
 
 
 def _tensorflow_rates(model: CTRModel) -> Rates:
-    import tensorflow as tf  # a process that explains on JAX computes nothing with it
+    import tensorflow as tf  # not needed with JAX
 
     @tf.function(reduce_retracing=True)
     def compiled(
@@ -190,7 +191,7 @@ def _tensorflow_rates(model: CTRModel) -> Rates:
 
 
 def _jax_rates(model: CTRModel) -> Rates:
-    import jax  # only where it is the backend
+    import jax  # only for the JAX backend
 
     @jax.jit
     def compiled(row: Any, start: Any, change: Any, places: Any) -> Any:
@@ -211,7 +212,7 @@ def _jax_rates(model: CTRModel) -> Rates:
 
 
 def _as_factor(places: Any, part: Any) -> Any:
-    """Returns places [n] in a shape that multiplies parts [n, units, ...]."""
+    """Returns positions [n], reshaped to multiply parts [n, units, ...]."""
     return keras.ops.reshape(places, (-1,) + (1,) * (len(part.shape) - 1))
 
 

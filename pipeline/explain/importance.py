@@ -1,4 +1,4 @@
-"""Permutation importance: what a model loses when a column's values are dealt to other rows.
+"""Permutation importance: the loss of quality when a column's values are shuffled over the rows.
 
 References:
     Breiman, "Random Forests", 2001; Fisher, Rudin and Dominici, "All Models are Wrong, but Many are Useful", 2019.
@@ -19,13 +19,13 @@ from ctrpipe.transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]
-QUANTILE = 1.959964  # of the normal distribution, for 95%
-ALPHA = 0.05  # the chance that any finding of a table is false
+QUANTILE = 1.959964  # of the standard normal distribution, for a 95% interval
+ALPHA = 0.05  # family-wise error rate of a table
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """What a metric loses, and its 95% interval over other rows and other permutations."""
+    """The loss in a metric, with its 95% confidence interval over rows and permutations."""
 
     value: float
     interval: tuple[float, float]
@@ -33,15 +33,15 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Importance:
-    """What the model loses without what a group of columns says of the row.
+    """The importance of a group of columns: what the model loses if they are permuted.
 
     Attributes:
-        name: The group's name, or the column's.
+        name: The name of the group or of the column.
         columns: The columns that are permuted together.
-        auc: By how much the AUC falls.
-        log_loss: By how much the log loss rises, in nats.
-        p_value: The chance of such a rise where the model learned nothing of the columns, adjusted for the number of
-            groups (Holm); 1 before `adjusted`.
+        auc: The decrease of the AUC.
+        log_loss: The increase of the log loss, in nats.
+        p_value: The probability of such an increase if the model does not use the columns, adjusted for the number of
+            groups (Holm). 1 before `adjusted`.
     """
 
     name: str
@@ -52,21 +52,22 @@ class Importance:
 
     @property
     def is_used(self) -> bool:
-        """Whether the model uses what the columns say, with a chance of 5% that any such group is none."""
+        """Whether the model uses the columns, at a family-wise error rate of 5%."""
         return self.p_value < ALPHA
 
 
 @dataclasses.dataclass(frozen=True)
 class Interaction:
-    """How much two groups of columns need each other: the losses without each, less the loss without both.
+    """The interaction of two groups of columns: the sum of the losses without each, minus the loss without both.
 
-    What the model loses without their product, it loses without each, and no more without both: that is what is left.
+    The model loses the effect of the groups' product without either group, and loses it only once without both. The
+    difference is this effect.
 
     Attributes:
         first, second: The groups' names.
-        auc: In AUC.
-        log_loss: In log loss, in nats. Both are positive where one is worth little without the other, as
-            complementarity is, negative where each can stand in for the other, and 0 where the losses add up.
+        auc: The interaction in AUC.
+        log_loss: The interaction in log loss, in nats. Both values are positive if one group is worth little without
+            the other (as for complementarity), negative if each can replace the other, and 0 if the losses add up.
     """
 
     first: str
@@ -77,21 +78,21 @@ class Interaction:
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """The estimates of one answer of the model, AUC and log loss."""
+    """The AUC and the log loss of one scoring."""
 
     auc: Estimate
     log_loss: Estimate
 
 
 class Permuter:
-    """Asks a model about rows in which the values of some columns are dealt anew; `scorings` counts how often.
+    """Scores rows with the values of some columns permuted. `scorings` counts the calls of the model.
 
     Args:
         score: The model.
-        rows: The sample, at least two rows of each class.
+        rows: The sample, with at least two rows of each class.
         labels: 0 or 1, `[N]`.
         repeats: How often a group is permuted.
-        seed: Of the permutations, which are the same for all groups, so that groups do not differ by the draw.
+        seed: Seed of the permutations. All groups share the permutations, so they do not differ by chance.
     """
 
     def __init__(self, score: Score, rows: pa.Table, labels: Floats, repeats: int, seed: int):
@@ -106,16 +107,16 @@ class Permuter:
 
     @property
     def auc(self) -> float:
-        """The AUC on the rows as they are."""
+        """The AUC on the unpermuted rows."""
         return self._whole.auc.value
 
     @property
     def log_loss(self) -> float:
-        """The log loss on the rows as they are, in nats."""
+        """The log loss on the unpermuted rows, in nats."""
         return self._whole.log_loss.value
 
     def importance(self, name: str, columns: Sequence[str]) -> Importance:
-        """Returns what the model loses without the columns, permuted together. Takes `repeats` scorings."""
+        """Returns the importance of some columns, permuted together. Takes `repeats` scorings."""
         asked = [self._without(columns, repeat) for repeat in range(self._repeats)]
         self._permuted[tuple(columns)] = asked
         losses = {
@@ -125,7 +126,7 @@ class Permuter:
         return Importance(name, tuple(columns), losses["auc"], losses["log_loss"])
 
     def interaction(self, first: Importance, second: Importance) -> Interaction:
-        """Returns how much two groups need each other, after `importance` of each. Takes one scoring."""
+        """Returns the interaction of two groups. Requires `importance` of each before. Takes one scoring."""
         both = self._without((*first.columns, *second.columns), 0)
         alone = [self._permuted[first.columns][0], self._permuted[second.columns][0]]
         losses = {}
@@ -155,14 +156,14 @@ class Permuter:
 
 
 def adjusted(importances: Sequence[Importance]) -> list[Importance]:
-    """Returns the groups with their p-values, those first without which the log loss rises most."""
+    """Returns the groups with adjusted p-values, the largest increase of the log loss first."""
     p_values = holm([_chance_of(one.log_loss) for one in importances])
     found = [dataclasses.replace(one, p_value=float(p)) for one, p in zip(importances, p_values, strict=True)]
     return sorted(found, key=lambda one: -one.log_loss.value)
 
 
 def _chance_of(loss: Loss) -> float:
-    """Returns the chance of such a loss or a greater one, where there is none."""
+    """Returns the one-sided p-value of a loss: the probability of at least this loss if there is none."""
     error = (loss.interval[1] - loss.interval[0]) / (2 * QUANTILE)
     if not error:
         return 0.0 if loss.value > 0 else 1.0
@@ -174,7 +175,7 @@ def _of(asked: _Asked, metric: str) -> Estimate:
 
 
 def _loss(repeats: list[list[tuple[int, Estimate]]], metric: str) -> Loss:
-    """Returns the mean over repeats of a sum of estimates with signs; of AUC, its negative."""
+    """Returns the mean over repeats of a signed sum of estimates. For AUC, the sign is reversed."""
     turn = -1 if metric == "auc" else 1
     values = turn * np.array([sum(sign * estimate.value for sign, estimate in terms) for terms in repeats])
     signed = [sign * estimate.components for terms in repeats for sign, estimate in terms]
@@ -187,12 +188,12 @@ def _loss(repeats: list[list[tuple[int, Estimate]]], metric: str) -> Loss:
 
 
 def groups_of(columns: Sequence[str], text: Sequence[str], named: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Returns the columns that are permuted together, by name: named groups, the text as one, each other column.
+    """Returns the columns that are permuted together, by name: named groups, the text, and each other column.
 
     Args:
         columns: The columns that the model reads.
-        text: Those of its text.
-        named: Groups by name, of columns that the model reads.
+        text: The columns of its text.
+        named: Groups of columns by name.
     """
     together = {name: list(members) for name, members in named.items()}
     taken = {column for members in together.values() for column in members}

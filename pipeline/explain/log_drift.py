@@ -1,4 +1,4 @@
-"""`ctrpipe drift`: two logs compared column by column, and what a model's answers to them rest on."""
+"""`ctrpipe drift`: compares two logs column by column, and optionally a model's attributions on them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,27 +15,27 @@ def drift_of_logs(
     kind: str = "drift",
     source: TrainedModel | None = None,
 ) -> dict[str, Any]:
-    """Compares two logs by the limits of a configuration's `monitoring`.
+    """Compares two logs against the limits in the `monitoring` section of a configuration.
 
     Args:
         config: The description of both logs, and the limits.
-        data: The log in question: files and globs.
+        data: The log to check: files and globs.
         against: The log to compare it with.
-        kind: `drift`: today's log with yesterday's, both with labels. `skew`: the log that was trained on with what
-            was served; neither needs labels.
-        source: A model of which each column's share of the explanations is compared too.
+        kind: `drift` compares a log with an earlier one; both have labels. `skew` compares the training log with the
+            serving log; neither needs labels.
+        source: A model. Each column's share of its attributions is compared too.
 
     Returns:
-        The contents of drift.json; `breached` says whether a column is above its limit.
+        The contents of drift.json. `breached` is true if a column is above its limit.
 
     Raises:
-        InputError: a log cannot be read, or the model does not read it.
+        InputError: a log cannot be read, or the model cannot read it.
     """
     workers = config.workers_for()
     limits, rows = config.monitoring, config.statistics.max_rows
     result = compare_logs(config.log_spec, list(data), list(against), kind, limits, rows, config.seed, workers)
     if source:
-        from ctrpipe.pipeline.explain.shares import compare_attributions  # what explains, which others do without
+        from ctrpipe.pipeline.explain.shares import compare_attributions  # imported only if needed
 
         result["attributions"] = compare_attributions(source, data, against, kind, limits, config.seed)
         result["breached"] = result["breached"] or result["attributions"]["breached"]

@@ -1,4 +1,4 @@
-"""Pairs of columns and pairs of values: what a log says of them, and what a model does with them."""
+"""Interactions of pairs of columns and pairs of values: in the log, and in a model."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +17,14 @@ from ctrpipe.pipeline.explain.attention import PickedRows
 from ctrpipe.pipeline.explain.importance import ALPHA, Importance, Interaction, Permuter
 from ctrpipe.pipeline.explain.value_codes import LogCodes
 
-VALUE_PAIRS = 20  # pairs of values that are shown
-LEAST_ROWS = 100  # of a pair of values that is shown
+VALUE_PAIRS = 20  # listed pairs of values
+LEAST_ROWS = 100  # minimum rows of a listed pair of values
 CURVE_POINTS = 20
-SCREENED = 10  # columns whose pairs are permuted though the sample does not show that the model uses them
+SCREENED = 10  # number of most important columns whose pairs are permuted in any case
 CHANCE_DRAWS = 40
 LEVEL = 0.95
-# What pairs are ranked by, in the order of the table. Nearly all pairs of a log do not act together; ranked by their
-# noise they would hide how those that act are ranked, so that all that are not shown to act are equal.
+# The measures that pairs are ranked by, in the order of the table. Most pairs of a log do not act together. Their noise
+# would hide the ranking of the pairs that do, so all pairs not shown to act together get the same value.
 MEASURES: dict[str, Callable[["ColumnPair"], float | None]] = {
     "interplay": lambda pair: pair.interplay.bits if pair.acts_together else 0.0,
     "complementarity": lambda pair: pair.complementarity if pair.acts_together else 0.0,
@@ -36,19 +36,19 @@ MEASURES: dict[str, Callable[["ColumnPair"], float | None]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ColumnPair:
-    """A pair of columns, what the log says of it and what the model does with it.
+    """A pair of columns: their interaction in the log and in the model.
 
     Attributes:
         first, second: The columns.
-        complementarity: In bits, less the mean of permuted clicks: Miller's and Madow's correction does not suffice
-            where most values are rare.
-        chance: The ends of the 95% interval of permuted clicks, in bits, around their mean.
-        z: The complementarity in standard deviations of permuted clicks; 0 where these have none.
-        interplay: How far the clicks are from those of columns whose log-odds add up; its p-value is adjusted for the
-            number of pairs (Holm).
-        interaction: What permuting says; None where the pair was not permuted.
-        picked: How often the model's attention picks one for the other; None for a model without attention over both.
-        strength: The interaction that the model has learned, in the form that the model has; None for other models.
+        complementarity: In bits, minus the mean over permuted clicks. The Miller-Madow correction alone is not enough
+            if most values are rare.
+        chance: The 95% interval of the complementarity over permuted clicks, in bits, around its mean.
+        z: The complementarity in standard deviations over permuted clicks. 0 if they have none.
+        interplay: How far the clicks deviate from a model in which the columns' log-odds add up. Its p-value is
+            adjusted for the number of pairs (Holm).
+        interaction: The interaction by permutation. None if the pair was not permuted.
+        picked: How often the model's attention picks one for the other. None if the model does not attend over both.
+        strength: The interaction that the model has learned, in the model's own form. None if it has no such form.
     """
 
     first: str
@@ -63,7 +63,7 @@ class ColumnPair:
 
     @property
     def acts_together(self) -> bool:
-        """Whether the log shows that the two act together, with a chance of 5% that any such pair is none."""
+        """Whether the log shows that the two columns act together, at a family-wise error rate of 5%."""
         return self.interplay.p_value < ALPHA
 
 
@@ -73,11 +73,11 @@ class ValuePair:
 
     Attributes:
         first, first_value, second, second_value: The columns and their values.
-        rows: Rows that have both.
+        rows: Number of rows with both values.
         complementarity: In bits.
         rate_of_first, rate_of_second, rate_of_both: Click-through rates.
-        picked: How often attention picks one for the other in rows that have both; None for a model without attention,
-            or where no row of the sample has both.
+        picked: How often attention picks one for the other in rows with both values. None for a model without
+            attention, or if no row of the sample has both.
     """
 
     first: str
@@ -97,9 +97,9 @@ class CurvePoint:
     """A point of the curve of picked pairs (Attention-Net, Figure 2).
 
     Attributes:
-        complementarity: In bits; the point is about the pairs of values with this one or more.
-        rows: Their share of all pairs of values in all rows.
-        picked: How often attention picks one for the other.
+        complementarity: In bits. The point covers the pairs of values with at least this complementarity.
+        rows: The share of these pairs among all pairs of values in all rows.
+        picked: How often attention picks one value of these pairs for the other.
     """
 
     complementarity: float
@@ -108,7 +108,7 @@ class CurvePoint:
 
 
 def column_pairs(codes: LogCodes, counts: PairCounts, seed: int) -> list[ColumnPair]:
-    """Returns all pairs of columns, those first that are furthest from columns whose log-odds add up."""
+    """Returns all pairs of columns, the largest deviation from additive log-odds (z) first."""
     report = throttled_announce()
     places = list(counts.pairs())
     found: list[ColumnPair] = []
@@ -144,12 +144,14 @@ def _column_pair(codes: LogCodes, counts: PairCounts, place: tuple[int, int], se
 def permute_pairs(
     pairs: Sequence[ColumnPair], importances: Iterable[Importance], permuter: Permuter, count: int
 ) -> list[ColumnPair]:
-    """Permutes the first pairs of the columns that the model uses or that are the SCREENED most important, `count`.
+    """Returns the pairs, with the first `count` pairs of important columns permuted.
+
+    A column is important if the model uses it, or if it is one of the SCREENED most important.
 
     Args:
-        pairs: In the order in which they are permuted.
-        importances: The most important first.
-        permuter: Asks the model.
+        pairs: The pairs, in the order in which they are permuted.
+        importances: The most important column first.
+        permuter: Scores permuted rows with the model.
         count: How many pairs are permuted.
     """
     ranked = enumerate(importances)
@@ -168,7 +170,7 @@ def permute_pairs(
 
 
 def unused_columns(pairs: Sequence[ColumnPair], importances: Iterable[Importance]) -> list[str]:
-    """Returns the columns that the sample does not show in use, though by the log they act together with another."""
+    """Returns the columns that act together with another in the log, but are not shown to be used by the model."""
     acting = {name for pair in pairs if pair.acts_together for name in (pair.first, pair.second)}
     return [name for one in importances if not one.is_used for name in one.columns if name in acting]
 
@@ -176,7 +178,7 @@ def unused_columns(pairs: Sequence[ColumnPair], importances: Iterable[Importance
 def with_model(
     pairs: Sequence[ColumnPair], picked: Mapping[frozenset[str], float], strengths: Mapping[frozenset[str], float]
 ) -> list[ColumnPair]:
-    """Returns the pairs with what a model's attention picks, and with the interaction that it has learned."""
+    """Returns the pairs with the shares that attention picks and the learned strengths."""
     names = [frozenset((pair.first, pair.second)) for pair in pairs]
     return [
         dataclasses.replace(pair, picked=picked.get(name), strength=strengths.get(name))
@@ -185,7 +187,10 @@ def with_model(
 
 
 def rank_correlations(pairs: Sequence[ColumnPair]) -> list[dict[str, str | int | float]]:
-    """Returns Spearman's correlation of every two measures of the pairs that both have, where it exists."""
+    """Returns Spearman's correlation of every two measures, over the pairs of columns that have both.
+
+    Correlations that do not exist are left out.
+    """
     found: list[dict[str, str | int | float]] = []
     names = list(MEASURES)
     for place, first in enumerate(names):
@@ -199,7 +204,7 @@ def rank_correlations(pairs: Sequence[ColumnPair]) -> list[dict[str, str | int |
 
 
 def _spearman(known: Sequence[tuple[float, float]]) -> float | None:
-    """Returns the correlation of ranks; None of fewer than three pairs, or where one side is constant."""
+    """Returns the rank correlation, or None for fewer than three pairs or a constant side."""
     if len(known) < 3:
         return None
     first, second = (ranks(np.array(values)) for values in zip(*known, strict=True))
@@ -214,12 +219,12 @@ def pairs_of_values(
     rows: npt.NDArray[np.integer] | None = None,
     picked: PickedRows | None = None,
 ) -> tuple[list[ValuePair], list[CurvePoint]]:
-    """Returns the most complementary pairs of values of all columns, and how often attention picks such pairs.
+    """Returns the most complementary pairs of values of all columns, and the curve of picked pairs.
 
     Args:
-        codes, counts: Of all rows of the log.
-        rows: Codes of the rows that attention was asked about, `[columns, N]`; None for a model without attention.
-        picked: What attention picks in them.
+        codes, counts: The codes and the counts of all rows of the log.
+        rows: The codes of the rows in `picked`, `[columns, N]`. None for a model without attention.
+        picked: The pairs that attention picks in these rows.
     """
     best: list[ValuePair] = []
     cells: list[npt.NDArray[np.float64]] = []
@@ -253,7 +258,7 @@ def pairs_of_values(
 def _by_values(
     found: ValuePairs, rows: npt.NDArray[np.integer], shares: npt.NDArray[np.floating], shape: tuple[int, ...]
 ) -> npt.NDArray[np.float64]:
-    """Returns of each pair of values the rows that have both, and the sum of their picked shares, `[2, P]`."""
+    """Returns the number of rows with each pair of values, and the sum of their picked shares, `[2, P]`."""
     cell = rows[0].astype(np.intp) * shape[1] + rows[1]
     size = shape[0] * shape[1]
     totals = np.stack([np.bincount(cell, minlength=size), np.bincount(cell, shares, size)])
@@ -261,7 +266,7 @@ def _by_values(
 
 
 def _curve(cells: npt.NDArray[np.float64]) -> list[CurvePoint]:
-    """Returns the share of picked pairs among the most complementary ones, at CURVE_POINTS shares of the data.
+    """Returns the picked share among the most complementary pairs, at CURVE_POINTS shares of the data.
 
     Args:
         cells: Complementarity, rows and picked rows of each pair of values, `[3, P]`.

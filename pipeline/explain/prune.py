@@ -1,4 +1,4 @@
-"""A run's configuration without the columns whose loss costs the model little, together and not only one at a time."""
+"""Prunes a run's configuration: drops columns that together cost the model little AUC."""
 
 import dataclasses
 import pathlib
@@ -21,16 +21,16 @@ PRUNED = "pruned.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Pruned:
-    """The columns that a configuration can do without, by what permuting says.
+    """The columns that a configuration can do without, by permutation.
 
     Attributes:
-        limit: The AUC that they may cost together.
-        groups: The names of the groups that are left out.
-        columns: Their columns.
-        auc, log_loss: What the model loses without all of them, permuted together anew.
-        alone: The sum of what it loses in AUC without each; less than `auc` where they stand in for each other.
-        needed: Columns that cost less alone, but that the configuration cannot do without.
-        left: The number of columns that stay.
+        limit: The maximum loss of AUC of all dropped columns together.
+        groups: The names of the dropped groups.
+        columns: The dropped columns.
+        auc, log_loss: The loss without all of them, permuted together with new permutations.
+        alone: The sum of the losses of AUC without each. It is less than `auc` if the columns can replace each other.
+        needed: Columns that cost less alone, but that the configuration requires.
+        left: The number of remaining columns.
     """
 
     limit: float
@@ -47,7 +47,7 @@ def config_of_run(source: TrainedModel) -> RunConfig:
     """Returns the configuration of the run that trained a model.
 
     Raises:
-        InputError: a version was given, or the run's configuration is absent or damaged.
+        InputError: a version was given, or the run's configuration is missing or damaged.
     """
     if source.run is None:
         raise InputError(f"--prune: {source.version} is a version, which has no run's configuration; name the run")
@@ -61,19 +61,19 @@ def prune(
     measure: Callable[[str, Sequence[str]], Importance],
     limit: float,
 ) -> Pruned:
-    """Returns which columns can be left out.
+    """Returns the columns that can be dropped.
 
-    The columns are tried in the order of what they cost alone. One is left out where all that are left out so far cost
-    less than the limit together with it: two columns that say the same cost nothing alone, and much together. At last
-    the chosen ones are permuted anew, as the choice favours permutations that cost little, and the last ones come back
-    until they cost less than the limit there too.
+    The columns are tried in the order of their own loss. A column is dropped if all columns dropped so far and this one
+    together cost less than the limit. Two columns with the same information cost nothing alone, and much together.
+    Finally the chosen columns are permuted with new permutations, because the choice favors permutations that cost
+    little. The last columns are restored until the loss is below the limit there too.
 
     Args:
         config: The run's configuration.
-        importances: Of all groups of columns.
-        permuter: Asks the model; each column takes as many scorings as a single one.
+        importances: The importances of all groups of columns.
+        permuter: Scores permuted rows. Each column takes as many scorings as one importance.
         measure: `importance` of a permuter with other permutations.
-        limit: In AUC.
+        limit: The maximum loss of AUC.
 
     Raises:
         InputError: no column costs less than the limit.
@@ -113,10 +113,11 @@ def _columns(chosen: Sequence[Importance]) -> tuple[str, ...]:
 
 
 def without(config: RunConfig, columns: Sequence[str]) -> RunConfig | None:
-    """Returns the configuration without some feature columns; None where it needs one of them.
+    """Returns the configuration without some feature columns, or None if it requires one of them.
 
-    It needs what its slices, gates and calibration name, a vocabulary that another column shares, a position, the text
-    and the history that its model reads, a column of the user and one of the item where it has towers, and one column.
+    Required are: columns named by its slices, gates and calibration; a vocabulary that another column shares; a
+    position; the text and the history that its model reads; for a model with towers, at least one column of the user
+    and one of the item; at least one column.
     """
     model = model_class(config.model.name)
     kinds = {config.feature_by_column[column].kind for column in columns}
@@ -143,7 +144,7 @@ def _is_position(feature: object) -> bool:
 
 
 def _without(feature: dict[str, object], columns: Sequence[str]) -> dict[str, object]:
-    """Returns a feature's settings without some of its columns, and without what `shared_with` has of these."""
+    """Returns a feature's settings without some of its columns and their entries in `shared_with`."""
     names = feature["columns"]
     assert isinstance(names, list)
     kept = [place for place, name in enumerate(names) if name not in columns]
@@ -155,19 +156,19 @@ def _without(feature: dict[str, object], columns: Sequence[str]) -> dict[str, ob
 
 
 def write_pruned(folder: pathlib.Path, config: RunConfig, pruned: Mapping[str, Any]) -> pathlib.Path:
-    """Writes the configuration without the columns to a folder, which is made where it is absent; returns the file.
+    """Writes the pruned configuration to a folder, and returns the file. Makes the folder if it is missing.
 
     Args:
-        folder: Where it goes.
+        folder: The folder.
         config: The run's configuration.
         pruned: The fields of Pruned.
 
     Raises:
-        InputError: it cannot be written there.
+        InputError: the file cannot be written.
     """
     columns, auc = pruned["columns"], pruned["auc"]
     smaller = without(config, columns)
-    assert smaller is not None  # `prune` has looked
+    assert smaller is not None  # checked by `prune`
     low, high = auc["interval"]
     head = (
         f"# {config.name} without {len(columns)} of {len(config.feature_columns)} columns: "

@@ -1,4 +1,4 @@
-"""`ctrpipe explain`: a question about a model, its answer, and what of it is kept in files."""
+"""Runs the explanations of `ctrpipe explain`, and writes their files."""
 
 import dataclasses
 import os
@@ -16,13 +16,13 @@ from ctrpipe.pipeline.run.trained_model import find_model
 
 @dataclasses.dataclass(frozen=True)
 class Explained:
-    """What a model uses and what its log holds.
+    """The explanation of a model.
 
     Attributes:
         explanation: The contents of explanation.json.
-        report: The run's report, to which its pages were added; None where it has none of them.
-        pruned: The smaller configuration's file; None where none was asked for.
-        written: explanation.json; None where no folder was named.
+        report: The run's report, with the explanation's pages added. None if no report was changed.
+        pruned: The file of the pruned configuration. None if not requested.
+        written: The path of explanation.json. None without an output folder.
     """
 
     explanation: dict[str, Any]
@@ -33,11 +33,11 @@ class Explained:
 
 @dataclasses.dataclass(frozen=True)
 class LineExplained:
-    """Why a row has its probability.
+    """The explanation of a row's probability.
 
     Attributes:
-        by_method: An explanation for each method that was asked for.
-        written: row.json; None where no folder was named.
+        by_method: An explanation for each requested method.
+        written: The path of row.json. None without an output folder.
     """
 
     by_method: tuple[RowExplained, ...]
@@ -47,16 +47,16 @@ class LineExplained:
 def explain_model(
     model: pathlib.Path, data: Sequence[str], settings: Settings, output: pathlib.Path | None = None
 ) -> Explained:
-    """Explains a model by a log, or by its run's test rows, whose explanation also goes into the run's report.
+    """Explains a model on a log or on its run's test rows. For test rows, also adds pages to the run's report.
 
     Args:
         model: The folder of a finished run, of a model's versions, or of a version.
-        data: Files and globs of a log with labels; none for the run's test rows.
-        settings: What to ask.
-        output: The folder for explanation.json, and for pruned.yaml where `settings.prune` asks for it.
+        data: Files and globs of a log with labels. Empty for the run's test rows.
+        settings: The settings.
+        output: The folder for explanation.json, and for pruned.yaml with `settings.prune`.
 
     Raises:
-        InputError: as `explain`; or a smaller configuration is asked for without a folder or of a slice.
+        InputError: as in `explain`; or pruning is requested without a folder or for a slice.
     """
     if settings.prune is not None and (settings.slice is not None or output is None):
         raise _not_with_prune(settings.prune)
@@ -85,7 +85,7 @@ def explain_row(
     method: str | None = None,
     output: pathlib.Path | None = None,
 ) -> LineExplained:
-    """Explains why one row has its probability.
+    """Explains the probability of one row.
 
     Args:
         model: As in `explain_model`.
@@ -93,7 +93,7 @@ def explain_row(
         output: The folder for row.json.
 
     Raises:
-        InputError: as `explain_line`.
+        InputError: as in `explain_line`; or `settings.prune` is set.
     """
     if settings.prune is not None:
         raise _not_with_prune(settings.prune)
@@ -107,7 +107,7 @@ def explain_row(
 
 
 def _add_to_report(run: pathlib.Path, explanation: dict[str, Any]) -> pathlib.Path | None:
-    """Adds the pages of an explanation to a run's report, where the run's folder can be written."""
+    """Adds the pages of an explanation to a run's report. Returns None if the run's folder is read-only."""
     if not (os.access(run, os.W_OK) and os.access(run / "report_data", os.W_OK)):
         return None
     write_explanation(run / "report_data", EXPLANATION, explanation)

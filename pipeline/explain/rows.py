@@ -1,4 +1,4 @@
-"""Attributes one row's logit to its columns: with a model that can only be asked, and with one that has gradients."""
+"""Attributes one row's logit to its columns: with Shapley values for any model, or with gradients."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -32,12 +32,12 @@ def shapley_of_row(
 
     Args:
         score: The model.
-        row: The row, of one line.
-        background: Rows that give the values of absent columns, one drawn for each pair of orders; None for missing
-            values.
-        groups: The columns that come together, by name.
-        orders: How many orders of the groups to draw. The model is asked about (groups + 1) rows for each.
-        random: Draws them.
+        row: The row, a table of one row.
+        background: Rows that give the values of absent columns. One row is drawn for each pair of orders. None for
+            missing values.
+        groups: The columns of each group, by the group's name.
+        orders: How many orders of the groups are drawn. The model scores (groups + 1) rows for each.
+        random: Draws the orders and the background rows.
     """
     names = [column for members in groups.values() for column in members]
     group_of = [number for number, members in enumerate(groups.values()) for _ in members]
@@ -71,10 +71,10 @@ def gradients_of_row(
     Args:
         model: The model.
         pack: Returns the packed tensors of rows.
-        row: The row, of one line.
-        background: Where the way starts: at the one row, or at the average of several rows' embeddings; None for a row
-            of missing values.
-        groups: The columns that come together, by name.
+        row: The row, a table of one row.
+        background: The start of the path: one row, or several rows whose embeddings are averaged. None for a row of
+            missing values.
+        groups: The columns of each group, by the group's name.
         spec: The description of the log.
     """
     packed = dict(pack(row))
@@ -98,14 +98,14 @@ def gradients_of_row(
         integral.start,
         attributions,
         "gradients",
-        # Padding, behind the names, adds nothing.
+        # `zip` drops the padding after the names. Its contributions are 0.
         tuple(TokenAttribution(name, float(value)) for name, value in zip(names, tokens, strict=False)),
         integral.jumps,
     )
 
 
 def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: TextMap) -> list[str]:
-    """Returns the text of each token, without padding; `token` and its number where no vocabulary is at hand.
+    """Returns the text of each token, without padding. Without a vocabulary, it is `token` and the token's id.
 
     Args:
         row: The raw row.
@@ -116,7 +116,7 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
     used = tokens[tokens != text.padding_id]
     if feature.tokens == "vocabulary":
         return _pieces(row, used, feature, text)
-    from ctrpipe.transforms.text.tokenize import read_tokenizer  # TensorFlow, which a row without a text does without
+    from ctrpipe.transforms.text.tokenize import read_tokenizer  # TensorFlow, not needed without a text
 
     try:
         vocabulary = read_tokenizer(feature.encoder)[0].vocabulary
@@ -126,7 +126,7 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
 
 
 def _pieces(row: pa.Table, used: npt.NDArray[Any], feature: Text, text: TextMap) -> list[str]:
-    """Returns the tokens as the log has them: behind [CLS] the first column's, behind [SEP] the second's."""
+    """Returns the tokens as in the log: the first column's after [CLS], the second's after [SEP]."""
     values = [shown(row[column][0].as_py()) or "" for column in feature.columns]
     columns = iter([[piece for piece in value.split(str(feature.separator)) if piece] for value in values])
     special = {text.classify_id: "[CLS]", text.separator_id: "[SEP]"}
@@ -144,7 +144,7 @@ def _probability(logit: float) -> float:
 
 
 def logit_of(probabilities: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Returns ln(p / (1 - p)), with p kept 1e-7 away from 0 and 1."""
+    """Returns ln(p / (1 - p)), with p clipped to [1e-7, 1 - 1e-7]."""
     p = np.clip(np.asarray(probabilities, np.float64), EPSILON, 1 - EPSILON)
     return np.asarray(np.log(p) - np.log1p(-p))
 

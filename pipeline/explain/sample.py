@@ -1,4 +1,4 @@
-"""A sample of a log's rows of bounded size, every row with the same chance."""
+"""A uniform random sample of a log's rows, with a maximum size."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,13 +8,14 @@ from ctrpipe.transforms.log.payload import plain
 
 
 class Sample:
-    """Collects rows, and keeps some of them, in the order of the log.
+    """Collects rows, and keeps a uniform sample of them, in the order of the log.
 
-    Each row draws a key, and those with the smallest keys are kept; so a smaller sample is a part of a larger one.
+    Each row draws a key, and the rows with the smallest keys are kept. A smaller sample is thus a subset of a larger
+    one.
 
     Args:
-        rows: How many rows to keep at most.
-        random: Draws them.
+        rows: The maximum number of rows to keep.
+        random: Draws the keys.
     """
 
     def __init__(self, rows: int, random: np.random.Generator):
@@ -22,7 +23,7 @@ class Sample:
         self._random = random
         self._parts: list[pa.Table] = []
         self._keys: npt.NDArray[np.float64] = np.empty(0)
-        self._largest = np.inf  # key that may still be among the smallest
+        self._largest = np.inf  # a row with a larger key cannot be in the sample
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows."""
@@ -36,7 +37,7 @@ class Sample:
             self._keep(self._rows)
 
     def _keep(self, rows: int) -> None:
-        """Drops all rows but `rows` of the smallest keys."""
+        """Keeps only the `rows` rows with the smallest keys."""
         if len(self._keys) <= rows:
             return
         kept = np.sort(np.argpartition(self._keys, rows - 1)[:rows])
@@ -45,6 +46,6 @@ class Sample:
         self._parts = [pa.concat_tables(self._parts).take(kept).combine_chunks()]
 
     def table(self, rows: int | None = None) -> pa.Table | None:
-        """Returns the rows that were kept, or `rows` of them; None where there was no batch. Ends the collecting."""
+        """Ends the collection, and returns the sample or `rows` of its rows. None if no batch was added."""
         self._keep(self._rows if rows is None else min(rows, self._rows))
         return pa.concat_tables(self._parts).combine_chunks() if self._parts else None

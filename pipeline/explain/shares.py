@@ -1,4 +1,4 @@
-"""What share of a model's explanations each column has in a log, and whether two logs differ in it."""
+"""Each column's share of a model's attributions on a log, and the change of this share between two logs."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ Attribute = Callable[[pa.Table], Floats]  # maps rows to attributions, [N, colum
 
 
 def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
-    """Raises InputError where a limit is that of no column that is attributed to."""
+    """Raises InputError if `limits` names a column without attributions."""
     if unknown := [name for name in limits.attributions if name not in columns]:
         raise InputError(
             f"monitoring.attributions: {unknown[0]} is no column of the model's explanations; "
@@ -41,23 +41,23 @@ def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
 def compare_attributions(
     source: TrainedModel, data: Sequence[str], against: Sequence[str], kind: str, limits: Monitoring, seed: int
 ) -> dict[str, Any]:
-    """Returns how far each column's share of the explanation lies apart in two logs.
+    """Compares each column's share of the attributions between two logs.
 
-    A column's share is its mean absolute attribution among those of all columns, by integrated gradients from a row of
-    missing values; see ctrpipe.serving.export.attributions.
+    A column's share is its mean absolute attribution, relative to the sum over all columns. Attributions are integrated
+    gradients from a row of missing values, see ctrpipe.serving.export.attributions.
 
     Args:
         source: The model.
-        data, against: Files and globs of the two logs, which need no labels.
-        kind: `drift` or `skew`, which names the logs.
-        limits: The largest changes of a share.
-        seed: Of the samples.
+        data, against: Files and globs of the two logs. They need no labels.
+        kind: `drift` or `skew`. It decides the logs' names.
+        limits: The maximum change of each share.
+        seed: Seed of the samples.
 
     Returns:
-        The model, the logs, and the columns, those beyond their limit first: `attributions` of drift.json.
+        The model, the logs, and the columns, with columns above their limit first: `attributions` of drift.json.
 
     Raises:
-        InputError: a log is not one of the model's, the model has no gradients, or a limit is that of no column.
+        InputError: the model cannot read a log, it has no gradients, or a limit names an unknown column.
     """
     scorer = Scorer(source.version)
     try:
@@ -88,7 +88,7 @@ def compare_attributions(
 
 
 def shares(attributions: Floats) -> Floats:
-    """Returns each column's share of the mean absolute attributions, [columns]; equal ones where all are 0."""
+    """Returns each column's share of the mean absolute attributions, [columns]. Equal shares if all are 0."""
     size = np.abs(np.asarray(attributions, np.float64)).mean(axis=0)
     whole = size.sum()
     return size / whole if whole else np.full(len(size), 1 / len(size))
@@ -105,10 +105,10 @@ def _sample(patterns: list[str], spec: LogSpec, seed: int) -> pa.Table:
 
 
 def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
-    """Returns a function that attributes the logits of rows: by the served graph, or else by the Keras model.
+    """Returns a function that attributes rows' logits, by the served graph or else by the Keras model.
 
     Raises:
-        InputError: there is neither, or the model has no gradients.
+        InputError: the model has neither, or it has no gradients.
     """
     if scorer.explains:
         return lambda rows: _stacked(explained.attributions(scorer.explained(rows)), scorer.spec)
@@ -124,7 +124,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
 
 
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
-    import tensorflow as tf  # with Keras, seconds that a mistake is told before
+    import tensorflow as tf  # and Keras: takes seconds, so errors come first
 
     from ctrpipe.serving.export.attributions import Attributions
 

@@ -1,4 +1,4 @@
-"""Prints explanations as tables and bars. Names and values of a log are printed as text, never as markup."""
+"""Prints explanations as tables. Names and values of a log are printed literally, never as markup."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ MODEL_COLUMNS = ("need each other, log loss", "95%", "picked", "strength")
 
 
 def print_explanation(explanation: dict[str, Any]) -> None:
-    """Prints what the model uses and what the log holds."""
+    """Prints what the model uses and what the log contains."""
     where = f", {explanation['slice']}" if explanation["slice"] else ""
     title = f"{explanation['task']}: AUC {explanation['auc']:.4f}, log loss {explanation['log_loss']:.4f}"
     columns = titled(f"{title} on {explanation['rows']:,} rows{where}; lost without the column")
@@ -79,7 +79,7 @@ def _print_pruned(pruned: dict[str, Any]) -> None:
 
 
 def _shown_pairs(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the first pairs, and those after them that were permuted."""
+    """Returns the first pairs, and all later pairs that were permuted."""
     return [one for place, one in enumerate(pairs) if place < SHOWN_PAIRS or one["interaction"]]
 
 

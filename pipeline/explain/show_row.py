@@ -1,4 +1,4 @@
-"""Prints a row's explanation as bars. Names and values of a log are printed as text, never as markup."""
+"""Prints a row's explanation as bars. Names and values of a log are printed literally, never as markup."""
 
 import math
 
@@ -7,12 +7,12 @@ from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 
 BAR = 24  # characters of the longest bar
-NOTED_JUMPS = 1e-3  # in the logit
-NOTED_CALIBRATION = 1e-4  # in the probability
+NOTED_JUMPS = 1e-3  # minimum that is printed, in the logit
+NOTED_CALIBRATION = 1e-4  # minimum that is printed, in the probability
 
 
 def print_row(row: RowExplained, line: str) -> None:
-    """Prints why a row has its probability, a bar a column."""
+    """Prints the explanation of a row's probability, with one bar for each column."""
     table = titled()
     has_errors = row.method == "shapley"
     for name in ("column", "value", "logit", *(["±"] if has_errors else []), ""):

@@ -1,4 +1,4 @@
-"""Reads the rows that a model is asked with: those of a log, or a run's own test rows."""
+"""Reads the rows for an explanation: rows of a log, or a run's own test rows."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
-    """Yields rows with labels: those of the log's good lines, or without a log the run's test rows.
+    """Yields rows with labels: the good rows of a log, or without a log the run's test rows.
 
     Args:
         source: The model.
-        data: Files and globs of a raw log that the model reads; none for the run's test rows.
+        data: Files and globs of a raw log that the model reads. Empty for the run's test rows.
         spec: The description of the model's log.
 
     Raises:
@@ -36,7 +36,7 @@ def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Itera
 
 
 def good_rows(paths: Sequence[str], spec: LogSpec, labels: bool = True) -> Iterator[pa.RecordBatch]:
-    """Yields the good rows of files. Raises InputError after them where too many are malformed."""
+    """Yields the good rows of files. Raises InputError at the end if too many rows are malformed."""
     reader = LogReader(spec, labels=labels)
     good = rejected = 0
     first = ""
@@ -58,10 +58,10 @@ def split_files(run: pathlib.Path, split: str) -> list[pathlib.Path]:
     """Returns the files of a split of a run's log.
 
     Raises:
-        InputError: the run does not know them, or they were removed.
+        InputError: the files are not known, or were removed.
     """
     require("pipeline", f"{run}: to read its {split} rows", "give one of its models, and --data")
-    from ctrpipe.pipeline.run.artifacts import Artifacts  # of ML Metadata, which the rows of a log do without
+    from ctrpipe.pipeline.run.artifacts import Artifacts  # needs ML Metadata, which is not needed to read a log
 
     try:
         name = yaml.safe_load((run / "report_data" / "config.yaml").read_text())["name"]
@@ -79,12 +79,12 @@ def read_row(text: str, spec: LogSpec, option: str = "--row") -> pa.RecordBatch:
     """Returns one row of a file, without labels.
 
     Args:
-        text: FILE:LINE, lines from 1 as an editor counts them; of Parquet, the row's number.
+        text: FILE:LINE, with lines counted from 1. For Parquet, the row number.
         spec: The description of the model's log.
-        option: The option that names the row, for messages.
+        option: The option that names the row, for error messages.
 
     Raises:
-        InputError: the text has no line, the file cannot be read, or the line is malformed or absent.
+        InputError: the text has no line number, the file cannot be read, or the line is malformed or does not exist.
     """
     file, colon, number = text.rpartition(":")
     if not colon or not file or not number.isdecimal() or int(number) < 1:

@@ -1,4 +1,4 @@
-"""The interaction of pairs of columns that a model has learned, in the form that the model has."""
+"""The interactions between pairs of columns that a model has learned, in the model's own form."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
 
     Args:
         model: A model with `pair_strengths`.
-        batches: Packed tensors of one batch or more, over which embeddings vary.
+        batches: Packed tensors of one batch or more, for the covariances of the embeddings.
     """
     names = [*(field.name for field in model.feature_map.fields), *model.feature_map.dense]
     found = model.pair_strengths(covariances(model, batches))
@@ -23,7 +23,7 @@ def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
 
 
 def covariances(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> list[npt.NDArray[np.float64]]:
-    """Returns the covariance over rows of what is looked up for each field and dense feature, `[width, width]`."""
+    """Returns the covariance over rows of each field's embedding and of each dense feature, `[width, width]`."""
     rows = 0
     sums: list[npt.NDArray[np.float64]] = []
     squares: list[npt.NDArray[np.float64]] = []
@@ -37,7 +37,7 @@ def covariances(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -
 
 
 def _parts(model: Any, inputs: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Returns what the model looks up for each field and dense feature, `[rows, width]` each."""
+    """Returns the embedding of each field and each dense feature, `[rows, width]` each."""
     looked_up = np.asarray(model.rows(inputs))
     parts = list(looked_up.swapaxes(0, 1))
     if "dense" in inputs and not model.embeds_dense:

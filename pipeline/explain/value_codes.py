@@ -1,4 +1,4 @@
-"""Values of a log's columns as small integers: the frequent ones, with the rest together; numbers in bins."""
+"""Encodes a log's values as small integers: frequent values and a rest, or bins for numbers."""
 
 import dataclasses
 
@@ -11,20 +11,20 @@ from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec, Text
 
-VALUES = 64  # of a column, the rest and the missing one included
-BINS = 16  # of a number's column, with equally many rows each
+VALUES = 64  # codes of a column, including the codes for the rest and for missing values
+BINS = 16  # bins of a numeric column, with equal numbers of rows
 OTHER, MISSING = "(other)", "(missing)"
 
 
 @dataclasses.dataclass(frozen=True)
 class TextCodes:
-    """The frequent values of a column of text; what stands behind them is `(other)`, then `(missing)`."""
+    """The frequent values of a text column. The codes after them are `(other)` and `(missing)`."""
 
     values: pa.Array
 
     @classmethod
     def of(cls, column: pa.Array) -> "TextCodes":
-        """Returns the codes of a column's most frequent values, binary."""
+        """Returns the codes of the most frequent values of a binary column."""
         counted = pc.value_counts(column.drop_null())
         names, counts = counted.field("values"), counted.field("counts").to_numpy()
         order = np.argsort(-counts, kind="stable")[: VALUES - 2]
@@ -44,13 +44,13 @@ class TextCodes:
 
 @dataclasses.dataclass(frozen=True)
 class NumberCodes:
-    """The bins of a column of numbers, each up to and with its edge; then `(missing)`."""
+    """The bins of a numeric column, upper edges included. The code after them is `(missing)`."""
 
     edges: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, column: pa.Array) -> "NumberCodes":
-        """Returns bins of a column, float32, with equally many rows as far as its values allow."""
+        """Returns the bins of a float32 column, with equal numbers of rows as far as the values allow."""
         known = number_array(column.drop_null())
         if not len(known):
             return cls(np.empty(0, np.float32))
@@ -72,10 +72,10 @@ class NumberCodes:
 
 
 class LogCodes:
-    """The codes of a log's columns, decided by a sample of it; a text that is read as words has none.
+    """The codes of a log's columns, learned from a sample. A text that is read as words has no codes.
 
     Args:
-        rows: The sample, columns as the reader returns them.
+        rows: The sample, with columns as the reader returns them.
         spec: The description of the log.
     """
 

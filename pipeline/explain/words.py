@@ -1,4 +1,4 @@
-"""Which words of a text a model's features look at, by the uni-attention of BERT4CTR."""
+"""The words of a text that a model's features attend to, by the uni-attention of BERT4CTR."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ import pyarrow as pa
 from ctrpipe.pipeline.explain.rows import token_names
 from ctrpipe.transforms.log.spec import Text
 
-LEAST_WORDS = 20  # occurrences of a word that is shown
+LEAST_WORDS = 20  # minimum occurrences of a listed word
 SHOWN_WORDS = 20
 
 
@@ -21,9 +21,9 @@ class Word:
 
     Attributes:
         word: The token.
-        count: How often it occurs in the sample.
-        attention: How much of its attention a query gives it where it occurs, times the text's tokens: 1 is what every
-            token has where a query looks at none in particular.
+        count: Its number of occurrences in the sample.
+        attention: The mean attention weight of the query on the token, times the number of tokens in the text. Uniform
+            attention gives 1.
     """
 
     word: str
@@ -33,12 +33,12 @@ class Word:
 
 @dataclasses.dataclass(frozen=True)
 class WordsOfQuery:
-    """The words that a query looks at in a layer, the most attended first.
+    """The words that a query attends to in a layer, the most attended first.
 
     Attributes:
-        layer: From 1.
-        query: Whose attention it is: a column, or the features together.
-        words: Those that occur often enough.
+        layer: The layer, from 1.
+        query: The query: a column, or all features together.
+        words: The words that occur often enough.
     """
 
     layer: int
@@ -49,12 +49,12 @@ class WordsOfQuery:
 def attended_words(
     model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]], rows: pa.Table, feature: Text
 ) -> list[WordsOfQuery]:
-    """Returns the words that each query looks at in each layer.
+    """Returns the words that each query attends to in each layer.
 
     Args:
         model: A model with `text_attention` and `text_queries`.
         batches: Packed tensors of the rows, one batch or more.
-        rows: The rows.
+        rows: The raw rows.
         feature: The description of the text's columns.
     """
     text = model.feature_map.text
@@ -93,7 +93,7 @@ def attended_words(
 def _names_of(
     wanted: set[int], tokens: list[npt.NDArray[Any]], rows: pa.Table, feature: Text, text: Any
 ) -> dict[int, str]:
-    """Returns the text of each token that is wanted, from the first row that has it."""
+    """Returns the text of each wanted token, from the first row that contains it."""
     names: dict[int, str] = {}
     row = 0
     for batch in tokens:

@@ -1,1 +1,1 @@
-"""The graph of ctrpipe.pipeline.run.graph on Kubeflow Pipelines: compiled, run step by step, submitted."""
+"""The graph of ctrpipe.pipeline.run.graph on Kubeflow Pipelines: compile it, run its steps, submit it."""

@@ -1,4 +1,4 @@
-"""`ctrpipe compile`: the graph as a pipeline of containers for Kubeflow Pipelines v2, or for Vertex AI."""
+"""`ctrpipe compile`: compiles the graph to a pipeline of containers for Kubeflow Pipelines v2 or Vertex AI."""
 
 import json
 import pathlib
@@ -17,8 +17,8 @@ from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
 from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.transforms.log.spec import RANDOM
 
-DEFAULT = "default"  # the key of kubeflow.resources for steps without a key of their own
-BUCKETS = "/gcs/"  # the folder in which Vertex AI's containers mount all buckets
+DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
+BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers
 STEP = ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
 
 
@@ -26,7 +26,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     """Writes the pipeline: YAML for Kubeflow Pipelines, or a PipelineJob in JSON for Vertex AI.
 
     Returns:
-        The names of the steps, each after those whose outputs it reads.
+        The names of the steps in topological order.
 
     Raises:
         InputError: the configuration cannot run on Kubeflow, or the file cannot be written.
@@ -63,7 +63,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
-    """Returns the configuration's files and folders, each after its key."""
+    """Returns the keys of the configuration that name files and folders, with their paths."""
     named: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
     named += [("monitoring.previous", path) for path in config.monitoring.previous]
     named += [("monitoring.serving", path) for path in config.monitoring.serving]
@@ -92,8 +92,8 @@ def _compiled(pipeline: Any) -> str:
 def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) -> Any:
     """Returns kfp's pipeline.
 
-    Only Prepare takes the pipeline's parameters. The other steps take arguments from it, so that a changed parameter
-    only runs the steps again whose arguments it changes.
+    Only Prepare takes the pipeline's parameters. The other steps take arguments from Prepare. A changed parameter
+    therefore reruns only the steps whose arguments change.
     """
     version = code_version()
     rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
@@ -133,7 +133,7 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
         component = _component(config, version, VERDICT, parameters=ARGUMENTS)
         task(component, VERDICT, cached=False, arguments=report.outputs[key(VERDICT)])
 
-    # Model and training as JSON: kfp takes no null within an object.
+    # Model and training are JSON texts, because kfp does not accept null inside an object.
     defaults: tuple[Any, ...] = (
         folder,
         config.model.model_dump_json(),
@@ -141,7 +141,7 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
         config.seed,
         [],
     )
-    # A parameter without a default is required: `data` is, where the configuration names no log.
+    # A parameter without a default is required. `data` is required if the configuration names no log.
     run.__defaults__ = (config.data.paths, *defaults) if config.data.paths else defaults
     description = f"{config.model.name} on the log {config.name}; code {version}"
     return dsl.pipeline(name=config.name, description=description)(run)
@@ -168,12 +168,12 @@ def _component(
 
     Args:
         config: The run's configuration.
-        version: The hash of the code, which the container checks.
+        version: The hash of the code. The container checks it.
         name: The step's name.
-        node: The step's node of the graph; None for Prepare, Report and Verdict.
+        node: The step's node of the graph. None for Prepare, Report and Verdict.
         artifacts: The types of the input artifacts by name.
         parameters: The types of the input parameters by name.
-        returned: The steps for which this one outputs arguments.
+        returned: The steps for which this step outputs arguments.
         shown: The types, by name, of outputs that Kubeflow's pages show.
     """
     outputs = {key(output): "String" for output in returned or ()} | (shown or {})
@@ -200,7 +200,7 @@ def _component(
 
 
 def _set_resources(config: RunConfig, task: Any, name: str, volumes: bool) -> Any:
-    """Sets the resources of a step's task and mounts its volumes, and returns the task."""
+    """Sets the resources of a step's task, mounts its volumes, and returns the task."""
     resources = config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
     if resources.cpu:
         task.set_cpu_request(resources.cpu).set_cpu_limit(resources.cpu)

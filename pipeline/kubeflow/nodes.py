@@ -1,4 +1,4 @@
-"""The steps on Kubeflow: Prepare, one for each node of the graph, Report and Verdict."""
+"""The steps on Kubeflow: Prepare, one step for each node of the graph, Report and Verdict."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.graph import create_pipeline
 from ctrpipe.pipeline.run.inputs import RunInputs
 
-# The outputs that the report reads, as far as the graph has these nodes.
+# The outputs that the report reads, if the graph has these nodes.
 REPORTED = (
     ("LogExampleGen", "examples"),
     ("LogStatisticsGen", "statistics"),
@@ -37,8 +37,8 @@ class Node:
     Args:
         name: TFX's id.
         executor: The dotted name of the executor's class.
-        inputs: By input, the node and the name of the output that it reads.
-        outputs: By output, its TFX class.
+        inputs: For each input, the node and the name of the output that it reads.
+        outputs: For each output, its TFX class.
     """
 
     name: str
@@ -58,7 +58,7 @@ def kind(artifact: type) -> str:
 
 
 def graph_nodes(config: RunConfig) -> list[Node]:
-    """Returns the nodes of a configuration's graph, each after those whose outputs it reads."""
+    """Returns the nodes of a configuration's graph in topological order."""
     with tempfile.TemporaryDirectory() as folder:
         pipeline = create_pipeline(config, RunInputs((), "", (), pathlib.Path(folder), "", config.monitoring))
     return [
@@ -73,10 +73,10 @@ def graph_nodes(config: RunConfig) -> list[Node]:
 
 
 def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
-    """Returns each node's executor arguments besides artifacts, as JSON, which are part of Kubeflow's cache key.
+    """Returns each node's executor arguments other than artifacts, as JSON. They are part of Kubeflow's cache key.
 
     Writes the schema into the run's output folder, where ImportSchemaGen reads it. A node that runs Beam also gets
-    `shared`, a folder in the volume, because Beam's workers do not see the files that Kubeflow's launcher fetches.
+    `shared`, a folder in the volume, because Beam's workers cannot see the files that Kubeflow's launcher fetches.
     """
     pipeline = create_pipeline(config, inputs)
     properties_of: dict[str, dict[str, Any]] = {}

@@ -1,6 +1,7 @@
-"""`python -m ctrpipe.pipeline.kubeflow.step` runs one step of the compiled pipeline, in a container or outside.
+"""`python -m ctrpipe.pipeline.kubeflow.step`: runs one step of the compiled pipeline, in or outside a container.
 
-Kubeflow's launcher fetches the input artifacts before, and stores the output artifacts when this process has ended.
+Kubeflow's launcher fetches the input artifacts before this process starts, and stores the output artifacts after it
+ends.
 """
 
 import importlib
@@ -24,7 +25,7 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         task: Kubeflow's description of the step.
         stage: The step's name.
         executor: The dotted name of its executor, for a node of the graph.
-        classes: By output, the dotted name of its TFX class.
+        classes: For each output, the dotted name of its TFX class.
 
     Raises:
         InputError: the parameters, the log or the configuration cannot be used.
@@ -34,8 +35,8 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         return
     load_tensorflow()
     with importing_tfx(_beam_args(task) if executor else []):
-        # It imports TFX, which would print TensorFlow's start-up lines if it were the first to load it; Verdict, which
-        # needs neither, is spared their import.
+        # Imports TFX. If TFX were first to load TensorFlow, it would print TensorFlow's start-up messages. Verdict
+        # needs neither, so it does not import them.
         from ctrpipe.pipeline.kubeflow import work
 
         if executor:
@@ -50,14 +51,14 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
 
 
 def _beam_args(task: Task) -> list[str]:
-    """Returns Beam's arguments of a node of the graph, which it has by itself or for its workers."""
+    """Returns the Beam arguments of a node of the graph, from its executor or its workers."""
     given = json.loads(task.arguments["arguments"])
     workers = json.loads(given["exec_properties"].get("workers", "{}"))
     return [*given["beam_args"], *workers.get("beam_args", [])]
 
 
 def verdict(task: Task) -> None:
-    """Ends the process with exit code 1 where `ctrpipe run` does, so that Kubeflow's run fails."""
+    """Ends the process with exit code 1 in the same cases as `ctrpipe run`, to make Kubeflow's run fail."""
     if task.arguments["arguments"]:
         print(f"ctrpipe: {task.arguments['arguments']}", file=sys.stderr)
         sys.exit(BLOCKED)

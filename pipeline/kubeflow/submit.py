@@ -24,8 +24,8 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.kubeflow.task import VERDICT
 
-LOG_LINES = 20  # the last lines of a failed step's log that are printed
-OUTAGE_SECONDS = 600.0  # the longest time without an answer, or with status 5xx, after which following a run goes on
+LOG_LINES = 20  # last lines of a failed step's log to print
+OUTAGE_SECONDS = 600.0  # maximum time without a response, or with status 5xx, before following a run fails
 _TYPES: dict[str, tuple[type, ...]] = {
     "STRING": (str,),
     "NUMBER_INTEGER": (int,),
@@ -34,7 +34,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "LIST": (list,),
     "STRUCT": (dict,),
 }
-BLOCKED = "BLOCKED"  # how a run ends that failed because a gate blocked the model
+BLOCKED = "BLOCKED"  # the state of a run that failed because a gate blocked the model
 _KILLED = re.compile(r"signal: killed|OOMKilled|exit code 137")
 _OWN_ERROR = re.compile(
     r"^ctrpipe: |^Traceback|^(\w+\.)*\w*(Error|Exception|Interrupt)\b|exit status [1-9]", re.MULTILINE
@@ -52,21 +52,21 @@ class Package:
 
     @property
     def version(self) -> str:
-        """Returns the version's name, which has a hash of the file's contents."""
+        """The version's name. It contains a hash of the file's contents."""
         return f"{self.name}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The address of Kubeflow Pipelines' API, and the credentials for it.
+    """The address of Kubeflow Pipelines' API, with credentials.
 
     Args:
         url: The address.
         token: A bearer token.
-        token_file: A file with a bearer token, read again for every request, because tokens are renewed. It has
+        token_file: A file with a bearer token, read again for every request, because tokens are renewed. Takes
             precedence over `token`.
-        namespace: The profile's namespace, where Kubeflow has several users.
-        ca_cert: PEM file of the authority of the host's certificate; None for a public authority.
+        namespace: The profile's namespace, for a multi-user Kubeflow.
+        ca_cert: PEM file of the certificate authority of the host. None for a public authority.
     """
 
     url: str
@@ -76,7 +76,7 @@ class Host:
     ca_cert: pathlib.Path | None = None
 
     def get(self, path: str, retries: urllib3.Retry) -> urllib3.BaseHTTPResponse:
-        """Sends a GET request, for paths that kfp's client has no call for. Raises urllib3's HTTPError."""
+        """Sends a GET request, for paths that kfp's client does not support. Raises urllib3's HTTPError."""
         pool = urllib3.PoolManager(ca_certs=str(self.ca_cert or certifi.where()))
         return pool.request("GET", self.url.rstrip("/") + path, headers=self._headers(), timeout=30, retries=retries)
 
@@ -86,7 +86,7 @@ class Host:
 
 
 def read_package(path: pathlib.Path) -> Package:
-    """Reads a file of `ctrpipe compile`. Raises InputError where it is not one."""
+    """Reads a file of `ctrpipe compile`. Raises InputError if it is not one."""
     try:
         spec: Any = next(yaml.safe_load_all(path.read_text(encoding="utf-8")), None)
         name = spec["pipelineInfo"]["name"]
@@ -99,10 +99,10 @@ def read_package(path: pathlib.Path) -> Package:
 
 
 def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the values of parameters given as `name=value`. The value is YAML, except that of a text.
+    """Parses parameters of the form `name=value`. Values are YAML, except those of text parameters.
 
     Raises:
-        InputError: the pipeline has no such parameter, a value is of another type, or one is missing.
+        InputError: the pipeline has no such parameter, a value has the wrong type, or a value is missing.
     """
     values: dict[str, Any] = {}
     for setting in given:
@@ -128,10 +128,10 @@ def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def connect(host: Host) -> kfp.Client:
-    """Returns a client, after a check of the address, the token and the namespace.
+    """Checks the address, the token and the namespace, and returns a client.
 
     Raises:
-        InputError: the host does not answer, refuses the token, or needs a namespace.
+        InputError: the host does not respond, refuses the token, or needs a namespace.
     """
     warnings.filterwarnings("ignore", module="kfp")
     logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -157,17 +157,17 @@ def connect(host: Host) -> kfp.Client:
 
 
 def _is_loopback(name: str) -> bool:
-    """Returns whether an address is this machine's own, as of `kubectl port-forward`."""
+    """Returns whether an address is this machine's own, as with `kubectl port-forward`."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(name.strip("[]")).is_loopback
     return name == "localhost"
 
 
 def _check_health(host: Host) -> None:
-    """Checks the host's health, as kfp's client does, which reports any failure after 25 seconds without a reason."""
+    """Checks the host's health. kfp's client does too, but reports any failure after 25 seconds without a reason."""
     busy = urllib3.Retry(2, redirect=False, status_forcelist=(502, 503, 504), backoff_factor=1.0, raise_on_status=False)
     answer = host.get("/apis/v2beta1/healthz", busy)
-    if answer.status in (301, 302, 303, 307, 401, 403):  # a redirection leads to a page to log in
+    if answer.status in (301, 302, 303, 307, 401, 403):  # a redirection leads to a login page
         raise kfp_server_api.ApiException(status=401)
     if answer.status != 200 or "json" not in answer.headers.get("Content-Type", ""):
         raise InputError(f"{host.url}: HTTP {answer.status}, and no Kubeflow Pipelines; check --host")
@@ -186,22 +186,22 @@ def start(
 ) -> str:
     """Uploads the pipeline, unless the host has it, and starts a run or a schedule.
 
-    Where that fails, it deletes the pipeline, version and experiment that it made.
+    If that fails, deletes the pipeline, version and experiment that it made.
 
     Args:
         client: The result of `connect`.
         host: The client's host.
         package: The compiled pipeline.
-        parameters: Values by name; other parameters have their defaults.
-        recurring: Cron expression of six fields, seconds first; None for one run, now.
-        account: The service account of the steps; None for the cluster's default.
-        experiment: Kubeflow's group of runs; None for the pipeline's name.
+        parameters: Values by name. Other parameters have their defaults.
+        recurring: Cron expression of six fields, seconds first. None for a single run that starts immediately.
+        account: The service account of the steps. None for the cluster's default.
+        experiment: Kubeflow's group of runs. None for the pipeline's name.
 
     Returns:
-        The id of the run, or of the schedule.
+        The id of the run or of the schedule.
 
     Raises:
-        InputError: the host refuses.
+        InputError: the host refuses a request.
     """
     with _as_input_errors(host), contextlib.redirect_stdout(None), contextlib.ExitStack() as undo:
         pipeline_id, version_id = _upload(client, host, package, undo)
@@ -214,7 +214,7 @@ def start(
             "service_account": account,
         }
         if recurring:
-            # One run at a time, and none for missed times, because runs share a folder.
+            # One run at a time, and none for missed times, because the runs share a folder.
             made = client.create_recurring_run(cron_expression=recurring, max_concurrency=1, no_catchup=True, **common)
             made_id = made.recurring_run_id
         else:
@@ -224,7 +224,7 @@ def start(
 
 
 def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.ExitStack) -> tuple[str, str]:
-    """Returns the ids of the pipeline and of the version with the package's contents."""
+    """Returns the ids of the pipeline and of the version with the package's contents. Uploads them if needed."""
     pipeline_id = _find_pipeline(client, host, package.name)
     if pipeline_id is None:
         made = client.upload_pipeline(str(package.path), package.name, namespace=host.namespace)
@@ -254,7 +254,7 @@ def _find_pipeline(client: kfp.Client, host: Host, name: str) -> str | None:
 
 
 def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.ExitStack) -> str:
-    """Returns the id of the experiment with this name, made where there is none."""
+    """Returns the id of the experiment with this name. Creates it if there is none."""
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     experiments = client.list_experiments(
         filter=json.dumps({"predicates": [asked]}), namespace=host.namespace
@@ -267,7 +267,7 @@ def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.Exit
 
 
 def _try(undo: Callable[..., object], *arguments: object) -> None:
-    """Calls `undo` and suppresses the host's errors, so that the user is told the error that came before."""
+    """Calls `undo` and suppresses the host's errors, to keep the original error for the user."""
     with contextlib.suppress(kfp_server_api.ApiException, urllib3.exceptions.HTTPError):
         undo(*arguments)
 
@@ -292,23 +292,24 @@ def follow(
         client, host: The result and the argument of `connect`.
         run_id: The result of `start`.
         say: Called with each line.
-        start_seconds: The longest time for which the run, or a step of it, may be pending.
+        start_seconds: The maximum time that the run, or one of its steps, may be pending.
         seconds: The time between two requests.
 
     Returns:
-        SUCCEEDED, SKIPPED, FAILED or CANCELED; BLOCKED where it failed because a gate blocked the model.
+        SUCCEEDED, SKIPPED, FAILED or CANCELED. BLOCKED if the run failed because a gate blocked the model.
 
     Raises:
-        InputError: a step does not start, or the host stops answering or refuses the token. The run continues.
+        InputError: a step does not start, or the host stops responding or refuses the token. The run continues.
     """
     known: dict[str, str] = {}
-    waiting: dict[str, float] = {}  # since when
+    waiting: dict[str, float] = {}  # the time since which each id is pending
     while True:
         with _as_input_errors(host, f"; run {run_id} goes on"):
             run = _ask(client, run_id, seconds)
         tasks = (run.run_details and run.run_details.task_details) or []
         for task in tasks:
-            # A container's own pod is a child of the task; the others are Kubeflow's drivers and the graph itself.
+            # A container's own pod is a child of the task. Tasks without a name are Kubeflow's drivers and the graph
+            # itself.
             if task.state and task.display_name and known.get(task.task_id) != task.state:
                 known[task.task_id] = task.state
                 say(f"{task.display_name}: {task.state.lower()}")
@@ -326,7 +327,7 @@ def follow(
 
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
-    """Returns the run's present state; repeats the request for OUTAGE_SECONDS while the host gives no answer or 5xx."""
+    """Returns the run's state. Retries for OUTAGE_SECONDS if the host does not respond, or responds with 5xx."""
     started = time.monotonic()
     while True:
         try:
@@ -341,13 +342,13 @@ def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
 def _check_started(
     places: list[tuple[str, str, str]], waiting: dict[str, float], start_seconds: float, run_id: str
 ) -> None:
-    """Raises InputError where the run or a step has been pending for `start_seconds`.
+    """Raises InputError if the run or a step has been pending for `start_seconds`.
 
     Args:
         places: Id, name and state of the run and of each step.
-        waiting: The time since which each id is pending; updated.
-        start_seconds: The longest time.
-        run_id: The run's id, for the message.
+        waiting: The time since which each id is pending. Updated in place.
+        start_seconds: The maximum time.
+        run_id: The run's id, for the error message.
     """
     now = time.monotonic()
     for identity, name, state in places:
@@ -361,7 +362,7 @@ def _check_started(
 
 
 def _log(host: Host, run_id: str, pod: str) -> list[str] | None:
-    """Returns the last lines of a pod's log; None where the cluster has deleted the pod."""
+    """Returns the last lines of a pod's log, or None if the cluster has deleted the pod."""
     try:
         answer = host.get(f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log", urllib3.Retry(1))
     except urllib3.exceptions.HTTPError:
@@ -386,10 +387,10 @@ def _say_why(host: Host, run_id: str, task: Any, say: Callable[[str], None]) -> 
 
 
 def _was_killed(lines: list[str]) -> bool:
-    """Returns whether the end of a failed step's log names no error, or a signal as its error.
+    """Returns whether the end of a failed step's log contains no error, or a signal as its error.
 
-    The API does not say why a pod has failed. Where a limit of memory is broken, the system kills the step's process,
-    of which Kubeflow's launcher says "signal: killed", or the whole container, whose log then just ends.
+    The API does not say why a pod has failed. If a memory limit is exceeded, the system kills the step's process, and
+    Kubeflow's launcher logs "signal: killed". Or it kills the whole container, and the log just ends.
     """
     text = "\n".join(lines)
     return bool(_KILLED.search(text)) or not _OWN_ERROR.search(text)
@@ -418,7 +419,7 @@ def _as_input_errors(host: Host, more: str = "") -> Iterator[None]:
 
 
 def _reason(error: kfp_server_api.ApiException) -> str:
-    """Returns what the API says is wrong, on one line."""
+    """Returns the API's error message, on one line."""
     try:
         answer = json.loads(error.body)
         text = str(answer.get("error") or answer.get("message") or error.reason)

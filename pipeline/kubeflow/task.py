@@ -1,4 +1,4 @@
-"""A step's inputs and outputs in the JSON of Kubeflow's launcher."""
+"""A step's inputs and outputs, in the JSON format of Kubeflow's launcher."""
 
 import dataclasses
 import json
@@ -16,8 +16,8 @@ class Task:
 
     Args:
         executor_input: ExecutorInput of Kubeflow's pipeline_spec.proto, as JSON.
-        parameters: The output parameters, which the step sets.
-        metadata: The metadata of the output artifacts by name, which the step sets.
+        parameters: The output parameters. The step sets them.
+        metadata: The metadata of the output artifacts by name. The step sets it.
     """
 
     executor_input: dict[str, Any]
@@ -26,7 +26,7 @@ class Task:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Returns the input parameters by name."""
+        """The input parameters by name."""
         values: dict[str, Any] = self.executor_input.get("inputs", {}).get("parameterValues", {})
         return values
 

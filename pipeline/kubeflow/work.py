@@ -1,4 +1,4 @@
-"""The work of the steps: running a node's executor as TFX does, resolving the run, writing its report."""
+"""The work of the steps: resolves the run, runs a node's executor as TFX does, and writes the report."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.run import resolve
 from ctrpipe.pipeline.run.trained_model import keep_by_version
 
-TFX = "tfx"  # the key of an artifact's metadata that holds its TFX artifact, as JSON
+TFX = "tfx"  # metadata key of an artifact that holds its TFX artifact, as JSON
 MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
 
 
@@ -34,7 +34,7 @@ def tfx_artifact(artifact: dict[str, Any]) -> Any:
 
 
 def input_artifacts(task: Task, shared: pathlib.Path | None) -> dict[str, Any]:
-    """Returns the step's input artifacts as TFX's; copied into the folder `shared`, unless it is None."""
+    """Returns the step's input artifacts as TFX artifacts. Copies them into the folder `shared` unless it is None."""
     artifacts = {name: tfx_artifact(artifact) for name, artifact in task.inputs().items()}
     for name, artifact in artifacts.items():
         if shared and pathlib.Path(artifact.uri).exists():  # an object store has no empty folders
@@ -44,12 +44,12 @@ def input_artifacts(task: Task, shared: pathlib.Path | None) -> dict[str, Any]:
 
 
 def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
-    """Runs a node of the graph as TFX does; with Beam, on copies in a folder that Beam's workers see.
+    """Runs a node of the graph as TFX does. With Beam, works on copies in a folder that Beam's workers can see.
 
     Args:
         task: The step.
         executor: Dotted name of the node's executor.
-        classes: By output, the dotted name of its TFX class.
+        classes: For each output, the dotted name of its TFX class.
     """
     given = json.loads(task.arguments["arguments"])
     shared = given.get("shared")
@@ -78,7 +78,7 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _scratch(shared: str | None) -> Iterator[pathlib.Path]:
-    """Makes a folder for as long as the block runs, in `shared` where that is given."""
+    """Makes a temporary folder for the duration of the block, inside `shared` if given."""
     if shared:
         pathlib.Path(shared).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".step-", dir=shared) as folder:
@@ -136,7 +136,7 @@ class StepArtifacts:
 
 
 def report(task: Task) -> None:
-    """Writes the run's report and metrics into the output folder and as artifacts that Kubeflow's pages show."""
+    """Writes the run's report and metrics to the output folder, and as artifacts for Kubeflow's pages."""
     given = json.loads(task.arguments["arguments"])
     output = pathlib.Path(given["output"])
     config = RunConfig.model_validate(given["config"])

@@ -1,7 +1,8 @@
-"""TFDV's comparison of statistics with a schema, column group by column group.
+"""TFDV's comparison of statistics with a schema, split into groups of columns.
 
-TFDV looks a column up by going over all columns, several times for each: 5,000 columns take it minutes. What it says of
-a column depends on that column alone, so that groups of them give the same in a time that grows with their number.
+TFDV looks up a column by scanning all columns, several times per column. With 5,000 columns this takes minutes. The
+result for a column depends on this column alone. Groups of columns therefore give the same result, in a time that grows
+linearly with the number of columns.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,12 @@ def validate_statistics(
     schema: schema_pb2.Schema,
     **others: statistics_pb2.DatasetFeatureStatisticsList,
 ) -> anomalies_pb2.Anomalies:
-    """Returns what TFDV's function of the same name does.
+    """Returns the same result as TFDV's function of the same name.
 
     Args:
-        statistics: Of one data set, whose columns are no structures.
-        schema: The schema; it has no constraints of the whole data set.
-        others: Statistics to compare with, by TFDV's names: `previous_statistics`, `serving_statistics`.
+        statistics: The statistics of one data set without structured columns.
+        schema: The schema, without constraints on the whole data set.
+        others: Statistics to compare with, by TFDV's argument names: `previous_statistics`, `serving_statistics`.
     """
     names = dict.fromkeys(feature.name for feature in schema.feature)
     for each in (statistics, *others.values()):
@@ -47,7 +48,7 @@ def _schema_parts(schema: schema_pb2.Schema, groups: Sequence[Sequence[str]]) ->
     rest = schema_pb2.Schema()
     rest.CopyFrom(schema)
     rest.ClearField("feature")
-    rest.ClearField("tensor_representation_group")  # how columns become tensors, which nothing here asks
+    rest.ClearField("tensor_representation_group")  # how columns become tensors, which is not validated
     parts = []
     for names in groups:
         part = schema_pb2.Schema()

@@ -1,10 +1,10 @@
-"""Reads drift.json's verdict about its columns, without the libraries that compare logs."""
+"""Reads the verdict on columns from drift.json, without the libraries that compare logs."""
 
 from typing import Any
 
 
 def drift_gate(drift: dict[str, Any]) -> dict[str, Any]:
-    """Returns the row of the gate table for a drift.json."""
+    """Returns the row of the gate table for the contents of a drift.json."""
     far = far_columns(drift)
     reason = f"further away than they may be: {', '.join(far)}" if far else "no column is further away than it may be"
     bound = "of no column above its limit"
@@ -12,6 +12,6 @@ def drift_gate(drift: dict[str, Any]) -> dict[str, Any]:
 
 
 def far_columns(drift: dict[str, Any]) -> list[str]:
-    """Returns the columns whose distance is above their limit in any comparison, each once."""
+    """Returns the columns whose limit is exceeded in any comparison, each once."""
     columns = (column for comparison in drift["comparisons"] for column in comparison["columns"])
     return list(dict.fromkeys(column["column"] for column in columns if column["breached"]))

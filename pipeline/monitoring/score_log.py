@@ -1,4 +1,4 @@
-"""`ctrpipe score`: a raw log scored, and compared with the rows that the model was trained on."""
+"""`ctrpipe score`: scores a raw log, and compares it with the rows that the model was trained on."""
 
 import pathlib
 from collections.abc import Sequence
@@ -17,17 +17,18 @@ def score_log(
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> ScoreResult:
-    """Scores a raw log, labelled or not, and says column by column how far it is from that of training, where TFDV is.
+    """Scores a raw log, with or without labels. If TFDV is installed, measures each column's drift from training.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
         inputs: The log's files and globs.
-        output: The folder, see `ctrpipe.serving.scoring.score.score`; after an interruption the same call goes on.
-        workers: Parts scored at a time; None: one for each core.
-        beam_args: Arguments for Beam; where there are any, it scores the parts.
+        output: The output folder, see `ctrpipe.serving.scoring.score.score`. After an interruption, the same call
+            resumes.
+        workers: Number of parts to score in parallel. None: one for each core.
+        beam_args: Arguments for Beam. If there are any, Beam scores the parts.
 
     Raises:
-        InputError: as `ctrpipe.serving.scoring.score.score`; or no line could be scored.
+        InputError: as in `ctrpipe.serving.scoring.score.score`; or no line could be scored.
     """
     with log_announced("ctrpipe.serving.scoring.score"):
         result = score(model, list(inputs), output, beam_args, workers, *_drift())
@@ -38,7 +39,7 @@ def score_log(
 
 
 def _drift() -> tuple[int, Compare] | tuple[()]:
-    """Returns how many rows are sampled to be compared with the training rows, and by what; nothing without TFDV."""
+    """Returns the number of rows to sample for drift and the function that compares them; () without TFDV."""
     if missing("pipeline"):
         return ()
     from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # TFDV: 2 s

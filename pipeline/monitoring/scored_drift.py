@@ -1,4 +1,4 @@
-"""Compares a scored log with the training rows, by the statistics that the export contains."""
+"""Compares a scored log with the training rows, using the statistics in the export."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ SAMPLE_ROWS = 100_000
 
 
 def statistics_assets(statistics: Sampled, rows: int) -> dict[Asset, str | bytes]:
-    """Returns the export's assets with the training rows' statistics and their number of rows."""
+    """Returns the export's assets with the statistics and the number of the training rows."""
     return {
         Asset.TRAINING_STATISTICS: statistics.statistics.SerializeToString(deterministic=True),
         Asset.TRAINING_COUNTS: json.dumps({"rows": rows, "rate": statistics.rate}),
@@ -27,16 +27,17 @@ def statistics_assets(statistics: Sampled, rows: int) -> dict[Asset, str | bytes
 def compare_with_training(
     version: pathlib.Path, sample: list[pathlib.Path], rows: int, rejected: int
 ) -> dict[str, Any] | None:
-    """Returns the comparison of a scored log with the training rows; None where the export has no statistics.
+    """Compares a scored log with the training rows.
 
     Args:
         version: The model version's folder.
         sample: The payload of a uniform sample of the log's good rows.
-        rows: The number of the log's good rows.
-        rejected: The number of its malformed rows.
+        rows: The number of good rows in the log.
+        rejected: The number of malformed rows in the log.
 
     Returns:
-        The `skew` comparison of `ctrpipe.pipeline.monitoring.drift.compare`, by the default limits.
+        The `skew` comparison of `ctrpipe.pipeline.monitoring.drift.compare`, with the default limits. None if the
+        export has no statistics or the sample is empty.
 
     Raises:
         InputError: the export's statistics cannot be read.

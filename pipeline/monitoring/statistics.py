@@ -1,4 +1,4 @@
-"""TFDV's statistics of a checked log, and the plain values of them that the report shows."""
+"""TFDV's statistics of a checked log, and their plain values for the report."""
 
 import dataclasses
 import pathlib
@@ -24,26 +24,26 @@ from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
 from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 
-FILE = "FeatureStats.pb"  # as TFX's components name it
+FILE = "FeatureStats.pb"  # the name that TFX's components use
 # Of one process, with 40 columns.
 ROWS_PER_SECOND = 120_000
 ROWS_READ_PER_SECOND = 1_000_000
 MERGE_SECONDS = 0.5  # of a split
-START_SECONDS = 6.0  # of a process that has to load TFDV
-PARTS = 8  # the approximate number of parts of a split; merging the accumulators of a part takes 0.04 s
-# The counts of a column's values are exact for fewer distinct values than COUNTED_VALUES. For more, a count may be too
-# low by rows / COUNTED_VALUES, and from HASHED_VALUES on the number of distinct values is right within 2%. Larger
-# numbers cost time, because TFDV turns these tables into Python lists.
+START_SECONDS = 6.0  # of a process that must load TFDV
+PARTS = 8  # file groups per split, approximately; merging the accumulators of a group takes 0.04 s
+# Value counts are exact for columns with fewer distinct values than COUNTED_VALUES. With more, a count may be too low
+# by rows / COUNTED_VALUES. From HASHED_VALUES on, the number of distinct values is accurate within 2%. Larger tables
+# cost time, because TFDV turns them into Python lists.
 COUNTED_VALUES = 1 << 12
 HASHED_VALUES = 1 << 14
 SHOWN_VALUES = 20
-MOST_SHOWN = 100  # characters of a value that are shown: a text may be long
+MOST_SHOWN = 100  # characters shown of a value: a text may be long
 QUANTILES = 40
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampled:
-    """The statistics of a uniform sample, with the share `rate` of the rows that were drawn; 1 for all rows."""
+    """The statistics of a uniform sample; `rate` is the share of the rows that were drawn, 1 for all rows."""
 
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     rate: float
@@ -51,9 +51,11 @@ class Sampled:
 
 @dataclasses.dataclass(frozen=True)
 class _FileGroup:
-    """Consecutive files of a split; `first` is the number of their first row in it, `rate` the share that is drawn.
+    """Consecutive files of a split.
 
-    With `separators`, sequences alone are read: their values, and how many a row has.
+    `first` is the row number of their first row in the split, and `rate` the share of rows to draw.
+
+    With `separators`, only sequences are read: their values, and their number of values per row.
     """
 
     files: tuple[pathlib.Path, ...]
@@ -73,21 +75,21 @@ def generate_statistics(
     """Returns TFDV's statistics of each split.
 
     Args:
-        splits: The payload files of each split, at least one, in order.
-        max_rows: The approximate size of the sample whose statistics a split of more rows gets. Whether a row is drawn
-            depends on its number in the split and on the seed, not on the files.
+        splits: The payload files of each split in order, at least one.
+        max_rows: The statistics of a split with more rows are computed on a sample of about this size. Whether a row is
+            drawn depends on its number in the split and on the seed, not on the files.
         seed: Seed of the sample.
         workers: The processes that read the files.
-        separators: Columns whose text is a sequence, by what stands between two values. If there are any, the
-            statistics are those of these columns' values, and of their numbers in columns named by `length_column`.
+        separators: The separators of sequence columns, by column. If given, the statistics cover only the values of
+            these columns, and their lengths in columns named by `length_column`.
     """
     sequences = tuple(separators.items())
     parts = {name: _parts(files, max_rows, seed, sequences) for name, files in splits.items()}
     costs = {part: _seconds(part) for groups in parts.values() for part in groups}
-    todo = sorted(costs, key=costs.__getitem__, reverse=True)  # the longest first, so that no worker ends late
+    todo = sorted(costs, key=costs.__getitem__, reverse=True)  # longest first, so no worker ends late
     done = dict(zip(todo, workers.map(_summarise, todo, sum(costs.values()), START_SECONDS), strict=True))
     by_split = [[done[part] for part in groups] for groups in parts.values()]
-    # On this machine, because Beam would have to transfer the accumulators.
+    # Merge on this machine, because Beam would have to transfer the accumulators.
     here = Workers(processes=1) if workers.beam_args else workers
     merged = here.map(_merge, by_split, MERGE_SECONDS * len(by_split), START_SECONDS)
     return {
@@ -101,7 +103,7 @@ def _seconds(part: _FileGroup) -> float:
 
 
 def length_column(sequence: str) -> str:
-    """Returns the name of a sequence's lengths in its statistics."""
+    """Returns the name of the column with a sequence's lengths in the statistics."""
     return f"{sequence} (length)"
 
 
@@ -110,7 +112,7 @@ def _parts(
 ) -> list[_FileGroup]:
     rows = [payload_rows([file]) for file in files]
     rate = min(1.0, max_rows / max(1, sum(rows)))
-    # A part's sample, which is kept in memory, has at most as many rows as a file.
+    # The sample of a group is kept in memory, so it has at most as many rows as a file.
     size = max(1, min(-(-len(files) // PARTS), PART_ROWS * len(files) // max(1, min(max_rows, sum(rows)))))
     starts = range(0, len(files), size)
     return [
@@ -119,20 +121,23 @@ def _parts(
 
 
 def _generators() -> list[Any]:
-    """Returns TFDV's default generators that merge accumulators, and so run without Beam."""
+    """Returns TFDV's default generators that can merge accumulators, and therefore run without Beam."""
     basic = BasicStatsGenerator(num_quantiles_histogram_buckets=QUANTILES)
     values = TopKUniquesSketchStatsGenerator(
         num_top_values=SHOWN_VALUES,
         num_rank_histogram_buckets=RANKED_VALUES,
         num_misragries_buckets=COUNTED_VALUES,
         num_kmv_buckets=HASHED_VALUES,
-        length_counter_sampling_rate=0.0,  # a Beam metric of every value's length, which nothing reads
+        length_counter_sampling_rate=0.0,  # disables an unused Beam metric of value lengths
     )
     return [basic, values]
 
 
 def _summarise(part: _FileGroup) -> list[Any]:
-    """Returns the accumulators of TFDV's generators for some files; `_merge` merges those of several parts."""
+    """Returns the accumulators of TFDV's generators for one group of files.
+
+    `_merge` merges those of several groups.
+    """
     generators = _generators()
     kept = [generator.create_accumulator() for generator in generators]
     for batch in _sample(part):
@@ -142,7 +147,7 @@ def _summarise(part: _FileGroup) -> list[Any]:
 
 
 def _sequences(batch: pa.RecordBatch, separators: Sequence[tuple[str, str]]) -> pa.RecordBatch:
-    """Returns the values of sequences as lists, null where a row has none, and their numbers."""
+    """Returns the values of sequences as lists, null if a row has none, and their lengths."""
     columns: dict[str, pa.Array] = {}
     for name, separator in separators:
         columns[name] = pc.split_pattern(batch[name], separator.encode())
@@ -151,12 +156,12 @@ def _sequences(batch: pa.RecordBatch, separators: Sequence[tuple[str, str]]) -> 
 
 
 def _sample(part: _FileGroup) -> list[pa.RecordBatch]:
-    """Returns the part's rows that are drawn, in few batches, because a batch of any size costs TFDV 10 ms."""
+    """Returns the sampled rows of a group, in few batches: a batch of any size costs TFDV 10 ms."""
     names = [name for name, _ in part.separators] or None
     if part.rate >= 1:
         return list(read_payload(part.files, names))
     draw = np.random.PCG64(part.seed)
-    draw.advance(part.first)  # one random number for each row of the split
+    draw.advance(part.first)  # one random number per row of the split
     random = np.random.Generator(draw)
     drawn = []
     for batch in read_payload(part.files, names, as_dictionaries=True):
@@ -184,10 +189,10 @@ def _merge(parts: list[list[Any]]) -> statistics_pb2.DatasetFeatureStatisticsLis
 def write_statistics(
     examples: pathlib.Path, output: pathlib.Path, splits: Sequence[str], max_rows: int, seed: int, workers: Workers
 ) -> dict[str, float]:
-    """Writes `<output>/Split-<name>/FeatureStats.pb` of each split of a payload, as TFX's StatisticsGen does.
+    """Writes `<output>/Split-<name>/FeatureStats.pb` for each split of a payload, as TFX's StatisticsGen does.
 
     Returns:
-        By split, the share of the rows that were drawn.
+        The share of rows drawn, by split.
     """
     files = {name: payload_files(examples / f"Split-{name}") for name in splits}
     rates = {}
@@ -219,10 +224,10 @@ def summarise_statistics(
     Args:
         statistics: Folder of the statistics artifact.
         anomalies: Folder of ExampleValidator's artifact.
-        counts: The contents of counts.json, which ingestion wrote.
+        counts: The contents of counts.json, written by ingestion.
         spec: The description of the log.
-        rates: By split, the share of the rows that were drawn.
-        all_unknown: By split, the fields whose values are all unknown to their vocabulary.
+        rates: The share of rows drawn, by split.
+        all_unknown: The fields whose values are all out of vocabulary, by split.
     """
     splits = {
         name: {"rows": rows, "positives": counts["positives"][name], "rate": rates[name]}
@@ -250,7 +255,7 @@ def summarise_statistics(
 
 
 def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str]) -> list[dict[str, str]]:
-    """Returns the feature columns from which nothing can be learned: one value, or none in a split."""
+    """Returns the feature columns without information: one value in all training rows, or none in a split."""
     found = []
     for split in splits:
         dataset = read_statistics(statistics, split).datasets[0]

@@ -1,7 +1,7 @@
-"""What TFDV takes of its sketches of values and counts, read by columns.
+"""A faster version of TFDV's estimate of frequent values from its sketches.
 
-TFDV makes a Python dictionary of each of 4,000 values of a column, of which its statistics name 1,000 at most: a third
-of the time that they take on 200,000 rows. Importing this module puts the function below in its place.
+TFDV creates Python dictionaries for 4,000 values of a column, but its statistics name at most 1,000 of them. On 200,000
+rows this is a third of the time for the statistics. Importing this module replaces TFDV's function by the one below.
 """
 
 import pyarrow as pa
@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from ctrpipe.pipeline.monitoring.validation import sketch_stats, value_stats
 
-RANKED_VALUES = 1000  # of a column, which its statistics name at most
+RANKED_VALUES = 1000  # maximum number of values that the statistics of a column name
 
 
 def estimate(sketches: "sketch_stats._CombinedSketch") -> "sketch_stats._CombinedEstimate":
-    """Returns what TFDV's `_CombinedSketch.estimate` does, without values that statistics do not name.
+    """Returns the same as TFDV's `_CombinedSketch.estimate`, without values that the statistics do not name.
 
     Args:
         sketches: TFDV's sketches of a column.
@@ -26,7 +26,7 @@ def estimate(sketches: "sketch_stats._CombinedSketch") -> "sketch_stats._Combine
 
 
 def _most_frequent(found: pa.StructArray) -> list["value_stats.FeatureValueCount"]:
-    """Returns the RANKED_VALUES values of the highest counts, and all that occur as often as the last of them."""
+    """Returns the RANKED_VALUES most frequent values, and all values as frequent as the last of them."""
     if len(found) > RANKED_VALUES:
         counts = found.field("counts")
         least = counts[pc.select_k_unstable(counts, RANKED_VALUES, [("counts", "descending")])[-1].as_py()]

@@ -1,1 +1,1 @@
-"""`ctrpipe ranking`: how well a model orders lists of candidates, and how much of the catalogue it shows."""
+"""`ctrpipe ranking`: measures how well a model ranks lists of candidates, and how much of the catalogue it shows."""

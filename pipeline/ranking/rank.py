@@ -1,4 +1,4 @@
-"""Ranks the candidates of a log's lists by a model and by popularity, and measures both."""
+"""Ranks the candidates of a log's lists by a model and by popularity, and measures both rankings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,21 +35,21 @@ CURVE_POINTS = 40
 def rank(
     source: TrainedModel, data: Sequence[str], group: str | None, item: str | None, depths: Sequence[int]
 ) -> dict[str, Any]:
-    """Returns the metrics of a model's order and of popularity's, for the first task.
+    """Returns the metrics of the model's ranking and of the ranking by popularity, for the first task.
 
     Args:
         source: The model.
-        data: A log with labels; none for the run's test rows.
-        group: The column whose values are the lists; None for `user`.
-        item: The column of the candidates; None for `LogSpec.item_column`.
-        depths: Values of k; none for 10.
+        data: A log with labels. Empty for the run's test rows.
+        group: The column that identifies the lists. None for `user`.
+        item: The column of the candidates. None for `LogSpec.item_column`.
+        depths: Values of k. Empty for 10.
 
     Returns:
-        The contents of ranking.json: counts, by side ("model", "popularity") the metrics at each k, of the strata by
-        popularity too, and the curves over k.
+        The contents of ranking.json: counts; for each side ("model", "popularity") the metrics at each k, also by
+        popularity stratum; and the curves over k.
 
     Raises:
-        InputError: as `columns_of` and `read_rows`; or no list has a positive candidate and another one.
+        InputError: as in `columns_of` and `read_rows`; or no list has both a positive and a negative candidate.
     """
     depths = sorted(set(depths)) or [10]
     spec = read_log_spec(source.version)
@@ -102,7 +102,7 @@ def _scored(
 
 
 def _training_events(source: TrainedModel, spec: LogSpec, item: str, items: pa.Array) -> np.ndarray | None:
-    """Returns how many positive training rows each item has, int64 [items]; None where only a version is known."""
+    """Returns the number of positive training rows of each item, int64 [items]. None if the run is not known."""
     if source.run is None:
         return None
     label = spec.label_columns[0]
@@ -115,7 +115,7 @@ def _training_events(source: TrainedModel, spec: LogSpec, item: str, items: pa.A
 
 
 def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence[int]) -> dict[str, Any]:
-    """Returns the metrics of an order of all lists."""
+    """Returns the metrics of a ranking of all lists."""
     ranks = lists.ranks(scores)
     first = np.zeros(lists.count, np.int64)
     positive = lists.labels == 1
@@ -143,7 +143,7 @@ def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence
 
 
 def _curves(lists: Lists, orders: dict[str, np.ndarray], popularity: np.ndarray) -> dict[str, Any]:
-    """Returns ECS and take-rate over k: of the k most popular items, and of the first k places of each list."""
+    """Returns ECS and take-rate over k: for the k most popular items, and for the first k places of each list."""
     ranks = {name: lists.ranks(scores) for name, scores in orders.items()}
     items = _steps(len(popularity))
     places = _steps(int(ranks["model"].max()))
@@ -158,6 +158,6 @@ def _curves(lists: Lists, orders: dict[str, np.ndarray], popularity: np.ndarray)
 
 
 def _steps(most: int) -> list[int]:
-    """Returns whole numbers from 1 to `most`, closer together where they are small."""
+    """Returns integers from 1 to `most`, evenly spaced on a logarithmic scale."""
     found: list[int] = np.unique(np.geomspace(1, max(most, 1), CURVE_POINTS).round().astype(int)).tolist()
     return found

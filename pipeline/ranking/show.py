@@ -1,4 +1,4 @@
-"""Shows a ranking: as tables on the terminal, as a page with two plots, and as JSON."""
+"""Shows a ranking: as tables in the terminal, as a page with two plots, and as JSON."""
 
 import pathlib
 from typing import Any
@@ -11,7 +11,7 @@ from ctrpipe.pipeline.report.svg import Chart, Line
 
 
 def print_ranking(found: dict[str, Any]) -> None:
-    """Prints the metrics of the model's order beside popularity's."""
+    """Prints the metrics of the model's ranking and of the ranking by popularity."""
     table = titled(f"{found['lists']:,} lists of {found['rows']:,} candidates")
     names = ["", "GAUC", "MRR"]
     for k in found["depths"]:
@@ -62,7 +62,7 @@ def charts(found: dict[str, Any]) -> dict[str, Chart]:
 
 
 def write_ranking(found: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes ranking.json and ranking.html; returns their paths.
+    """Writes ranking.json and ranking.html, and returns their paths.
 
     Raises:
         InputError: the folder cannot be written.

@@ -1,1 +1,1 @@
-"""`ctrpipe replay`: what a policy of retraining would have been worth, day by day, on a log of the past."""
+"""`ctrpipe replay`: measures what a retraining policy would have gained, day by day, on a past log."""

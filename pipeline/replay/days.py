@@ -1,4 +1,4 @@
-"""The days of a log: a folder or a file each."""
+"""The days of a log. Each day is a folder or a file."""
 
 import dataclasses
 import datetime
@@ -15,17 +15,17 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 @dataclasses.dataclass(frozen=True)
 class Day:
-    """A day's name, that of its folder or file, and its files."""
+    """A day of a log: its files, and the name of its folder or file."""
 
     name: str
     files: tuple[str, ...]
 
 
 def find_days(patterns: Sequence[str]) -> list[Day]:
-    """Returns the days that match globs of folders or files, in the order of their names.
+    """Returns the days that match globs of folders or files, sorted by name.
 
     Raises:
-        InputError: none matches, a folder is empty, or names with dates lack a day or have one twice.
+        InputError: nothing matches, a folder is empty, or the dates in the names skip or repeat a day.
     """
     paths = [pathlib.Path(path) for pattern in patterns for path in sorted(glob.glob(pattern))]
     days = sorted((Day(path.name, _files_of(path)) for path in paths), key=lambda day: day.name)
@@ -53,5 +53,5 @@ def _date_of(name: str) -> datetime.date | None:
     found = _DATE.search(name)
     try:
         return datetime.date.fromisoformat(found[0]) if found else None
-    except ValueError:  # as 2026-13-01
+    except ValueError:  # such as 2026-13-01
         return None

@@ -1,8 +1,10 @@
 """Trains and scores day by day: progressive validation.
 
-A model that was trained on rows up to a day is asked about the next day, whose rows no training has seen then. See
-Blum, Kalai and Langford, "Beating the Hold-Out", 1999, and McMahan et al., "Ad Click Prediction: a View from the
-Trenches", 2013, section 5.1.
+A model trained on rows up to a day predicts the rows of the next day, which no training run has seen by then.
+
+References:
+    Blum, Kalai and Langford, "Beating the Hold-Out", 1999.
+    McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013, section 5.1.
 """
 
 import dataclasses
@@ -38,22 +40,22 @@ _PROGRAM = (
     "from ctrpipe.common.processes import end_with_parent; end_with_parent({}); "
     "from ctrpipe.pipeline.cli import main; main()"
 )
-_STOP_SECONDS = 10.0  # for a training that is interrupted to end by itself
+_STOP_SECONDS = 10.0  # for an interrupted training run to end by itself
 _MADE_FROM, _COST = "made_from.json", "cost.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is replayed.
+    """The plan of a replay.
 
     Attributes:
-        config: The configuration of every training.
-        days: The log's days, in their order.
-        window: How many days the first training reads, and each one of `retrain`.
-        policies: `retrain`: on the last `window` days, from nothing. `warm`: on the last day alone, from the day
-            before's model. `frozen`: never after the first training.
-        warm_settings: Overrides of the configuration for the trainings of `warm`, as `training.epochs=1`.
-        seeds: How many times everything is trained, with the configuration's seed and the next ones.
+        config: The configuration of every training run.
+        days: The log's days, in order.
+        window: Number of days that the first training run reads, and every training run of `retrain`.
+        policies: `retrain`: trains on the last `window` days, from random weights. `warm`: trains on the last day
+            alone, starting from the previous day's model. `frozen`: never trains after the first time.
+        warm_settings: Overrides of the configuration for training with `warm`, such as `training.epochs=1`.
+        seeds: Number of repetitions of everything, with the configuration's seed and the following ones.
     """
 
     config: RunConfig
@@ -77,16 +79,16 @@ class Plan:
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides the results of a seed but the policies, of which each has results of its own."""
+        """A hash of everything that decides a seed's results. Excludes the policies: each has its own results."""
         files = [(file, pathlib.Path(file).stat().st_size) for day in self.days for file in day.files]
         return fingerprint(self.config, files, self.window, list(self.warm_settings))
 
 
 def policies_of(names: Sequence[str]) -> tuple[Policy, ...]:
-    """Returns policies by their names, in the order of the names.
+    """Returns the policies with these names, in the same order.
 
     Raises:
-        InputError: a name is no policy's, or comes twice.
+        InputError: a name is not a policy, or comes twice.
     """
     policies = tuple(known for name in names for known in POLICIES if known == name)
     if len(policies) < len(names) or len(set(names)) < len(names):
@@ -96,14 +98,14 @@ def policies_of(names: Sequence[str]) -> tuple[Policy, ...]:
 
 
 def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns a result for each seed, policy and day, those of before included: metrics on the day, and what they cost.
+    """Returns a result for each seed, policy and day, including stored ones: the day's metrics and the training cost.
 
-    A result has `seed`, `policy`, `day` (that was scored), `trained_to`, `rows`, AUC, log loss and calibration of the
-    first task, `cpu_seconds` and `seconds` of the training. The first training is the same for all policies. Each seed
-    has a folder of its own, so that more of them can come later.
+    A result has `seed`, `policy`, `day` (the scored day), `trained_to`, `rows`, AUC, log loss and calibration of the
+    first task, and `cpu_seconds` and `seconds` of the training run. The first training run is the same for all
+    policies. Each seed has its own folder, so further seeds can be added later.
 
     Raises:
-        InputError: the folder holds another replay, or a training or a scoring ended in a user's mistake.
+        InputError: the folder holds another replay, or training or scoring ended with a user's mistake.
     """
     check_output(output)
     with one_run_at_a_time(output):
@@ -120,7 +122,7 @@ def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _check_folder(plan: Plan, output: pathlib.Path) -> None:
-    """Writes what the folder is made from, and the trainings' configuration, or compares it with what is there."""
+    """Writes the folder's identity and the training configuration, or compares the identity with the stored one."""
     path = output / _MADE_FROM
     if path.exists():
         if json.loads(path.read_text()) != plan.identity:
@@ -128,7 +130,7 @@ def _check_folder(plan: Plan, output: pathlib.Path) -> None:
                 f"{output}: holds another replay, of another configuration, window or log; choose another --output"
             )
         return
-    start = plan.config.training.warm_start  # its settings stay; in a folder of its own, `latest` is no model
+    start = plan.config.training.warm_start  # keeps its settings; a new folder has no model for `latest`
     training = plan.config.training.model_copy(
         update={"warm_start": start and start.model_copy(update={"parent": LATEST})}
     )
@@ -139,7 +141,7 @@ def _check_folder(plan: Plan, output: pathlib.Path) -> None:
 
 
 def _result(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> dict[str, Any]:
-    """Returns the result of a policy's model of the day `last` on the day after, from the folder if it is there."""
+    """Returns the result of a policy's model of the day `last` on the next day. Uses the stored result if any."""
     day = plan.days[last + 1]
     path = output / "results" / policy / f"{day.name}.json"
     if path.exists():
@@ -156,7 +158,7 @@ def _result(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> dict
 
 
 def _train(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> tuple[pathlib.Path, dict[str, float]]:
-    """Returns the folder of the run that trained a policy's model of a day, and what it cost; trains it if needed."""
+    """Returns the run folder and the cost of a policy's model of a day. Trains the model if needed."""
     first = plan.window - 1
     if policy == "frozen" and last > first:
         return _folder(plan, policy, first, output), {"cpu_seconds": 0.0, "seconds": 0.0}
@@ -180,7 +182,7 @@ def _folder(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> path
 
 
 def _score(plan: Plan, run: pathlib.Path, day: Day, output: pathlib.Path) -> dict[str, Any]:
-    """Returns rows and metrics of a run's model on a day."""
+    """Returns the number of rows and the metrics of a run's model on a day."""
     folder = output / "scores" / f"{run.parent.name}-{run.name}" / day.name
     if not (folder / "_summary.json").exists():
         model = find_model(run).version
@@ -193,10 +195,10 @@ def _score(plan: Plan, run: pathlib.Path, day: Day, output: pathlib.Path) -> dic
 
 
 def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:
-    """Runs a command of ctrpipe in a process of its own, and returns CPU seconds and seconds of all its processes.
+    """Runs a command of ctrpipe in its own process, and returns its CPU seconds (with child processes) and seconds.
 
     Raises:
-        InputError: it ended in a mistake.
+        InputError: the command ended with a mistake.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before, started = _cpu_seconds(), time.monotonic()
@@ -207,7 +209,7 @@ def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:
     finally:
         stop_command(process, _STOP_SECONDS)
     (folder / "output.txt").write_text(said)
-    if process.returncode not in (0, BLOCKED):  # no gate keeps a model from the next day here
+    if process.returncode not in (0, BLOCKED):  # a replay uses the model even if a gate blocks it
         mistakes = [line for line in said.splitlines() if line.startswith("ctrpipe: ")]
         why = mistakes[-1].removeprefix("ctrpipe: ") if mistakes else f"see {folder / 'output.txt'}"
         raise InputError(f"ctrpipe {arguments[0]} in {folder}: {why}")

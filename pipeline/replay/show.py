@@ -1,4 +1,4 @@
-"""The table and the picture of a replay."""
+"""The table and the plot of a replay."""
 
 import math
 import pathlib
@@ -29,7 +29,7 @@ def write_replay(results: Results, output: pathlib.Path) -> dict[str, Any]:
 
 
 def replay_figure(results: Results) -> Figure:
-    """Returns the picture of a replay: each day's metrics and CPU seconds, a line for each policy."""
+    """Plots each day's metrics and CPU seconds, one line per policy."""
     figure = Figure(figsize=(11, 7), layout="constrained")
     days = _days(results)
     for axis, (key, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
@@ -43,7 +43,7 @@ def replay_figure(results: Results) -> Figure:
 
 
 def summaries(results: Results) -> dict[str, dict[str, float | None]]:
-    """Returns by policy the means of the metrics over the days and seeds, None where none is defined, and all CPU s."""
+    """Returns the mean metrics over days and seeds (None if undefined) and the total CPU seconds of each policy."""
     found: dict[str, dict[str, float | None]] = {}
     for policy in _policies(results):
         own = [result for result in results if result["policy"] == policy]
@@ -53,11 +53,12 @@ def summaries(results: Results) -> dict[str, dict[str, float | None]]:
 
 
 def differences(results: Results) -> list[dict[str, Any]]:
-    """Returns for each further policy how its AUC differs from the first one's on the same days, and what it costs.
+    """Compares the AUC and the cost of each further policy with the first policy on the same days.
 
-    The first scored day is left out: one training scores it for all policies. So is a day without an AUC. `low` and
-    `high` are the ends of the 95% interval of the mean over other days and seeds (see `mean_interval`); None where one
-    day and seed cannot tell. `cpu_share` is the policy's part of the first one's CPU seconds; None where that has none.
+    The first scored day is left out, because one training run scores it for all policies. Days without an AUC are left
+    out too. `low` and `high` are the ends of the 95% confidence interval of the mean difference over other days and
+    seeds (see `mean_interval`). They are None for a single day and seed. `cpu_share` is the policy's CPU seconds
+    divided by the first policy's, or None if the first policy has none.
     """
     first, *others = _policies(results)
     found = []
@@ -82,11 +83,11 @@ def differences(results: Results) -> list[dict[str, Any]]:
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
-    """Returns the 95% interval of the mean over other days and other seeds; None for a single value.
+    """Returns the 95% interval of the mean over other days and other seeds, or None for a single value.
 
-    With days and seeds of chance, crossed, the variance of the mean is `(MS_days + MS_seeds - MS_rest) / (days seeds)`,
-    at least that of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed it is Student's
-    interval over the other, which says nothing of what there is one of.
+    Days and seeds are crossed random effects. The variance of the mean is `(MS_days + MS_seeds - MS_rest) / (days
+    seeds)`, at least that of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed, it is
+    Student's interval over the other factor, and says nothing about the factor with one value.
 
     Args:
         values: (days, seeds).
@@ -122,7 +123,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
 
 
 def print_replay(results: Results) -> None:
-    """Prints a table of the days and policies, and what they come to."""
+    """Prints a table of the days and policies, their means, and the comparison with the first policy."""
     policies = _policies(results)
     seeds = len({result["seed"] for result in results})
     over = f"; means over {seeds} seeds" if seeds > 1 else ""

@@ -1,11 +1,11 @@
-"""What to try where a gate has blocked a model."""
+"""Suggestions for a model that a gate has blocked."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctrpipe.pipeline.config import RunConfig
 
-EARLY = 1 / 3  # of the evaluations: a best result before that is one of a model that overfits
+EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (
     "raise training.table_l2 (with another optimizer than adam model.embedding_l2) and model.dropout, or make "
     "model.hidden_units and model.embedding_dim smaller"
@@ -15,12 +15,12 @@ REGULARISE = (
 def advice(
     gates: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], history: Mapping[str, Any], config: RunConfig
 ) -> list[str]:
-    """Returns what to try, most promising first, without a full stop; empty where no gate has failed.
+    """Returns suggestions, the most promising first, without a final period. Empty if no gate has failed.
 
     Args:
         gates: The rows of gates.json.
         metrics: The contents of metrics.json.
-        history: The contents of history.json: the evaluations on the validation rows, and which was the best.
+        history: The contents of history.json: the evaluations on the validation rows, and the index of the best.
         config: The run's configuration.
     """
     failed = {(gate["metric"], gate["kind"]) for gate in gates if not gate["passed"]}
@@ -45,7 +45,7 @@ def advice(
 
 
 def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config: RunConfig) -> list[str]:
-    """Returns what to try where AUC or log loss is not good enough."""
+    """Returns suggestions for an insufficient AUC or log loss."""
     texts = []
     baseline, best, count = metrics["baseline"], history["best"], len(history["evaluations"])
     behind = baseline and None not in (baseline["auc"], metrics["auc"]) and baseline["auc"] >= metrics["auc"]
@@ -70,7 +70,7 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
 
 
 def _for_calibration(calibration: float | None, config: RunConfig) -> list[str]:
-    """Returns what to try where the mean prediction is far from the click rate of the test rows."""
+    """Returns suggestions for a mean prediction far from the click rate of the test rows."""
     if calibration is None:
         return ["more test rows: there is no click among them"]
     texts = []

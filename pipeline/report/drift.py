@@ -1,4 +1,4 @@
-"""Shows a comparison of logs: as a table in the terminal, as a page and as JSON."""
+"""Shows a comparison of logs: as tables in the terminal, as a page and as JSON."""
 
 import pathlib
 from typing import Any
@@ -15,7 +15,7 @@ SHOWN_COLUMNS = 20
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
-    """Prints all columns with a breach, and those nearest to one."""
+    """Prints all columns with a breach, and those closest to one."""
     log, other = comparison["log"], comparison["other"]
     for side in (log, other):
         sample = f" (statistics: of a sample of {side['rate']:.2%})" if side["rate"] < 1 else ""
@@ -39,7 +39,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
 
 
 def print_attributions(compared: dict[str, Any]) -> None:
-    """Prints the columns whose share of the explanations moved too far, and those nearest to it."""
+    """Prints the columns whose share of the attributions moved beyond its limit, and those closest to it."""
     log, other, columns = compared["log"], compared["other"], compared["columns"]
     breaches = sum(column["breached"] for column in columns)
     print(f"Shares of the explanations of {compared['model']}:")
@@ -53,7 +53,7 @@ def print_attributions(compared: dict[str, Any]) -> None:
 
 
 def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes drift.json and drift.html, a page of the same; returns their paths.
+    """Writes drift.json and the page drift.html with the same contents, and returns their paths.
 
     Raises:
         InputError: the folder cannot be written.

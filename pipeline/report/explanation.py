@@ -1,28 +1,28 @@
-"""The charts of what `ctrpipe explain RUN` has found: importance, pairs, attention and stored rows."""
+"""The charts of an explanation (`ctrpipe explain RUN`): importance, pairs, attention and stored rows."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from ctrpipe.pipeline.report.svg import Bar, Line, bar_chart, heat_map, line_chart
 
-MOST_BARS = 60  # columns, the most important ones
+MOST_BARS = 60  # columns, the most important first
 MOST_MAPPED = 40  # columns of a heat map of pairs
-MOST_TOKENS = 60  # of an attention map
+MOST_TOKENS = 60  # tokens of an attention map
 CURVE = "Picked, by complementarity"  # Attention-Net, Figure 2
 ADDED = "added to the logit"
-MOST_WORDS = 10  # of a query in a layer, the most attended ones
-ROW_BARS = 12  # columns of a row that are shown, the largest ones
+MOST_WORDS = 10  # words of a query in a layer, the most attended first
+ROW_BARS = 12  # columns of a row, the largest contributions first
 
 
 def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the report's pages show of an explanation.
+    """Returns the charts of an explanation for the report's pages.
 
     Args:
         explanation: The contents of explanation.json.
 
     Returns:
-        `importance`: charts by title. `pairs`: heat maps by title. `attention`: by layer, charts by title. `rows`: of
-        each stored row its title, how it was attributed, and its chart.
+        `importance`: charts by title. `pairs`: heat maps by title. `attention`: for each layer, charts by title.
+        `rows`: for each stored row, its title, its attribution method with the logits, and its chart.
     """
     return {
         "importance": {part[0]: bar_chart(*part) for part in importance_bars(explanation["columns"])},
@@ -33,10 +33,10 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
 
 
 def importance_bars(columns: Sequence[dict[str, Any]]) -> list[tuple[str, list[Bar], str]]:
-    """Returns what is lost without each column, as titles, bars and the names of their axes.
+    """Returns the bar charts of the loss without each column, as titles, bars and axis names.
 
     Args:
-        columns: Those of explanation.json.
+        columns: The columns of explanation.json.
     """
     found = []
     for title, key in (("Log loss without the column", "log_loss"), ("AUC without the column", "auc")):
@@ -98,10 +98,10 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def row_bars(columns: Sequence[dict[str, Any]]) -> list[Bar]:
-    """Returns what columns add to a row's logit: the largest ROW_BARS of them, and all others as one bar.
+    """Returns bars for the ROW_BARS largest contributions to a row's logit, and one bar for all others.
 
     Args:
-        columns: Those of a row's explanation, the largest first.
+        columns: The columns of a row's explanation, the largest contribution first.
     """
     shown = columns if len(columns) <= ROW_BARS + 1 else columns[:ROW_BARS]
     rest = columns[len(shown) :]

@@ -1,6 +1,6 @@
-"""The charts of a report's test rows and training: curves, ROC, precision and recall, calibration, scores by class.
+"""The charts of a report: training curves, ROC, precision and recall, calibration, scores by class.
 
-Kept apart from the page, because importing numpy and pyarrow takes longer than a report whose charts are kept.
+Separate from the page, because importing numpy and pyarrow takes longer than a report with stored charts.
 """
 
 import math
@@ -15,7 +15,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
 from ctrpipe.pipeline.report.svg import Chart, Line
 
 SCORE_BINS = 40
-CURVE_POINTS = 300  # of a curve that is drawn; more of them cannot be seen
+CURVE_POINTS = 300  # maximum points of a drawn curve; more are not visible
 PLOTTED = ["label", "probability", "uncalibrated_probability", "baseline_probability", "weight"]
 UNIT = (0.0, 1.0)
 Columns = dict[str, np.ndarray]
@@ -24,20 +24,20 @@ Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndar
 
 
 def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
-    """Returns the charts by title, as SVG, of what `charts` takes."""
+    """Returns the charts of `charts` as SVG, by title."""
     return {title: chart.svg for title, chart in charts(predictions, history).items()}
 
 
 def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Chart]:
-    """Returns the charts by title; those that the data do not allow are left out.
+    """Returns the charts by title. Charts without enough data are left out.
 
     Args:
-        predictions: The contents of predictions.parquet: label, probability and, with a calibration, a baseline or
-            weights, the probabilities before it, its probabilities and the weights.
+        predictions: The contents of predictions.parquet: label and probability. With a calibration, a baseline or
+            weights also the uncalibrated probability, the baseline's probability or the weight.
         history: The contents of history.json.
 
     Raises:
-        ValueError: the predictions are no such Parquet file.
+        ValueError: the predictions are not such a Parquet file.
     """
     plots: dict[str, Chart] = {}
     if history["evaluations"]:
@@ -81,7 +81,7 @@ def _models(columns: Columns) -> list[tuple[str, np.ndarray]]:
 def roc_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the false and the true positive rates, `[P]` each, at every score where the curve bends.
 
-    As scikit-learn's, whose import takes longer than the whole report.
+    The same as scikit-learn's roc_curve, whose import takes longer than the whole report.
 
     Args:
         labels: 0 or 1, `[N]`, of both classes.
@@ -100,10 +100,10 @@ def roc_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tu
 def precision_recall_curve(
     labels: np.ndarray, scores: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns recall and precision, `[P]` each, at every score, from the highest: as scikit-learn's, turned round.
+    """Returns recall and precision, `[P]` each, at every score, from the highest: scikit-learn's in reverse order.
 
     Args:
-        labels: 0 or 1, `[N]`, with a click.
+        labels: 0 or 1, `[N]`, with at least one click.
         scores: The higher, the more likely a click, `[N]`.
         weights: How often each row counts, `[N]`.
     """
@@ -112,12 +112,12 @@ def precision_recall_curve(
     weighed = weights[order].astype(np.float64)
     clicks = np.cumsum(weighed * (labels[order] > 0.5))[last_of_score]
     rows = np.cumsum(weighed)[last_of_score]
-    known = rows > 0  # the first rows may count nothing
+    known = rows > 0  # the first rows may have weight 0
     return clicks[known] / clicks[-1], clicks[known] / rows[known]
 
 
 def _thinned(name: str, xs: np.ndarray, ys: np.ndarray) -> Line:
-    """Returns a line of at most CURVE_POINTS points, evenly many along the x axis, the ends among them."""
+    """Returns a line of about CURVE_POINTS points, evenly spaced along the x axis, including both ends."""
     if len(xs) > CURVE_POINTS:
         places = np.unique(np.searchsorted(xs, np.linspace(xs[0], xs[-1], CURVE_POINTS)))
         places = np.unique(np.append(places, [0, len(xs) - 1]))

@@ -1,4 +1,4 @@
-"""Writes report.html, one file that opens offline, from what a run left in its folder."""
+"""Writes report.html, one file that works offline, from the results in a run's folder."""
 
 import base64
 import hashlib
@@ -16,14 +16,14 @@ from ctrpipe.pipeline.report.explanation import MOST_BARS, MOST_WORDS, explanati
 
 PLOTS, EXPLANATION = "plots.json", "explanation.json"
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
-TRAINING = "Training: "  # before the title of a chart of the training
+TRAINING = "Training: "  # prefix of the titles of training charts
 
 
 def write_report(directory: pathlib.Path) -> pathlib.Path:
     """Writes DIRECTORY/report.html and returns its path.
 
     Raises:
-        InputError: there is no finished run in the folder, what it left is incomplete or damaged, or the folder cannot
+        InputError: there is no finished run in the folder, its results are incomplete or damaged, or the folder cannot
             be written.
     """
     if not (directory / "metrics.json").exists():
@@ -67,7 +67,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
 
 
 def _explanation(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the contents of explanation.json, and the charts of it."""
+    """Returns the contents of explanation.json, and its charts."""
     try:
         explanation = json.loads(_read(path))
         return {"explanation": explanation, "charts": explanation_charts(explanation)}
@@ -77,7 +77,7 @@ def _explanation(path: pathlib.Path) -> dict[str, Any]:
 
 
 def template(name: str) -> jinja2.Template:
-    """Returns a Jinja template of this folder, which escapes values and raises for an unknown one."""
+    """Returns a Jinja template of this folder. It escapes values, and raises an error for an unknown name."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -110,9 +110,9 @@ def _share(value: float) -> str:
 
 
 def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
-    """Returns the charts by title, as SVG: those drawn before, where predictions, history and code are the same.
+    """Returns the charts by title, as SVG. Stored charts are used if predictions, history and code are the same.
 
-    Drawing takes longer than all the rest of a report, so plots are kept in report_data/plots.json.
+    Drawing takes longer than the rest of the report, so charts are stored in report_data/plots.json.
     """
     path = data / PLOTS
     predictions = _read(data / "predictions.parquet")
@@ -121,7 +121,7 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
     kept = _kept_plots(path)
     if kept.get("drawn_from") == digest.hexdigest():
         return dict(kept["plots"])
-    # numpy and pyarrow take 0.3 s to import, a report with kept plots 0.1 s in all.
+    # numpy and pyarrow take 0.3 s to import. A report with stored charts takes 0.1 s.
     from ctrpipe.pipeline.report.plots import draw_plots
 
     plots = draw_plots(predictions, history)
@@ -133,7 +133,7 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
 
 
 def _kept_plots(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the contents of plots.json; {} where the file is absent or damaged."""
+    """Returns the contents of plots.json, or {} if the file is missing or damaged."""
     try:
         kept = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a run prints at its end."""
+"""Prints the summary at the end of a run."""
 
 import json
 import pathlib
@@ -17,9 +17,10 @@ from ctrpipe.pipeline.report.advice import advice
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
-    """Prints the gate table, the metrics and where things lie.
+    """Prints the gate table, the metrics and the output paths.
 
-    Beside the metrics stand those of the baseline with the difference to it, and the best possible ones.
+    The metrics table also shows the baseline's metrics, the difference from the baseline, and the best possible
+    metrics.
     """
     console = rich.console.Console()
     gates = rich.table.Table("gate", "value", "passed", "reason", title="Gates")
@@ -63,7 +64,7 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
 
 
 def _ahead_of_baseline(predictions: pathlib.Path) -> dict[str, Any]:
-    """Returns the difference in AUC to the baseline on the test rows, as `ctrpipe compare` tests it."""
+    """Returns the difference in AUC from the baseline on the test rows, tested as in `ctrpipe compare`."""
     scored = read_scored(predictions)
     task = next(iter(scored.labels))
     labels, baseline = scored.labels[task], as_numpy(read_table(predictions, ["baseline_probability"])[0])

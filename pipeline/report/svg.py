@@ -1,7 +1,7 @@
-"""Charts as SVG inside a page: lines, histograms, bars with intervals, heat maps. Names and values are always escaped.
+"""Charts as inline SVG: lines, histograms, bars with intervals, heat maps. Names and values are always escaped.
 
-A chart has classes in place of colours: style.html.jinja sets them for light and dark, from Okabe and Ito's palette,
-which colour-blind readers can tell apart. It is text made of text, so that a report imports no library for drawing.
+A chart has CSS classes instead of colors. style.html.jinja sets them for light and dark mode, from Okabe and Ito's
+palette, which is safe for color-blind readers. The SVG is built from strings, so a report needs no plotting library.
 
 References:
     Okabe and Ito, "Color Universal Design", 2008.
@@ -15,15 +15,15 @@ from collections.abc import Sequence
 WIDTH, HEIGHT = 460, 320
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 44
 TICKS = 5
-BAR, NAMES, BAR_WIDTH = 20, 130, 490  # a bar's height, the room of its name, a chart of bars' width
-MAP, CELL = 430, 28  # a heat map's width, and the most of one of its cells
-SIGNS, SIGN = 13, 5.6  # of a name beside a heat map, and a sign's width
+BAR, NAMES, BAR_WIDTH = 20, 130, 490  # a bar's height, the width for its name, the width of a bar chart
+MAP, CELL = 430, 28  # a heat map's width, and the maximum size of a cell
+SIGNS, SIGN = 13, 5.6  # characters of a name next to a heat map, and a character's width
 Range = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a chart: points by x, with dots and with the ends of an interval of each where there are any."""
+    """A line of a chart, with optional dots and an optional interval for each point."""
 
     name: str
     xs: Sequence[float]
@@ -34,7 +34,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A bar from 0 to its value, with the ends of an interval where there is one."""
+    """A bar from 0 to its value, with an optional interval."""
 
     name: str
     value: float
@@ -44,15 +44,15 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart of lines, or of histograms, apart from how it is drawn.
+    """A chart of lines or of histograms, independent of how it is drawn.
 
     Attributes:
-        title: For readers that do not see it, and above a picture.
-        lines: The lines; of histograms, `xs` are the edges, of which there is one more than `ys`.
+        title: The title, also for screen readers.
+        lines: The lines. For histograms, `xs` are the edges, one more than `ys`.
         labels: The axes' names, x first.
-        x, y: The axes' ranges; None: the lines'.
+        x, y: The axes' ranges. None: the range of the lines.
         reference: Two points of a dotted line.
-        mark: Where on the x axis a dotted line stands.
+        mark: The x position of a vertical dotted line.
         is_histogram: Whether the lines are histograms.
     """
 
@@ -74,13 +74,13 @@ class Chart:
 
 
 def text(x: float, y: float, shown: str, kind: str = "", anchor: str = "start", more: str = "") -> str:
-    """Returns a text of a chart, escaped."""
+    """Returns a text element of a chart, escaped."""
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}{more}>{html.escape(shown)}</text>'
 
 
 def short(value: float) -> str:
-    """Returns a number in few characters: 25k, 0.05, 1.2e-05."""
+    """Formats a number in few characters: 25k, 0.05, 1.2e-05."""
     size = abs(value)
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= factor:
@@ -89,7 +89,7 @@ def short(value: float) -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Returns round numbers between two ends, about TICKS of them."""
+    """Returns about TICKS round numbers between two ends."""
     if not high > low:
         return [low]
     raw = (high - low) / TICKS
@@ -101,7 +101,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class _Axes:
-    """The ranges of a chart, and where in it a point lies."""
+    """The axes' ranges of a chart, and the mapping of points to its coordinates."""
 
     x: Range
     y: Range
@@ -134,7 +134,7 @@ def _part(value: float, span: Range) -> float:
 
 
 def _around(values: Sequence[float]) -> Range:
-    """Returns the smallest and the largest finite value, a little apart where they are equal."""
+    """Returns the range of the finite values, widened by a margin."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(finite), max(finite)
     margin = (high - low) * 0.04 or abs(high) * 0.05 or 0.5
@@ -147,7 +147,7 @@ def _svg(width: float, height: float, title: str, body: str) -> str:
 
 
 def _legend(names: Sequence[str]) -> str:
-    """Returns a swatch and a name for each of several lines or areas, above the chart."""
+    """Returns the legend above a chart: a color swatch and a name for each line or area."""
     parts, x = [], float(LEFT)
     for number, name in enumerate(names):
         parts.append(f'<rect x="{x:.0f}" y="11" width="14" height="5" class="f{number}"/>' + text(x + 19, 18, name))
@@ -164,15 +164,15 @@ def line_chart(
     reference: tuple[Range, Range] | None = None,
     mark: float | None = None,
 ) -> str:
-    """Returns a chart of lines.
+    """Returns a line chart.
 
     Args:
-        title: For readers that do not see it.
+        title: The title, for screen readers.
         lines: The lines.
         labels: The axes' names, x first.
-        x, y: The axes' ranges; None: the lines'.
+        x, y: The axes' ranges. None: the range of the lines.
         reference: Two points of a dotted line.
-        mark: Where on the x axis a dotted line stands.
+        mark: The x position of a vertical dotted line.
     """
     xs = [value for line in lines for value in line.xs]
     ys = [value for line in lines for value in line.ys if math.isfinite(value)]
@@ -198,7 +198,7 @@ def line_chart(
 
 
 def histogram(title: str, lines: Sequence[Line], labels: tuple[str, str]) -> str:
-    """Returns histograms over each other; a line's `xs` are the edges, of which there is one more than `ys`."""
+    """Returns overlapping histograms. A line's `xs` are the edges, one more than `ys`."""
     highest = max((value for line in lines for value in line.ys), default=1.0) or 1.0
     edges = [value for line in lines for value in line.xs]
     axes = _Axes((min(edges), max(edges)), (0.0, highest * 1.04))
@@ -214,7 +214,7 @@ def histogram(title: str, lines: Sequence[Line], labels: tuple[str, str]) -> str
 
 
 def bar_chart(title: str, bars: Sequence[Bar], label: str) -> str:
-    """Returns horizontal bars, those above 0 in one colour and those below in another, with their intervals."""
+    """Returns horizontal bars with their intervals, in one color above 0 and in another below."""
     ends = [0.0] + [bar.value for bar in bars] + [end for bar in bars for end in bar.interval or ()]
     low, high = min(ends), max(ends)
     span = (low, high if high > low else low + 1.0)
@@ -259,13 +259,13 @@ def heat_map(
     values: Sequence[Sequence[float | None]],
     unit: str,
 ) -> str:
-    """Returns a heat map: the darker, the further from 0; blue above 0 and orange below; None is an empty cell.
+    """Returns a heat map. Color strength is the distance from 0, blue above and orange below. None is an empty cell.
 
     Args:
-        title: For readers that do not see it.
+        title: The title, for screen readers.
         rows, columns: Names.
         values: By row and column.
-        unit: What the values are, for the scale and the cells' titles.
+        unit: The unit of the values, for the scale and the cells' tooltips.
     """
     largest = max((abs(value) for row in values for value in row if value is not None), default=0.0) or 1.0
     cell = min(CELL, MAP / max(len(columns), 1))

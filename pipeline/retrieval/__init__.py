@@ -1,1 +1,1 @@
-"""`ctrpipe retrieve`: a model's items as vectors inside its version, and each query's best of them."""
+"""`ctrpipe retrieve`: stores a model's item vectors inside its version, and retrieves each user's best items."""

@@ -1,4 +1,4 @@
-"""Divides the items' vectors into cells, of which an approximate index reads those that are nearest to the user."""
+"""Clusters the items' vectors into cells. An approximate index reads only the cells closest to the user."""
 
 import dataclasses
 import math
@@ -9,19 +9,19 @@ import numpy.typing as npt
 from ctrpipe.serving.export.retrieval import Cells, Vectors
 
 SEED = 1
-SAMPLE = 64  # vectors a cell, of which the centers are learned
-PASSES = 10  # over these, at most
-QUERIES = 16  # users whose products with all items are in memory at once
+SAMPLE = 64  # vectors per cell to learn the centers from
+PASSES = 10  # maximum passes over the sample
+QUERIES = 16  # users per block, whose scores of all items are in memory at once
 
 
 @dataclasses.dataclass(frozen=True)
 class Recall:
-    """How many of the exact index's answers an approximate one finds.
+    """The recall of an approximate index, relative to the exact one.
 
     Attributes:
-        top: How many items an answer has.
-        share: The share of the exact answers that is found: recall@top.
-        users: By how many users this was measured.
+        top: Number of items in each result.
+        share: The share of the exact results that the approximate index finds: recall@top.
+        users: Number of users that the recall was measured on.
     """
 
     top: int
@@ -30,19 +30,19 @@ class Recall:
 
 
 def default_cells(items: int) -> int:
-    """Returns 4 √items, as FAISS advises: then a user reads about as many centers as items."""
+    """Returns 4 √items, as recommended by FAISS. A user then reads about as many centers as items."""
     return max(1, min(items, round(4 * math.sqrt(items))))
 
 
 def divided(vectors: Vectors, users: Vectors, count: int, top: int, recall: float) -> tuple[Cells, Recall]:
-    """Returns the cells of items, with as few probes as find a share of the users' exact answers.
+    """Returns the cells of items, with the smallest number of probes that reaches a recall.
 
     Args:
         vectors: The items' vectors, float32 [M, vector_dim].
         users: Vectors of users, float32 [N, vector_dim].
-        count: How many cells; at most M.
-        top: How many items an answer has; at most M.
-        recall: The share of the exact answers that is to be found, at most 1.
+        count: Number of cells, at most M.
+        top: Number of items in each result, at most M.
+        recall: The share of the exact results to find, at most 1.
     """
     centers, of_vector = _clustered(vectors, count)
     shares = recall_by_probes(centers, of_vector, vectors, users, top)
@@ -52,7 +52,7 @@ def divided(vectors: Vectors, users: Vectors, count: int, top: int, recall: floa
 
 def _clustered(vectors: Vectors, count: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
     """Returns the centers of k-means, float32 [count, vector_dim], and each vector's cell, int32 [M]."""
-    from sklearn.cluster import KMeans  # takes a second to import
+    from sklearn.cluster import KMeans  # takes 1 s to import
 
     random = np.random.default_rng(SEED)
     rows = min(len(vectors), SAMPLE * count)
@@ -64,9 +64,10 @@ def _clustered(vectors: Vectors, count: int) -> tuple[Vectors, npt.NDArray[np.in
 def recall_by_probes(
     centers: Vectors, of_vector: npt.NDArray[np.int32], vectors: Vectors, users: Vectors, top: int
 ) -> npt.NDArray[np.float64]:
-    """Returns the share of the users' exact answers that 1, 2, ... all cells hold, float64 [cells].
+    """Returns the share of the users' exact results that the best 1, 2, ... cells contain, float64 [cells].
 
-    An answer is found with n probes where fewer than n centers have a larger product with the user than its own.
+    An item is found with n probes if fewer than n centers have a larger inner product with the user than its own
+    center.
     """
     found = np.zeros(len(centers), np.int64)
     for start in range(0, len(users), QUERIES):

@@ -1,4 +1,4 @@
-"""Writes the items' vectors into a version with towers, as an index, and answers the rows of a log by it."""
+"""Adds an index of item vectors to a version of a two-tower model, and retrieves items for the rows of a log."""
 
 import dataclasses
 import pathlib
@@ -28,9 +28,9 @@ from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.readers import LogBatch, LogReader, find_files
 from ctrpipe.transforms.log.spec import Categorical, LogSpec
 
-ITEM_ROWS = 1 << 12  # of one call of the item's tower
-QUERY_ROWS = 64  # of one call of the index, which has a product for each of its items
-USERS = 1000  # by which the recall of an approximate index is measured, at most
+ITEM_ROWS = 1 << 12  # per call of the item tower
+QUERY_ROWS = 64  # per call of the index, which scores all of its items for each row
+USERS = 1000  # maximum number of users to measure an approximate index's recall on
 SIGNATURES = {"exact": RETRIEVE, "approximate": APPROXIMATE}
 ANSWERS = pa.schema(
     {"file": pa.string(), "line": pa.int64(), ITEMS: pa.list_(pa.binary()), SCORES: pa.list_(pa.float32())}
@@ -42,11 +42,11 @@ class Catalogue:
     """The items of a log, each once.
 
     Attributes:
-        names: The item's values, bytes [M].
+        names: The items' values, bytes [M].
         vectors: Their vectors, float32 [M, vector_dim].
-        rows: Rows of the log.
-        unnamed: Rows without an item.
-        unknown: Items that the model's vocabulary lacks; they are left out, because all of them have one embedding.
+        rows: Number of rows of the log.
+        unnamed: Number of rows without an item.
+        unknown: Number of out-of-vocabulary items. They are left out, because they all share one embedding.
     """
 
     names: Names
@@ -58,11 +58,11 @@ class Catalogue:
 
 @dataclasses.dataclass(frozen=True)
 class Approximate:
-    """What an approximate index is asked for.
+    """Settings of an approximate index.
 
     Attributes:
-        recall: The share of the exact answers that it is to find.
-        cells: Into how many cells the items are divided; None for 4 √items.
+        recall: The share of the exact results to find.
+        cells: Number of cells. None for 4 √items.
     """
 
     recall: float = 0.95
@@ -71,7 +71,7 @@ class Approximate:
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """How many rows of a log were answered, how many were malformed, and how long the index took for those answered."""
+    """The numbers of answered and of malformed rows of a log, and the seconds that the index took."""
 
     rows: int
     malformed: int
@@ -85,8 +85,8 @@ class Indexed:
     Attributes:
         version: Its folder.
         found: The items.
-        cells: How they are divided; None where the index is exact alone.
-        recall: What the approximate index finds; None where there is none.
+        cells: The cells of the items. None if the index is only exact.
+        recall: The recall of the approximate index. None if there is none.
     """
 
     version: pathlib.Path
@@ -95,7 +95,7 @@ class Indexed:
     recall: Recall | None = None
 
     def described(self, top: int) -> dict[str, object]:
-        """Returns what the version's file says of its index."""
+        """Returns the description of the index that is stored in the version."""
         described: dict[str, object] = {"items": len(self.found.names), "top": top, "approximate": None}
         if self.cells is not None and self.recall is not None:
             sizes = {"cells": len(self.cells.centers), "probes": self.cells.probes}
@@ -105,12 +105,12 @@ class Indexed:
 
 @dataclasses.dataclass(frozen=True)
 class Retrieved:
-    """What a call of `retrieve` has done.
+    """The result of `retrieve`.
 
     Attributes:
         version: The version with the index.
-        indexed: What was written into it; None where it had its index.
-        answered: How the queries were answered; None where there were none.
+        indexed: The index that was written. None if the version already had one.
+        answered: The result of the queries. None without queries.
     """
 
     version: pathlib.Path
@@ -129,19 +129,19 @@ def retrieve(
     index: str = "exact",
     asked: Approximate = Approximate(),  # noqa: B008 it is frozen
 ) -> Retrieved:
-    """Writes a model as a version with an index of items, answers users by it, or does both.
+    """Writes a model as a version with an index of items, retrieves items for users, or both.
 
     Args:
         model: The folder of a finished run, of a model's versions, or of a version.
         items, item, top: As in `index_items`.
-        output: The folder of versions for one with the index; None where the model has its index.
-        queries: A log of the users; none to answer nobody.
+        output: The folder of versions for the new version with the index. None if the model already has an index.
+        queries: A log of the users. Empty for no retrieval.
         answers: The Parquet file for each user's items.
-        index: A key of SIGNATURES, by which the queries are answered; `approximate` is written beside the exact one.
-        asked: What an approximate index is asked for.
+        index: A key of SIGNATURES, the index to query. `approximate` is written in addition to the exact one.
+        asked: The settings of an approximate index.
 
     Raises:
-        InputError: as `index_items` and `answer`; or there is nothing to do.
+        InputError: as in `index_items` and `answer`; or there is nothing to do.
     """
     if bool(queries) != (answers is not None):
         raise InputError("--queries and --answers go together: the users, and the file for their items")
@@ -163,19 +163,19 @@ def index_items(
     output: pathlib.Path,
     approximate: Approximate | None = None,
 ) -> Indexed:
-    """Writes the model as a new version of `output` that also has an index; returns the version and what it holds.
+    """Writes the model as a new version in `output` with an index, and returns the version and its items.
 
-    The recall of an approximate index is measured by users of the run's validation rows, or by the golden rows of a
-    version alone.
+    The recall of an approximate index is measured on users of the run's validation rows. If only a version is given, it
+    is measured on the version's golden rows.
 
     Args:
         source: The model.
-        items: A log with the item's columns, the other ones may be absent; none for the run's training rows. Of rows
-            with the same item the last one counts.
-        item: The column of the items' names; None for the spec's `item_column`.
-        top: How many items an answer has.
+        items: A log with the item's columns. Other columns may be missing. Empty for the run's training rows. If
+            several rows have the same item, the last row counts.
+        item: The column of the items' names. None for the spec's `item_column`.
+        top: Number of items in each result.
         output: The folder of versions.
-        approximate: What a second, approximate index is asked for; None for the exact one alone.
+        approximate: The settings of a second, approximate index. None for the exact index only.
 
     Raises:
         InputError: the model has no towers, a column is missing, no item is known, there are more cells than items, or
@@ -207,7 +207,7 @@ def index_items(
 def _divided(
     servable: Servable, source: TrainedModel, spec: LogSpec, vectors: Vectors, top: int, asked: Approximate
 ) -> tuple[Cells, Recall]:
-    """Returns the cells of an approximate index that finds what is asked for, and its recall."""
+    """Returns the cells of an approximate index with the requested recall, and its measured recall."""
     count = default_cells(len(vectors)) if asked.cells is None else asked.cells
     if count > len(vectors):
         raise InputError(f"--cells {count}: there are {len(vectors):,} items; give fewer cells than items")
@@ -236,16 +236,16 @@ def _of_user(spec: LogSpec) -> list[str]:
 
 
 def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, index: str = "exact") -> Answered:
-    """Writes a Parquet file with a row for each good line: file, line (from 1), items and scores, the best first.
+    """Writes a Parquet file with file, line (from 1), items and scores (best first) of each good row.
 
     Args:
         version: A version with an index.
-        queries: A log with the user's columns; the item's may be absent.
+        queries: A log with the user's columns. The item's columns may be missing.
         output: The file to write.
         index: A key of SIGNATURES.
 
     Raises:
-        InputError: the version has no such index, a column is missing, or too many rows are malformed.
+        InputError: the version has no such index, a column is missing, or the file cannot be written.
     """
     spec = read_log_spec(version)
     servable = _loaded(version)
@@ -293,7 +293,7 @@ def _loaded(version: pathlib.Path) -> Servable:
 
 
 def _next_version(output: pathlib.Path, source: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of the version after the newest one; of the first one, the number that the source has."""
+    """Returns the folder of the next version. If there is none yet, uses the source's version number, or 1."""
     if newest := newest_version(output):
         return output / str(int(newest.name) + 1)
     return output / (source.name if source.name.isdecimal() else "1")
@@ -309,7 +309,7 @@ def _item_column(spec: LogSpec, item: str | None) -> str:
 
 
 def _only(spec: LogSpec, columns: Sequence[str]) -> LogSpec:
-    """Returns the description of a log of which some feature columns are read, and no labels."""
+    """Returns the description of a log with some of the feature columns and without labels."""
     parts = [
         feature.model_copy(update={"columns": [name for name in feature.columns if name in columns]})
         for feature in spec.features
@@ -329,12 +329,12 @@ def _item_rows(source: TrainedModel, items: Sequence[str], spec: LogSpec) -> Ite
 
 
 def _catalogue(servable: Servable, spec: LogSpec, column: str, batches: Iterator[pa.RecordBatch]) -> Catalogue:
-    """Returns the items of rows, which have the item's columns."""
+    """Returns the items of rows that have the item's columns."""
     rows = pa.Table.from_batches(batches).select(spec.item_columns)
     named = rows.filter(rows[column].is_valid())
     codes = named[column].combine_chunks().dictionary_encode()
     last = np.zeros(len(codes.dictionary), np.int64)
-    last[codes.indices.to_numpy()] = np.arange(named.num_rows)  # of rows with the same item, the last one
+    last[codes.indices.to_numpy()] = np.arange(named.num_rows)  # the last row of each item counts
     names, vectors, unknown = [], [], 0
     for batch in named.take(last).combine_chunks().to_batches(ITEM_ROWS):
         [packed] = raw_batches(servable, batch, ITEM_ROWS, TRANSFORM)
@@ -349,7 +349,7 @@ def _catalogue(servable: Servable, spec: LogSpec, column: str, batches: Iterator
 
 
 def _is_known(ids: np.ndarray, column: str, spec: LogSpec, feature_map: FeatureMap) -> npt.NDArray[np.bool]:
-    """Returns whether each row's value of a column has an id of its own, bool [N]; ids of a hash always count as such.
+    """Returns whether each row's value of a column has its own id, bool [N]. Hash ids always count as own ids.
 
     Args:
         ids: Packed ids, int32 [N, slots].

@@ -1,4 +1,7 @@
-"""Finds a run's artifacts in ML Metadata, by its events: filter queries differ between its releases."""
+"""Finds a run's artifacts in ML Metadata.
+
+The lookup goes by events, because filter queries differ between releases of ML Metadata.
+"""
 
 import pathlib
 
@@ -7,7 +10,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 
 class Artifacts:
-    """The output artifacts of one pipeline's nodes, as of each node's newest finished execution.
+    """The output artifacts of a pipeline's nodes, from the newest finished execution of each node.
 
     Args:
         database: ML Metadata's SQLite file.
@@ -21,11 +24,11 @@ class Artifacts:
         self._pipeline_name = pipeline_name
 
     def folder(self, node: str, output: str) -> pathlib.Path:
-        """Returns the folder of a node's output. Raises LookupError where there is none."""
+        """Returns the folder of a node's output. Raises LookupError if the node has no such output."""
         return pathlib.Path(self._find(node, output).uri)
 
     def property(self, node: str, output: str, name: str) -> str | None:
-        """Returns a custom property of a node's output; None where it has none of that name."""
+        """Returns a custom property of a node's output, or None if the output has no such property."""
         value = self._find(node, output).custom_properties.get(name)
         return value.string_value if value else None
 

@@ -1,4 +1,4 @@
-"""The pipeline: which component runs after which. The same graph for every orchestrator."""
+"""The pipeline's graph: the components and their order. Every orchestrator runs the same graph."""
 
 import json
 import pathlib
@@ -33,7 +33,7 @@ from ctrpipe.transforms.log.schema import raw_schema
 
 
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ...]:
-    """Returns the nodes from the raw log to transformed examples, with which every graph begins."""
+    """Returns the nodes from the raw log to transformed examples, the start of every graph."""
     output = inputs.output
     workers = _workers(config, output)
     examples = LogExampleGen(
@@ -58,7 +58,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
     transform = LogTransform(
         examples=examples.outputs["examples"],
         spec=config.log_spec.model_dump_json(),
-        # Of the packed rows' order and of missing_rate; training shuffles by a seed of its own besides.
+        # Seeds the order of the packed rows and missing_rate. Training shuffles again with its own seed.
         seed=0,
         workers=workers,
         former=_former(config, inputs),
@@ -68,7 +68,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
 
 
 def _former(config: RunConfig, inputs: RunInputs) -> str:
-    """Returns what the transform keeps of the parent's, as LogTransform takes it."""
+    """Returns what the transform keeps of the parent's state, as the `former` argument of LogTransform."""
     start, parent = config.training.warm_start, inputs.parent
     if start is None or (start.window == 1 and (parent is None or (start.boundaries == "learn" and not start.max_age))):
         return ""
@@ -77,7 +77,7 @@ def _former(config: RunConfig, inputs: RunInputs) -> str:
 
 
 def _code_of(component: Callable[..., BaseComponent]) -> str:
-    """Returns the hash of the code that a component of our own runs."""
+    """Returns the hash of the code that one of this project's components runs."""
     return stage_version(component.__module__)
 
 
@@ -86,12 +86,15 @@ def _workers(config: RunConfig, output: pathlib.Path) -> str:
 
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
-    """Returns the graph up to Transform, for trainings outside a graph; shares its cache with `create_pipeline`."""
+    """Returns the graph up to Transform, for training outside a graph. It shares its cache with `create_pipeline`."""
     return _pipeline(config, inputs.output, list(_data_nodes(config, inputs)))
 
 
 def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
-    """Returns the graph of a run. Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline."""
+    """Returns the graph of a run.
+
+    Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline.
+    """
     output = inputs.output
     push_folder = output / "models" / config.serving.model_name
     nodes = list(_data_nodes(config, inputs))
@@ -119,7 +122,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
             statistics=statistics.outputs["statistics"],
-            # What training and export read and nothing else: whatever stands here is part of the cache's key.
+            # Only what training and export read: every value here is part of the cache key.
             spec=config.log_spec.model_dump_json(),
             settings=model.model_dump_json(),
             training=config.training.model_dump_json(),
@@ -201,13 +204,13 @@ def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent
         components=nodes,
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tfx_folder / "metadata.sqlite")),
-        # Beam's default runner may download a binary of its own; in_memory never does.
+        # Beam's default runner may download its own binary. in_memory never does.
         beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1", *config.beam_args],
     )
 
 
 def _write_schema(config: RunConfig, output: pathlib.Path) -> pathlib.Path:
-    """Writes the schema to a path that follows its contents, because ImportSchemaGen caches by path."""
+    """Writes the schema to a path that contains its hash, because ImportSchemaGen caches by path."""
     text = text_format.MessageToString(raw_schema(config.log_spec))
     path = output / "tfx" / "schema" / fingerprint(text) / "schema.pbtxt"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a run is made from, besides its configuration: files, code, checkpoints, and the version to beat."""
+"""The inputs of a run besides its configuration: files, code, checkpoints, parent and the version to beat."""
 
 import dataclasses
 import pathlib
@@ -14,37 +14,37 @@ from ctrpipe.transforms.log.readers import find_files
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
 if TYPE_CHECKING:
-    from ctrpipe.pipeline.training.parent import Parent  # with pyarrow and what learns: half a second
+    from ctrpipe.pipeline.training.parent import Parent  # lazy: it imports what learns
 
 MONITORED = ("previous", "serving")
-LATEST = "latest"  # the parent of a warm start that is the newest version of the run's folder
+LATEST = "latest"  # as a warm start's parent: the newest version in the run's folder
 
 
 @dataclasses.dataclass(frozen=True)
 class RunInputs:
-    """What a run is made from, besides its configuration."""
+    """The inputs of a run besides its configuration."""
 
     files: tuple[str, ...]
     data_fingerprint: str
     sums: tuple[ByteSum, ...]  # of the files
     output: pathlib.Path
-    baseline_version: str  # the version to beat, "" where there is none
-    monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
+    baseline_version: str  # the version to beat, or ""
+    monitoring: Monitoring = Monitoring()  # the configuration's, with absolute paths to its logs
     monitored_fingerprint: str = ""
-    monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by name in Monitoring
-    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
-    parent: "Parent | None" = None  # of the configuration's model, where it has one
+    monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by Monitoring's names
+    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # file fingerprints by encoder
+    parent: Parent | None = None  # the warm start's parent, if any
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
-        """Returns a hash of all that decides a training: equal for two runs that would train the same model."""
+        """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model."""
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name), begins_with]))
 
     def version_fingerprint(self, config: RunConfig, model: Model) -> str:
-        """Returns a hash of all that decides a version's probabilities: its training's, with the calibration.
+        """Returns a hash of everything that decides a version's probabilities: the training run and the calibration.
 
-        A parent that is named as the latest version is no part of it: that one is searched for by this hash.
+        A parent named `latest` is not part of the hash, because this hash is used to look it up.
         """
         start = config.training.warm_start
         named = start is not None and start.parent != LATEST
@@ -52,31 +52,31 @@ class RunInputs:
         return fingerprint(trained, config.calibration) if config.calibration else trained
 
     def test_rows(self, config: RunConfig) -> str:
-        """Returns a hash that names the test rows: equal for runs on the same files with the same split."""
+        """Returns a hash that identifies the test rows. It is equal for runs on the same files with the same split."""
         split = config.data.split
         return fingerprint(self.data_fingerprint, split, config.seed if split.by == "hash" else 0)
 
     def transform_version(self, config: RunConfig) -> str:
-        """Returns a hash of the transform's code and of the tokenizer's files, which decide what is made of a row."""
+        """Returns a hash of the transform's code and of the tokenizer's files. Both decide how a row is transformed."""
         code = stage_version("ctrpipe.pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
         return fingerprint(code, tokenizer) if tokenizer else code
 
 
 def encoders(config: RunConfig) -> list[str]:
-    """Returns the checkpoints that a configuration names, `random` included, in the order of their names."""
+    """Returns the checkpoints that a configuration names, `random` included, sorted by name."""
     models = [model for model in (config.model, config.evaluation.baseline) if model]
     named = {config.text.encoder if config.text else None, *(model.encoder for model in models)}
     return sorted(filter(None, named))
 
 
 def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
-    """Returns the RunInputs of a run up to Transform; `complete` adds what the later stages need.
+    """Returns the RunInputs for a run up to Transform. `complete` adds what the later stages need.
 
     Args:
         config: The run's configuration.
         files: The log's files.
-        data: What `describe_file` says of each.
+        data: The result of `describe_file` for each file.
         output: The run's folder, as an absolute path.
     """
     checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
@@ -115,10 +115,10 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
 
 
 def version_to_beat(push_folder: pathlib.Path, version_fingerprint: str) -> str:
-    """Returns the newest version of another fingerprint; "" where there is none.
+    """Returns the newest version with a different fingerprint, or "" if there is none.
 
-    A version of the same training and calibration is passed over: a repeated run compares with the same version as
-    before, and finds everything in the cache.
+    Versions of the same training run and calibration are skipped. A repeated run therefore compares with the same
+    version as before, and every node is a cache hit.
     """
     for version in reversed(versions(push_folder)):
         made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)

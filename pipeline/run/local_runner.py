@@ -1,7 +1,7 @@
-"""Runs a TFX pipeline on this machine, and announces each node as it starts or is found in the cache.
+"""Runs a TFX pipeline on this machine, and announces each node when it starts or is a cache hit.
 
-TFX's LocalDagRunner says neither: its launcher decides about the cache and hands nothing out. What the launcher does
-take is the class that runs an executor, which it calls where the cache has no result, and nowhere else.
+TFX's LocalDagRunner announces neither: its launcher decides about the cache and does not report it. The launcher does
+accept a custom class to run executors, and uses it only if the cache has no result.
 """
 
 import datetime
@@ -36,17 +36,17 @@ def run_pipeline(config: RunConfig, inputs: RunInputs) -> Artifacts:
     """Runs the whole graph, and returns its artifacts.
 
     Raises:
-        InputError: as a node raised it; the nodes after it do not run.
+        InputError: a node raised it; the nodes after it do not run.
     """
     _AnnouncingRunner().run(create_pipeline(config, inputs))
     return Artifacts(inputs.output / METADATA, config.name)
 
 
 def run_data_pipeline(config: RunConfig, inputs: RunInputs) -> TransformedLog:
-    """Runs the graph up to Transform, and returns what it made of the log.
+    """Runs the graph up to Transform, and returns the transformed log.
 
     Raises:
-        InputError: as `run_pipeline` does.
+        InputError: a node raised it; the nodes after it do not run.
     """
     _AnnouncingRunner().run(create_data_pipeline(config, inputs))
     artifacts = Artifacts(inputs.output / METADATA, config.name)
@@ -59,7 +59,7 @@ def run_data_pipeline(config: RunConfig, inputs: RunInputs) -> TransformedLog:
 
 
 class _AnnouncingRunner(tfx_runner.IrBasedRunner):
-    """As TFX's LocalDagRunner, for the executors that this project has: Python's and Beam's."""
+    """TFX's LocalDagRunner with announcements, for Python and Beam executors only."""
 
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None) -> None:
         run_id = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: datetime.datetime.now().isoformat()}
@@ -87,7 +87,7 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
 
 
 def _announcing(started: list[str]) -> dict[type, type]:
-    """Returns TFX's executor operators by what they run, which announce a node before it runs, and note its name."""
+    """Returns executor operators, by executable spec, that announce a node and append its name to `started`."""
 
     def start(execution_info: Any) -> None:
         name = execution_info.pipeline_node.node_info.id

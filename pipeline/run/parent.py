@@ -1,4 +1,4 @@
-"""Finds the parent of a run's warm start before anything is read or trained."""
+"""Resolves the parent of a run's warm start before anything is read or trained."""
 
 import dataclasses
 import fcntl
@@ -19,12 +19,13 @@ from ctrpipe.serving.layout import Asset, asset_path
 
 
 def complete_with_parent(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
-    """Returns the RunInputs with what `complete` adds, and the parent of `training.warm_start`.
+    """Returns the RunInputs with the fields of `complete` and the parent of `training.warm_start`.
 
-    `latest` is the version to beat: a run that is repeated has the same parent, and finds everything in the cache.
+    `latest` is the version to beat. A repeated run therefore has the same parent, and every node is a cache hit.
 
     Raises:
-        InputError: the parent is gone, unfinished or of newer code, or it differs and `on_mismatch` is `refuse`.
+        InputError: the parent is missing, unfinished or lacks what a warm start needs, or it differs and `on_mismatch`
+            is `refuse`.
     """
     start = config.training.warm_start
     if start is None:
@@ -50,8 +51,8 @@ def find_parent(folder: pathlib.Path, output: pathlib.Path) -> Parent:
     """Returns the trained model of a run, of a folder of versions or of a version.
 
     Args:
-        folder: The folder.
-        output: The folder of the run that begins with it, which may be the same.
+        folder: The folder of the run, of the versions or of the version.
+        output: The folder of the run that starts from the model. It may be the same.
 
     Raises:
         InputError: there is no such model, it is being written, or it lacks what a warm start needs.
@@ -90,7 +91,7 @@ def find_parent(folder: pathlib.Path, output: pathlib.Path) -> Parent:
 
 
 def _is_locked(run: pathlib.Path) -> bool:
-    """Returns whether a run works in a folder."""
+    """Returns whether a run holds the lock of a folder."""
     try:
         with open(run / ".lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

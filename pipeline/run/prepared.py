@@ -1,4 +1,4 @@
-"""Makes one log of impressions, which the pipeline reads, of several files, as KDD Cup 2012's, or of an event log."""
+"""Prepares the log of impressions that the pipeline reads, from KDD Cup 2012's files, events or delayed labels."""
 
 import pathlib
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: 
     """Joins the files of KDD Cup 2012 track 2, with the output folder locked.
 
     Raises:
-        InputError: as `prepare`; or the output folder cannot be made, or another process works in it.
+        InputError: as in `prepare`; or the output folder cannot be made, or another process works in it.
     """
     check_output(output)
     with one_run_at_a_time(output):
@@ -41,8 +41,8 @@ def with_histories(
     """Writes the impressions of an event log, with the output folder locked.
 
     Raises:
-        InputError: as `ctrpipe.transforms.histories.prepare`; or the output folder cannot be made, or another process
-            works in it.
+        InputError: as in `ctrpipe.transforms.histories.prepare`; or the output folder cannot be made, or another
+            process works in it.
     """
     files = find_files(list(paths))
     spec = spec_of_texts(read_sample(files[0]), events.label, events.columns)
@@ -55,12 +55,13 @@ def with_histories(
 
 
 def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
-    """Returns the files and globs of a log.
+    """Returns the files and globs of the log that the pipeline reads.
 
-    For an event log, a log whose labels arrive late or a folder of KDD Cup 2012 they are those in `<output>/prepared`.
+    For an event log, a log with delayed labels or a folder of KDD Cup 2012, these are new files in `<output>/prepared`.
 
     Raises:
-        InputError: as `join`.
+        InputError: the files cannot be read or prepared, the output folder cannot be made, or another process works in
+            it.
     """
     if config.events:
         place = output / PREPARED

@@ -1,6 +1,7 @@
-"""What a run leaves for people: metrics.json, report_data/ and report.html, all from the run's artifacts.
+"""Writes a run's results from its artifacts: metrics.json, report_data/ and report.html.
 
-TFDV and TFX take 3 s and more to import, so a function imports them: a run has this module before it has read its log.
+Importing TFDV and TFX takes 3 s and more. They are imported inside functions, because a run imports this module before
+it has read its log.
 """
 
 import datetime
@@ -30,7 +31,7 @@ VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-
 
 
 class RunArtifacts(Protocol):
-    """The output artifacts of a run, as ctrpipe.pipeline.run.artifacts.Artifacts finds them."""
+    """Gives access to a run's output artifacts, as ctrpipe.pipeline.run.artifacts.Artifacts does."""
 
     def folder(self, node: str, output: str) -> pathlib.Path: ...
 
@@ -45,15 +46,15 @@ def finish(
     artifacts: RunArtifacts,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has asked them.
+    """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has stored the predictions.
 
     Args:
         config: The run's configuration.
-        data: The log's files, as `describe_file` describes them.
+        data: The log's files, as returned by `describe_file`.
         code: The hash of the code.
         output: The run's folder.
-        artifacts: Those of the newest execution of each node.
-        seconds: How long each phase of the run has taken; None where its steps ran elsewhere.
+        artifacts: The artifacts of the newest execution of each node.
+        seconds: The duration of each phase of the run. None if its steps ran elsewhere.
 
     Returns:
         The contents of metrics.json.
@@ -84,7 +85,7 @@ def finish(
         if seconds:
             write_json(unfinished / "seconds.json", seconds)
         write_json(unfinished / "lineage.json", _lineage(config, data, code, artifacts))
-        # A null stays: what it turns off has another default.
+        # Nulls are kept: a null turns off a setting whose default is another value.
         settings = config.model_dump(mode="json")
         (unfinished / "config.yaml").write_text(without_secrets(yaml.safe_dump(settings, sort_keys=False)))
         write_json(output / "metrics.json", metrics)
@@ -109,7 +110,7 @@ def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
 
 
 def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts: RunArtifacts) -> dict[str, Any]:
-    """Returns the contents of lineage.json: the files, the code, the libraries and the artifacts of the run."""
+    """Returns the contents of lineage.json: the files, code, libraries and artifacts of the run."""
     return {
         "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
         "code_version": code,
@@ -125,6 +126,6 @@ def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts
 
 
 def _parent(model: pathlib.Path) -> dict[str, Any] | None:
-    """Returns what a model's training began with and took of it; None where it began with random weights."""
+    """Returns the parent of a model's warm start and what was taken from it. None without a warm start."""
     path = asset_path(model, Asset.PARENT)
     return dict(json.loads(path.read_text())) if path.exists() else None

@@ -1,7 +1,8 @@
-"""`ctrpipe run`: the pipeline on this machine.
+"""`ctrpipe run`: runs the pipeline on this machine.
 
-What imports TensorFlow or TFX is imported inside functions: importing them takes 6 s, while copies of this process read
-the log. Once they are imported it is copied again, for the workers; not after TensorFlow was asked for its devices.
+Modules that import TensorFlow or TFX are imported inside functions. The import takes 6 s, and forked copies of this
+process read the log meanwhile. After the import, the process is forked again for the workers. It must not be forked
+after TensorFlow has listed its devices.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from ctrpipe.transforms.log.read_ahead import reading_ahead
 from ctrpipe.transforms.log.readers import RANGE_BYTES, find_files
 
 WORKER_MODULES = "ctrpipe.pipeline.run.worker_modules"
-# For a log of 46 MB worker processes take 10 CPU seconds, most of them to load libraries; the same work takes 4 here.
+# For a log of 46 MB, worker processes take 10 CPU seconds, most of them to load libraries. The same work takes 4 here.
 PRELOAD_BYTES = 2 * RANGE_BYTES
 
 
@@ -40,7 +41,7 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     """Runs the pipeline.
 
     Returns:
-        The contents of metrics.json; `blessed` says whether the model was pushed.
+        The contents of metrics.json. `blessed` is true if the model was pushed.
 
     Raises:
         InputError: the data, the configuration or the output folder cannot be used.
@@ -61,15 +62,16 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
 
 @contextlib.contextmanager
 def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[Callable[[], None]]:
-    """Reads the log in the background while the block loads libraries, and makes workers that have them.
+    """Reads the log in the background while the block loads libraries, and forks workers that have them loaded.
 
-    Does neither for a log of one part, on one core or with Beam. The log is read ahead only in a folder's first run: in
-    a later one the cache may hold what is made of it. Where this process cannot be copied, as in a notebook, nothing is
-    read ahead, and the workers load the libraries themselves, beside the block, for a log of more than PRELOAD_BYTES.
+    Does neither for a log of one part, on one core or with Beam. The log is read ahead only in the first run of a
+    folder: in a later run, the cache may hold the result. If this process cannot be forked, as in a notebook, nothing
+    is read ahead. The workers then load the libraries themselves, in parallel with the block, for a log of more than
+    PRELOAD_BYTES.
 
     Yields:
-        What the block calls once it has imported TensorFlow and TFX, and before it asks TensorFlow for its devices: the
-        workers are copies of this process as it is then.
+        A function to call after importing TensorFlow and TFX, and before TensorFlow lists its devices. The workers are
+        forks of this process at that moment.
 
     Raises:
         InputError: the system allows this process too little address space.
@@ -89,7 +91,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     with contextlib.ExitStack() as stack:
         if not (output / METADATA).exists():
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
-            with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
+            with contextlib.suppress(OSError):  # check_output reports the error
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, processes))
         yield lambda: preload_in_copy(WORKER_MODULES)
 
@@ -118,13 +120,13 @@ def _run_pipeline(
 
 
 def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
-    """Makes the checks of `run` for a graph that another program runs, as Kubeflow does.
+    """Makes the checks of `run` for a graph that another program runs, such as Kubeflow.
 
     Returns:
         The graph's RunInputs, and the log's files as `finish` takes them.
 
     Raises:
-        InputError: as `run` does.
+        InputError: as in `run`.
     """
     paths = find_files(files)
     load_tensorflow()
@@ -138,10 +140,10 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
 
 
 def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> TransformedLog:
-    """Runs the pipeline up to Transform, from the cache where nothing has changed. The caller holds the folder's lock.
+    """Runs the pipeline up to Transform. Unchanged nodes are cache hits. The caller holds the folder's lock.
 
     Raises:
-        InputError: the data or the configuration cannot be used, or the models are to begin with a parent.
+        InputError: the data or the configuration cannot be used, or the configuration has a warm start.
     """
     if config.training.warm_start:
         raise InputError(
@@ -159,14 +161,14 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
 
 
 def check_options(config: RunConfig) -> None:
-    """Raises InputError where a model does not exist, does not have its options, or needs more labels."""
+    """Checks the models' names, options and number of labels. Raises InputError for a mistake."""
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
             try:
                 check_hyperparameters(model.name, **model.hyperparameters)
                 if model_class(model.name).needs_tasks:
                     from ctrpipe.models.base.ctr_model import (
-                        require_several_tasks,  # Keras, which the model's class has imported
+                        require_several_tasks,  # Keras, already imported with the model
                     )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
@@ -184,7 +186,7 @@ def check_options(config: RunConfig) -> None:
 
 
 def _option_mistake(key: str, model: Model, error: Exception) -> InputError:
-    """Returns what is wrong with a model's options; of an unknown one with the key that it may have meant."""
+    """Returns the error for a model's wrong options. For an unknown option, it names the most similar key."""
     text = f"{key}: {one_line(error)}"
     with contextlib.suppress(ValueError):  # there is no such model
         options = model_class(model.name).options()

@@ -1,4 +1,4 @@
-"""Finds a trained model: its SavedModel, and the Keras model with its weights that a run or a sweep keeps."""
+"""Finds a trained model: its SavedModel, and the Keras model with weights that a run or a sweep keeps."""
 
 import dataclasses
 import json
@@ -14,25 +14,25 @@ from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
 from ctrpipe.serving.layout import Asset, asset_path, find_version
 
 LINEAGE = pathlib.Path("report_data") / "lineage.json"
-KEPT_BY_VERSION = "keras"  # in a run's folder: the Keras models of pushed versions, where artifacts are elsewhere
+KEPT_BY_VERSION = "keras"  # folder of the pushed versions' Keras models, if artifacts are stored elsewhere
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A trained model's files.
+    """The files of a trained model.
 
     Attributes:
         version: The folder of its SavedModel.
-        run: The folder of the finished run that trained it; None where the version was given.
+        run: The folder of the finished run that trained it. None if the version was given.
     """
 
     version: pathlib.Path
     run: pathlib.Path | None
 
     def kept(self) -> pathlib.Path | None:
-        """Returns the folder for `ctrpipe.models.base.saved.load_model`; None where the model was not kept.
+        """Returns the folder for `ctrpipe.models.base.saved.load_model`, or None if the Keras model was not kept.
 
-        Of a version that was pushed, it is searched for in the folder of the run that pushed it.
+        For a pushed version, the folder of the run that pushed it is searched.
         """
         if self.run is not None:
             return _if_saved(self.version.parent / KEPT_MODEL)
@@ -49,11 +49,11 @@ class TrainedModel:
                 if _identity(artifact / SERVABLE) == ours:
                     return _if_saved(artifact / KEPT_MODEL)
             except OSError:
-                continue  # an unfinished training
+                continue  # an unfinished training run
         return None
 
     def position(self) -> dict[str, str | float]:
-        """Returns the position that the served model takes for every request; {} where none is fixed or known."""
+        """Returns the position that the served model uses for every request; {} if none is fixed or known."""
         run = self.run or self.version.absolute().parent.parent.parent
         try:
             config = yaml.safe_load((run / "report_data" / "config.yaml").read_text())
@@ -63,14 +63,14 @@ class TrainedModel:
 
 
 def keep_by_version(artifact: pathlib.Path, output: pathlib.Path, version: pathlib.Path) -> None:
-    """Copies a trained model's Keras model into a run's folder, and removes those whose version is gone.
+    """Copies a trained model's Keras model into a run's folder, and removes the models of deleted versions.
 
-    A step on Kubeflow has artifacts of an object store in its own container, where no later run finds them.
+    A step on Kubeflow has the object store's artifacts only in its own container. A later run cannot find them there.
 
     Args:
         artifact: The folder of the Model artifact.
         output: The run's folder.
-        version: The folder of the version that was pushed.
+        version: The folder of the pushed version.
     """
     folder = output / KEPT_BY_VERSION
     if not (folder / version.name).exists():
@@ -82,7 +82,7 @@ def keep_by_version(artifact: pathlib.Path, output: pathlib.Path, version: pathl
 
 
 def find_model(folder: pathlib.Path) -> TrainedModel:
-    """Returns the model of a finished run, pushed or not, of a folder of versions (the newest), or of a version.
+    """Returns the model of a finished run (pushed or not), of a folder of versions (the newest) or of a version.
 
     Raises:
         InputError: the folder holds none of them, or the run's model was removed.
@@ -100,14 +100,14 @@ def find_model(folder: pathlib.Path) -> TrainedModel:
 
 
 def _artifact(run: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of the newest model that a run trained, also where the run's folder was moved since."""
+    """Returns the folder of the newest model that a run trained. Works after the run's folder was moved."""
     recorded = pathlib.Path(json.loads((run / LINEAGE).read_text())["model"])
     moved = (run / recorded.relative_to(parent) for parent in recorded.parents)
     return next((path for path in (recorded, *moved) if path.is_dir()), recorded)
 
 
 def _identity(version: pathlib.Path) -> tuple[bytes, bytes, bytes]:
-    """Returns what two versions share only where the same code trained the same model."""
+    """Returns values that two versions share only if the same code trained the same model."""
     names = (Asset.TRAINING_FINGERPRINT, Asset.CODE_VERSION)
     first, second = (asset_path(version, name).read_bytes() for name in names)
     parent = asset_path(version, Asset.PARENT)

@@ -1,4 +1,4 @@
-"""A transformed log, for trainings outside a pipeline."""
+"""A transformed log, for training outside a pipeline."""
 
 import dataclasses
 import pathlib
@@ -12,7 +12,7 @@ class TransformedLog:
     """The outputs of a pipeline up to Transform.
 
     Attributes:
-        train, validation, test: Patterns of each split's packed files.
+        train, validation, test: Glob patterns of each split's packed files.
         feature_map: The description of the packed tensors.
         payload: Folder of the checked log, with `Split-train` and so on.
         inputs: The run's inputs, for fingerprints.

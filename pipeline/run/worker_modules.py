@@ -1,18 +1,18 @@
-"""Imports what worker processes need; they are forked from the process that has imported this."""
+"""Imports the libraries of worker processes, which are forked from a process with this module loaded."""
 
 import os
 
 from ctrpipe.common.processes import end_with_parent
 
-end_with_parent()  # also within an import; forked workers ask for that again
-# One worker a core; the GPU is for training.
+end_with_parent()  # also during an import; forked workers call it again
+# One worker per core. The GPU is for training.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 from ctrpipe.common.libraries import importing_tfx  # noqa: E402
 
-with importing_tfx(()):  # Beam has workers of its own
+with importing_tfx(()):  # Beam has its own workers
     import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
     import ctrpipe.transforms.features.transform  # noqa: F401
     import ctrpipe.transforms.log.ingest  # noqa: F401

@@ -1,1 +1,1 @@
-"""`ctrpipe sweep`: many trainings on one transformed log, each point with several seeds."""
+"""`ctrpipe sweep`: trains many points with several seeds each, on one transformed log."""

@@ -6,10 +6,10 @@ from ctrpipe.pipeline.training.buildable import why_impossible
 
 
 def check_models(plan: Plan) -> None:
-    """Builds every model of a plan on a few ids, so that a mistake is found before anything is trained.
+    """Builds every model of a plan on a few ids, to detect errors before anything is trained.
 
     Raises:
-        InputError: a model or one of its hyperparameters is impossible; it names the point.
+        InputError: a model or one of its hyperparameters is impossible. The message names the point.
     """
     checked: set[str] = set()
     for point in plan.points:

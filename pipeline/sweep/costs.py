@@ -1,4 +1,4 @@
-"""Measures what a row costs to train and to predict, as tables 4 and 7 of BERT4CTR do."""
+"""Measures the time per row of training and prediction, as in tables 4 and 7 of BERT4CTR."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,28 +21,28 @@ from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import Task, first_stages, language_stage
 from ctrpipe.serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
 
-ANNOUNCED = 5  # repeats between two lines of progress
-TREES = "trees"  # the part of boosted trees in the cost of a training
+ANNOUNCED = 5  # repeats between two progress messages
+TREES = "trees"  # name of the boosted trees' part of the training cost
 
 Repeat = Callable[[], Any]
 RowCosts = dict[str, Any]
 
 
 def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs) -> dict[str, RowCosts]:
-    """Measures the milliseconds per row of training and of predicting, by BERT4CTR's method (see papers.bert4ctr).
+    """Measures the milliseconds per row of training and prediction, by BERT4CTR's method (see papers.bert4ctr).
 
-    A training's cost is the sum of its stages', each of which has one pass over the rows: of those that train first, of
-    the model itself and of its boosted trees (BERT4CTR, section 4.1.4). The sum is made repeat by repeat. The models
-    are untrained, because the time does not depend on the weights. They are measured in turn, a stage that several
-    points share once.
+    The cost of a training run is the sum over its stages, each with one pass over the rows: first stages, the model
+    itself, and its boosted trees (BERT4CTR, section 4.1.4). The sum is taken per repeat. The models are untrained,
+    because the time does not depend on the weights. They are measured in turn. A stage that several points share is
+    measured once.
 
     Args:
         points: The points' configurations by name.
-        log: The log that the batches are of.
+        log: The log that the batches come from.
         costs: The number and the size of the batches.
 
     Returns:
-        By point, average, median, p90 and p95 as `inference` and `training`, and by stage as `training_parts`.
+        For each point, average, median, p90 and p95 as `inference` and `training`, and by stage as `training_parts`.
         `training` and `training_parts` are None for a model that another process trains.
     """
     learners = {name: _learners(config, log) for name, config in points.items()}
@@ -65,7 +65,7 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
 
 
 def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None, Task]:
-    """Returns the learner that predicts, as served, the one that trains here, or None, and the task."""
+    """Returns the served learner, the learner that trains in this process (or None), and the task."""
     model = with_encoder(config.model, config.text)
     training = settled(model, config.training, count_rows(log.train))
     task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
@@ -77,7 +77,7 @@ def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner 
 
 
 class _Trainings:
-    """What one repeat of each stage of all trainings does, by a key that trainings with the same stage share.
+    """One repeat of each stage of all training tasks. Tasks with the same stage share its key.
 
     Args:
         batches: The batches of a repeat.
@@ -86,14 +86,14 @@ class _Trainings:
     def __init__(self, batches: list[Batch]):
         self.repeats: dict[str, Repeat] = {}
         self._batches = batches
-        self._keys: dict[str, dict[str, str]] = {}  # by task, what `add` returned
+        self._keys: dict[str, dict[str, str]] = {}  # by task, the result of `add`
 
     def add(self, task: Task, learner: Learner | None = None) -> dict[str, str]:
-        """Adds the stages of a training, and returns their keys by the stages' names, in the order of training.
+        """Adds the stages of a task, and returns their keys by stage name, in the order of training.
 
         Args:
-            task: The training.
-            learner: Of the task; None to make one where the stage is new.
+            task: The training task.
+            learner: The task's learner. None to create one if the stage is not yet known.
         """
         of_task = task.to_json()
         if of_task not in self._keys:
@@ -129,7 +129,7 @@ class _Trainings:
 
 
 def _each(step: Callable[[list[Batch]], Any], batches: list[Batch]) -> Repeat:
-    """Returns a function that does a step for each batch."""
+    """Returns a function that calls a step on each batch."""
 
     def repeat() -> None:
         for batch in batches:
@@ -139,12 +139,12 @@ def _each(step: Callable[[list[Batch]], Any], batches: list[Batch]) -> Repeat:
 
 
 def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]:
-    repeats = math.ceil(costs.batches * costs.batch_size / count_rows(files))  # a short log's rows come again
+    repeats = math.ceil(costs.batches * costs.batch_size / count_rows(files))  # rows of a short log repeat
     return list(packed_batches(files * repeats, log.feature_map, costs.batch_size, take=costs.batches))
 
 
 def _measured(what: str, repeats: Mapping[str, Repeat], batches: list[Batch]) -> dict[str, np.ndarray]:
-    """Returns the ms a row of each repeat, (repeats,), by the names of `repeats`."""
+    """Returns the milliseconds per row of each repeat, (repeats,), by the names of `repeats`."""
     rows = sum(len(labels) for _, labels in batches)
 
     def tell(done: int) -> None:

@@ -1,4 +1,4 @@
-"""Trains a model, and measures it: its metrics on the test rows, its size and its speed."""
+"""Trains a model, and measures its test metrics, its size and its speed."""
 
 import dataclasses
 import gc
@@ -40,15 +40,16 @@ def train_and_measure(
     Args:
         config: The point's configuration, with the seed.
         log: The transformed log.
-        plan: The sweep; says whether latency is measured.
+        plan: The sweep. It decides whether latency is measured.
         test: The test rows, without predictions.
-        work: Folder of unfinished trainings. A first stage that several points share is trained once and kept there.
-        key: Name of the training in `work`; a checkpoint under it is gone on from.
-        keep: Folder to keep the model in, for `ctrpipe.load`; None to keep none.
+        work: Folder of unfinished training runs. A first stage that several points share is trained once and kept
+            there.
+        key: Name of the training run in `work`. Training resumes from a checkpoint of this name.
+        keep: Folder to save the model in, for `ctrpipe.load`. None to save no model.
 
     Returns:
-        The result, JSON-able, whose `validation` is of the weights that were kept; and the test rows with the model's
-        predictions.
+        The result, JSON-serializable, with the `validation` metrics of the best weights; and the test rows with the
+        model's predictions.
     """
     started = time.monotonic()
     model = with_encoder(config.model, config.text)
@@ -84,20 +85,20 @@ def measure(
     latency: bool,
     test: ScoredRows,
 ) -> tuple[dict[str, Any], ScoredRows]:
-    """Measures a trained model: metrics of every task on the test rows, number of parameters, speeds.
+    """Measures a trained model: test metrics of every task, number of parameters, speeds.
 
-    The training speed is measured by more training steps, after which the weights are no longer those of the result.
+    The training speed is measured by further training steps. The weights then differ from those of the result.
 
     Args:
-        trained: The training's result; its learner cannot be used afterwards.
-        training: The training's settings.
+        trained: The training result. Its learner cannot be used afterwards.
+        training: The training settings.
         log: The transformed log.
-        latency: Whether to measure the time of a prediction.
+        latency: Whether to measure the prediction time.
         test: The test rows, without labels and predictions.
 
     Returns:
-        The measurements, of which `normalised_log_loss` is the log loss divided by that of the base rate, and
-        `train_samples_per_second` is None where another process trained; and `test` with labels and predictions.
+        The measurements, and `test` with labels and predictions. `normalised_log_loss` is the log loss divided by the
+        log loss of the base rate. `train_samples_per_second` is None if another process trained the model.
     """
     learner = trained.learner
     trains = learner if trained.trained_here else None
@@ -131,15 +132,15 @@ def _test_metrics(labels: Any, probabilities: Any, weights: Any) -> dict[str, An
 
 
 def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:
-    """Returns the median time of a prediction of 1,024 test rows, of 20 batches: Hiformer's method."""
-    repeats = math.ceil(HIFORMER_BATCHES * HIFORMER_ROWS / test_rows)  # a short log's rows come again
+    """Returns the median prediction time of 20 batches of 1,024 test rows: Hiformer's method."""
+    repeats = math.ceil(HIFORMER_BATCHES * HIFORMER_ROWS / test_rows)  # rows of a short log repeat
     batches = list(packed_batches(log.test * repeats, log.feature_map, HIFORMER_ROWS, take=HIFORMER_BATCHES))
     seconds = batch_seconds({"model": (lambda batch: learner.predict([batch]), batches)})
     return statistics.median(seconds["model"])
 
 
 def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float:
-    """Returns the rows per second of the training step on batches in memory: the median of 3 repeats of 10 steps."""
+    """Returns the training speed in rows per second, on batches in memory: the median of 3 repeats of 10 steps."""
     batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS))
     rows = sum(len(labels) for _, labels in batches)
     learner.fit(batches)

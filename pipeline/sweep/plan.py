@@ -1,4 +1,4 @@
-"""What a sweep trains: named points, each a few settings on top of one configuration."""
+"""The plan of a sweep: named points, each with a few settings on top of one configuration."""
 
 import dataclasses
 import itertools
@@ -16,16 +16,16 @@ from ctrpipe.pipeline.config import Model, RunConfig, Source, as_settings, load_
 from ctrpipe.serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from ctrpipe.transforms.log.spec import Section
 
-VARIABLE = ("model", "training")  # what may differ between points; they share data, features and seeds
+VARIABLE = ("model", "training")  # sections that may differ between points; data, features and seeds are shared
 
 
 class Group(Section):
-    """Points of a sweep file: one, or with a grid one for each combination of its values.
+    """Points of a sweep file: one point, or with a grid one for each combination of values.
 
     Attributes:
-        name: The group's name, with which its points' names begin.
+        name: The group's name. The names of its points start with it.
         set: Keys of the configuration and their values, for all points of the group.
-        grid: Keys and the values that each takes.
+        grid: Keys of the configuration, each with a list of values.
     """
 
     name: str = pydantic.Field(min_length=1)
@@ -34,11 +34,11 @@ class Group(Section):
 
 
 class Costs(Section):
-    """How to measure what a row costs to train and to predict: 20 repeats of some batches (BERT4CTR, section 4.1.5).
+    """How to measure the training and prediction time per row: 20 repeats of some batches (BERT4CTR, section 4.1.5).
 
     Attributes:
-        batch_size: Rows of a batch.
-        batches: Batches of a repeat.
+        batch_size: Rows per batch.
+        batches: Batches per repeat.
     """
 
     batch_size: int = pydantic.Field(BERT4CTR_ROWS, ge=1)
@@ -46,16 +46,16 @@ class Costs(Section):
 
 
 class SweepFile(Section):
-    """A sweep file, which can describe what `ctrpipe sweep CONFIG --grid ...` can, and points that are no product.
+    """A sweep file. It can describe any `ctrpipe sweep CONFIG --grid ...`, and also points that form no grid.
 
     Attributes:
-        name: The sweep's name, and that of its default result folder.
+        name: The sweep's name, and the name of its default output folder.
         config: Path of the run's configuration, relative to this file.
         set: Keys of the configuration and their values, for all points.
-        seeds: Trainings of each point.
-        latency: Whether to measure the time of a prediction.
-        costs: Whether, and how, to measure what a row costs.
-        reference: The point that others are compared with; None takes the first.
+        seeds: Number of training runs per point.
+        latency: Whether to measure the prediction time.
+        costs: Whether, and how, to measure the time per row.
+        reference: The point that others are compared with. None: the first.
         points: The groups of points.
     """
 
@@ -74,9 +74,9 @@ class Point:
     """One setting of model and training.
 
     Attributes:
-        name: The point's name, of which there is one in a sweep.
+        name: The point's name, unique in a sweep.
         group: Its group's name.
-        grid: The values of the group's grid that tell it from the group's other points.
+        grid: The point's values of the group's grid.
         changes: All keys of the configuration that the point changes, with their values.
         config: The point's configuration.
     """
@@ -94,12 +94,12 @@ class Plan:
 
     Attributes:
         name: The sweep's name.
-        base: The configuration that the points change.
+        base: The configuration that the points modify.
         points: The points.
-        seeds: Trainings of each point.
-        latency: Whether to measure the time of a prediction.
-        reference: The point that others are compared with; None takes the first.
-        costs: How to measure what a row costs; None: not at all.
+        seeds: Number of training runs per point.
+        latency: Whether to measure the prediction time.
+        reference: The point that others are compared with. None: the first.
+        costs: How to measure the time per row. None: not measured.
     """
 
     name: str
@@ -121,20 +121,20 @@ def make_plan(
     costs: bool = False,
     config: Source | None = None,
 ) -> Plan:
-    """Reads a run's configuration or a sweep file, and what the command line adds.
+    """Makes a plan from a run's configuration or a sweep file, and the options of the command line.
 
     Args:
-        source: A run's configuration, as `load_config` takes it, or a sweep file, which is one with the key `points`.
-        settings: Overrides for every point as `training.epochs=2`; they win over the file's.
-        grid: Values of a key as `model.top_k=2,5,10`; needs a run's configuration.
-        seeds: Trainings per point; 3 by default.
+        source: A run's configuration, as in `load_config`, or a sweep file. A sweep file has the key `points`.
+        settings: Overrides for every point, such as `training.epochs=2`. They take precedence over the file's.
+        grid: Values of a key, such as `model.top_k=2,5,10`. Requires a run's configuration.
+        seeds: Training runs per point, 3 by default.
         name: The sweep's name.
-        latency: Whether to measure the time of a prediction.
-        costs: Whether to measure what a row costs.
-        config: A run's configuration in place of the one that the sweep file names.
+        latency: Whether to measure the prediction time.
+        costs: Whether to measure the time per row.
+        config: A run's configuration that replaces the one in the sweep file.
 
     Raises:
-        InputError: a file cannot be read, or a point is impossible; it names the point.
+        InputError: a file cannot be read, or a point is impossible; the message names the point.
     """
     path = path_of(source)
     file = _read(source)
@@ -157,12 +157,12 @@ def make_plan(
 
 
 def _stem(source: Source) -> str:
-    """Returns a configuration's name for a sweep: its file's, or what it says of itself."""
+    """Returns a configuration's name for a sweep: the file's stem, or the key `name` of a mapping."""
     return str(source.get("name", "sweep")) if isinstance(source, Mapping) else source.stem
 
 
 def _read(source: Source) -> SweepFile | None:
-    """Returns the sweep file; None where the source is a run's configuration."""
+    """Returns the sweep file, or None if the source is a run's configuration."""
     path, values = path_of(source), source
     if isinstance(values, pathlib.Path):
         try:
@@ -170,7 +170,7 @@ def _read(source: Source) -> SweepFile | None:
         except OSError as error:
             raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError):
-            return None  # load_config says what is wrong
+            return None  # load_config reports the error
     if not isinstance(values, Mapping) or "points" not in values:
         return None
     try:
@@ -222,7 +222,7 @@ def _name(group: Group, values: dict[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Returns a setting's value as names of points and trials show it: `128-64` for a list."""
+    """Formats a setting's value for the names of points and trials: `128-64` for a list."""
     if isinstance(value, list):
         return "-".join(map(str, value))
     return "none" if value is None else str(value)
@@ -231,7 +231,7 @@ def value_text(value: Any) -> str:
 def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, Any]:
     """Returns the changes, without the base's hyperparameters that another model does not have.
 
-    Applies where a point changes the model's name and not the whole section.
+    Applies if a point changes the model's name but not the whole section.
     """
     name = changes.get("model.name", base.name)
     if name == base.name or "model" in changes:

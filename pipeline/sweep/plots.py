@@ -1,4 +1,4 @@
-"""The pictures of a sweep: one column per group of points, one row per metric."""
+"""The plots of a sweep: one column per group of points, one row per metric."""
 
 import pathlib
 import statistics
@@ -14,16 +14,16 @@ Points = list[dict[str, Any]]
 
 
 def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Writes the picture of a sweep as a PNG."""
+    """Writes the plot of a sweep as a PNG file."""
     with atomic_path(path) as unfinished:
         sweep_figure(summary).savefig(unfinished, dpi=110, format="png")
 
 
 def sweep_figure(summary: dict[str, Any]) -> Figure:
-    """Returns a picture of AUC, log loss and, where it was measured, latency: a row each, a column for each group.
+    """Plots AUC, log loss and, if measured, latency: one row per metric, one column per group.
 
-    A group that varies one key or two is drawn as lines, any other as a dot for each point. Error bars are the standard
-    deviation over the seeds. AUC and log loss are those of the test and of the validation rows.
+    A group that varies one or two keys is drawn as lines, any other group as one dot per point. Error bars are the
+    standard deviation over seeds. AUC and log loss are shown for the test and the validation rows.
 
     Args:
         summary: The contents of sweep.json.
@@ -53,10 +53,10 @@ def sweep_figure(summary: dict[str, Any]) -> Figure:
 
 
 def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Writes a PNG of the training loss in the first epoch, a line for each point (BERT4CTR, Figure 5).
+    """Writes a PNG of the training loss in the first epoch, one line per point (BERT4CTR, Figure 5).
 
-    The loss is measured at every evaluation, over the rows trained since the one before, and is the mean over the
-    seeds. Where the first epoch has only one evaluation, there is no line to draw and no file is written.
+    The loss is measured at every evaluation, over the rows trained since the previous one, and averaged over seeds. If
+    the first epoch has only one evaluation, no file is written.
 
     Args:
         summary: The contents of sweep.json.
@@ -78,7 +78,7 @@ def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
-    """Returns rows seen and mean loss at each evaluation of the first epoch that all runs have."""
+    """Returns the rows seen and the mean loss at each evaluation of the first epoch that all runs have."""
     parts = [run["evaluations"][: run["training"]["evaluations_per_epoch"]] for run in runs]
     return [
         (each[0]["examples"], statistics.fmean(numbers["train_loss"] for numbers in each))
@@ -87,7 +87,7 @@ def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 
 def _groups(points: Points) -> dict[str, Points]:
-    """Returns the points with a grid by their group, and all others as the group `points`."""
+    """Returns the points by group. All points without a grid form the group `points`."""
     groups: dict[str, Points] = {}
     for point in points:
         groups.setdefault(point["group"] if point["grid"] else "points", []).append(point)
@@ -100,7 +100,7 @@ def _lines(axis: Axes, points: Points, metrics: tuple[str, ...], title: str) -> 
     for index, other in enumerate(dict.fromkeys(_text(point["grid"][others[0]]) if others else "" for point in points)):
         line = [point for point in points if not others or _text(point["grid"][others[0]]) == other]
         for metric, style in zip(metrics, ("-", ":"), strict=False):
-            x = [values.index(_text(point["grid"][x_key])) + 0.03 * index for point in line]  # bars stay apart
+            x = [values.index(_text(point["grid"][x_key])) + 0.03 * index for point in line]  # keeps error bars apart
             where = "" if len(metrics) == 1 else "validation" if metric.startswith("validation") else "test"
             label = ", ".join(part for part in (f"{_short(others[0])}={other}" if others else "", where) if part)
             _bars(axis, x, line, metric, fmt=f"o{style}", color=f"C{index}", label=label or None)

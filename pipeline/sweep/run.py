@@ -1,7 +1,7 @@
-"""Trains and measures every point of a sweep with every seed; each result is a file, so that a sweep can go on.
+"""Trains and measures every point of a sweep with every seed. Each result is a file, so a sweep can be resumed.
 
-What imports Keras, which takes 3 s, is imported inside functions: run_sweep loads TensorFlow quietly before, and where
-nothing is left to train, none of it is needed.
+Importing Keras takes 3 s. Modules that need it are imported inside functions: run_sweep first loads TensorFlow with its
+log messages off, and if nothing is left to train, Keras is not needed.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ from ctrpipe.transforms.log.readers import find_files
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training of a sweep: a point with a seed.
+    """One training run of a sweep: a point with a seed.
 
     Attributes:
         point: The point.
         config: Its configuration with the seed.
-        key: Name of the result's files, equal for two trainings that would give the same model.
+        key: Name of the result's files. Equal for two training runs that would give the same model.
     """
 
     point: Point
@@ -46,20 +46,20 @@ class Run:
 def run_sweep(
     plan: Plan, files: list[str], output: pathlib.Path, keep_models: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
-    """Trains and measures what has no result yet.
+    """Trains and measures all points and seeds without a result.
 
     Args:
         plan: The sweep.
         files: The log's files.
         output: The sweep's folder.
-        keep_models: Whether to keep every trained model in a folder beside its result; one that was not kept is trained
-            again.
+        keep_models: Whether to save every trained model in a folder next to its result. Models that were not saved are
+            trained again.
 
     Returns:
-        The results of every point by its name, in the order of the seeds.
+        The results of every point by name, in the order of the seeds.
 
     Raises:
-        InputError: the data, a point or the output folder cannot be used; nothing is trained then.
+        InputError: the data, a point or the output folder cannot be used. Nothing is trained then.
     """
     find_files(files)
     load_tensorflow()
@@ -128,7 +128,7 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
 
 
 def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:
-    """Returns what the plan asks to measure of a row's costs, by point; measured once and kept in a file."""
+    """Returns the time per row by point, if the plan measures it. Measured once and kept in a file."""
     if plan.costs is None:
         return {}
     from ctrpipe.pipeline.sweep.costs import row_costs
@@ -144,7 +144,7 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
 
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
-    """Returns the test rows without labels and predictions: their hash, and which of them are in the Tail slice."""
+    """Returns the test rows without labels and predictions: their hash, and the rows of the Tail slice."""
     scored = ScoredRows(log.inputs.test_rows(config), {}, {})
     rare = config.evaluation.tail
     if rare is None:

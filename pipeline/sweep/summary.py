@@ -1,4 +1,4 @@
-"""A sweep's results: means and standard deviations over the seeds, as a table, JSON and CSV."""
+"""A sweep's results: means and standard deviations over seeds, as a table, JSON and CSV."""
 
 import csv
 import json
@@ -18,8 +18,8 @@ from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.sweep.plan import Plan
 from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
 
-COSTS = ("average", "median", "p90", "p95")  # of the ms per row
-# Column of the summary: where a run's result has it.
+COSTS = ("average", "median", "p90", "p95")  # statistics of the milliseconds per row
+# Columns of the summary, with their paths in a run's result.
 METRICS = {
     "validation_auc": ("validation", "auc"),
     "validation_log_loss": ("validation", "log_loss"),
@@ -35,20 +35,20 @@ METRICS = {
     "examples_trained": ("examples_trained",),
     **{f"{kind}_ms_{name}": ("costs", kind, name) for kind in ("training", "inference") for name in COSTS},
 }
-SWEEP_WIDTH = 240  # where the output is no terminal
+SWEEP_WIDTH = 240  # used if the output is not a terminal
 
 
 def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Returns the contents of sweep.json.
 
-    `best` is the point whose mean of the monitored metric is best on the validation rows. Each point is compared with
-    the plan's reference, or else with the first point: `auc_difference`, `rig_difference`, `log_loss_ratio` and
-    `latency_ratio` are of the means on the test rows; `tested` has the differences in AUC and RIG over rows and seeds,
+    `best` is the point with the best mean of the monitored metric on the validation rows. Each point is compared with
+    the plan's reference, or else with the first point. `auc_difference`, `rig_difference`, `log_loss_ratio` and
+    `latency_ratio` compare the means on the test rows. `tested` has the differences in AUC and RIG over rows and seeds,
     and `t` their t values over shards of the test rows.
 
     Args:
         plan: The points and seeds.
-        results: By point, the results of its trainings in the order of the seeds, as run_sweep returns them.
+        results: For each point, the results of its training runs in the order of the seeds, as returned by run_sweep.
     """
     points = []
     for point in plan.points:
@@ -75,7 +75,7 @@ def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dic
 
 
 def _tail_of(plan: Plan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the Tail slice's definition and how many test rows are in it."""
+    """Returns the definition of the Tail slice and its number of test rows."""
     rare, of_tail = plan.base.evaluation.tail, points[0]["runs"][0]["tail"]
     return {**rare.model_dump(), "examples": of_tail["examples"]} if rare and of_tail else None
 
@@ -83,14 +83,14 @@ def _tail_of(plan: Plan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
 def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
     value: Any = run
     for key in path:
-        if value is None:  # not asked for
+        if value is None:  # not measured
             return None
         value = value[key]
     return None if value is None else float(value)
 
 
 def _spread(values: list[float | None]) -> dict[str, float | None]:
-    """Returns mean and sample standard deviation; None where a value is missing, or for the spread of one value."""
+    """Returns mean and sample standard deviation. Both are None if a value is missing; one value has no deviation."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return {"mean": None, "std": None}
@@ -123,7 +123,7 @@ def _compare(points: list[dict[str, Any]], reference: str) -> None:
 
 
 def _compared(first: dict[str, Side], second: dict[str, Side]) -> dict[str, Compared]:
-    """Returns the differences by metric; those of the Tail slice are named `tail_<metric>`."""
+    """Returns the differences by metric. The metrics of the Tail slice are named `tail_<metric>`."""
     return {
         prefix + metric: compare_sides(first[prefix], second[prefix], metric)
         for prefix in first
@@ -135,10 +135,10 @@ def _compared(first: dict[str, Side], second: dict[str, Side]) -> dict[str, Comp
 def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
     """Returns a point's side of comparisons on all rows, under "", and on the Tail slice, under "tail_".
 
-    Returns {} where a training's predictions were not kept.
+    Returns {} if the predictions of a training run were not kept.
 
     Args:
-        runs: The results of a point's trainings.
+        runs: The results of a point's training runs.
     """
     if any(run["predictions"] is None for run in runs):
         return {}
@@ -161,9 +161,9 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes sweep.json (everything), sweep.csv (one line a training), sweep.png and loss.png.
+    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.png and loss.png.
 
-    loss.png has the training loss of the first epoch; it is left out where that was measured only once.
+    loss.png shows the training loss of the first epoch. It is left out if the loss was measured only once.
     """
     write_json(output / "sweep.json", summary)
     _write_csv(summary, output / "sweep.csv")
@@ -172,7 +172,7 @@ def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
 
 
 def training_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns a row for each training, values by column of sweep.csv; a key of a grid that a point has not is None.
+    """Returns a row for each training run, by the columns of sweep.csv. A grid key that a point does not have is None.
 
     Args:
         summary: The contents of sweep.json.
@@ -204,7 +204,7 @@ def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def print_sweep(summary: dict[str, Any]) -> None:
-    """Prints the table: mean ± standard deviation, the best point by the validation rows marked."""
+    """Prints the table of means ± standard deviations, with the best point on the validation rows marked."""
     terminal = console(SWEEP_WIDTH)
     seeds = f"{summary['seeds']} seeds, mean ± standard deviation" if summary["seeds"] > 1 else "one seed"
     table = rich.table.Table(title=f"{summary['name']}: {seeds}")
@@ -258,7 +258,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
 
 
 def _print_costs(terminal: rich.console.Console, summary: dict[str, Any]) -> None:
-    """Prints what a row costs to train, stage by stage, and to predict, as tables 4 and 7 of BERT4CTR do."""
+    """Prints the time per row of training, stage by stage, and of prediction, as in tables 4 and 7 of BERT4CTR."""
     names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
     if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
         return
@@ -275,7 +275,7 @@ def _print_costs(terminal: rich.console.Console, summary: dict[str, Any]) -> Non
 
 
 def show(value: float | None, digits: int = 4, sign: str = "") -> str:
-    """Returns a number with so many decimals, and its sign where `sign` is "+"; "-" for None."""
+    """Formats a number with `digits` decimals, and with its sign if `sign` is "+". "-" for None."""
     return "-" if value is None else f"{value:{sign},.{digits}f}"
 
 

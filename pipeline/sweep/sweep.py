@@ -1,4 +1,4 @@
-"""`ctrpipe sweep`: a plan's trainings, and what they come to."""
+"""`ctrpipe sweep`: runs a plan's training, and summarizes the results."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from ctrpipe.pipeline.sweep.summary import summarise_sweep, write_sweep
 
 
 def sweep(plan: Plan, data: Sequence[str], output: pathlib.Path, keep_models: bool = False) -> dict[str, Any]:
-    """Trains every point of a plan on the same data; the same call goes on where it was cut.
+    """Trains every point of a plan on the same data. The same call resumes an interrupted sweep.
 
     Args:
         plan: The points and seeds.
-        data: The log's files and globs; none for those of the configuration.
-        output: The folder for sweep.json, sweep.csv, sweep.png and what each model answered to the test rows.
-        keep_models: Whether to keep every trained model.
+        data: The log's files and globs. Empty for those of the configuration.
+        output: The folder for sweep.json, sweep.csv, sweep.png and each model's predictions on the test rows.
+        keep_models: Whether to save every trained model.
 
     Returns:
         The contents of sweep.json.

@@ -1,7 +1,7 @@
-"""What `auto` stands for in `training.backend` and `training.precision`: what was measured to be faster.
+"""Resolves `auto` in `training.backend` and `training.precision` to the faster setting, as measured.
 
-The rules read the configuration, the number of training rows and the machine's devices, and no clock: the same run on
-the same machine has the same settings again.
+The rules use only the configuration, the number of training rows and the machine's devices, and no timing. The same run
+on the same machine therefore always gets the same settings.
 """
 
 import os
@@ -16,11 +16,11 @@ from ctrpipe.pipeline.training.process import other_workers
 
 
 class Costs(NamedTuple):
-    """Seconds of a core.
+    """CPU time of a model's training on each backend.
 
     Attributes:
-        tensorflow, jax: Microseconds that a row takes in a training step of each backend.
-        start: Seconds that JAX takes more until its first step is done: another process, its imports, the compiler.
+        tensorflow, jax: Microseconds per row in a training step of the backend.
+        start: Additional seconds until JAX has done its first step: another process, its imports and compilation.
     """
 
     tensorflow: float
@@ -28,33 +28,33 @@ class Costs(NamedTuple):
     start: float
 
 
-# `python -m benchmarks.backends --ways tensorflow,jax,tensorflow_bfloat16`, 2026-11-26, 2 quiet cores of an AMD EPYC,
-# rows of 39 columns in batches of 1,024, width 16, by the clock and by the core. Here JAX trains at least
-# so many times as many rows a second as TensorFlow, which for the others is faster, or about as fast, and needs no
-# process of its own.
+# Measured by wall-clock and CPU time with `python -m benchmarks.backends --ways tensorflow,jax,tensorflow_bfloat16` on
+# 2 quiet cores of an AMD EPYC: rows of 39 columns, batches of 1,024, width 16. For these models JAX trains at least
+# LEAST_OF_JAX times as many rows per second as TensorFlow. For the others TensorFlow is faster or about as fast, and it
+# needs no separate process.
 LEAST_OF_JAX = 1.3
 FASTER_ON_JAX = {
     "lr": Costs(1.8, 1.0, 3.6),
     "starspace": Costs(33.0, 24.2, 4.8),
 }
-# These train at least 1.2 times as many rows in bfloat16, and about as many where their hidden layers are narrow (64,
-# 32). In the others, products of matrices are a smaller part.
+# These models train at least 1.2 times as many rows per second in bfloat16, or about as many where their hidden layers
+# are narrow (64, 32). In the other models matrix products are a smaller part of the work.
 FASTER_IN_BFLOAT16 = frozenset(
     ("xdeepfm", "dcn_v2", "deepfm", "pnn", "mlp", "fnn", "wide_deep", "dcn", "cin", "features_only", "transformer")
     + ("transformer_pe", "hetero_att", "hiformer", "bst", "mmoe", "ple", "esmm")
-    # With an encoder of MiniLM's shape, in batches of 32.
+    # Measured with an encoder of MiniLM's shape, in batches of 32.
     + ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert", "numbert_uni_attention")
     + ("numbert_uni_attention_reduced",)
 )
 
 
 def settled(model: Model, training: Training, rows: int) -> Training:
-    """Returns the training with the backend and the precision that `auto` stands for; what is named stays.
+    """Returns the training settings with `auto` resolved. An explicit backend or precision is kept.
 
     Args:
-        model: Its name decides.
-        training: The settings.
-        rows: Training rows.
+        model: The model; the choice depends on its name.
+        training: The training settings.
+        rows: The number of training rows.
 
     Raises:
         InputError: TF_CONFIG is invalid.
@@ -63,9 +63,9 @@ def settled(model: Model, training: Training, rows: int) -> Training:
 
 
 def slow_precision(training: Training) -> str:
-    """Returns a line for a user whose CPU is slower in the precision that the configuration names; "" where it is not.
+    """Returns a warning if mixed_bfloat16 is configured and slower than float32 on this CPU, else "".
 
-    With AVX-512 and without its products of bfloat16 it takes 2.0 to 2.4 times as long as in float32.
+    On a CPU with AVX-512 but without bfloat16 instructions, mixed_bfloat16 takes 2.0 to 2.4 times as long as float32.
     """
     named = training.precision == "mixed_bfloat16" and training.backend == "tensorflow"
     if not named or not _on_one_cpu(training.distribution) or _onednn_multiplies_bfloat16():
@@ -74,8 +74,10 @@ def slow_precision(training: Training) -> str:
 
 
 def _with_backend(model: Model, training: Training, rows: int) -> Training:
-    """JAX is chosen for a model of FASTER_ON_JAX where one pass over the rows saves more than its start costs, and
-    where what was measured is asked for: one CPU, `adam`, float32, JAX installed, and no setting of TensorFlow alone.
+    """Resolves the backend.
+
+    JAX is chosen for a model of FASTER_ON_JAX if one pass over the rows saves more than the start of JAX costs. The
+    settings must be those of the measurement: one CPU, `adam`, float32, JAX installed and no TensorFlow-only setting.
     """
     if training.backend != "auto":
         return training
@@ -94,8 +96,10 @@ def _jax_is_faster(model: Model, training: Training, rows: int) -> bool:
 
 
 def _with_precision(model: Model, training: Training) -> Training:
-    """mixed_bfloat16 is chosen for a model of FASTER_IN_BFLOAT16 where what was measured is asked for: TensorFlow with
-    oneDNN's products on one CPU that multiplies bfloat16.
+    """Resolves the precision.
+
+    mixed_bfloat16 is chosen for a model of FASTER_IN_BFLOAT16 if the settings are those of the measurement: TensorFlow
+    with oneDNN on one CPU that has bfloat16 instructions.
     """
     if training.precision != "auto":
         return training
@@ -110,7 +114,10 @@ def _with_precision(model: Model, training: Training) -> Training:
 
 
 def _onednn_multiplies_bfloat16() -> bool:
-    """Returns whether oneDNN has the processor's instructions for bfloat16, which either variable can take from it."""
+    """Returns whether oneDNN uses the CPU's bfloat16 instructions.
+
+    Either environment variable can disable them.
+    """
     variables = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" or "ONEDNN_MAX_CPU_ISA" in os.environ
     return multiplies_bfloat16() and not variables
 

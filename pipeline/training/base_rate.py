@@ -1,4 +1,4 @@
-"""The constant by which a trained model's logits miss the base rate of the rows that it has learnt."""
+"""Corrects a trained model's logits by a constant, to match the base rate of its training rows."""
 
 from collections.abc import Iterable
 
@@ -8,24 +8,24 @@ from scipy.special import expit, logit
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.training.learner import Batch, Learner, split_weight
 
-_MOST = 16.0  # of a logit's size: float32 has probabilities of 1 beyond
-_BINS = 2**16  # of the logits in between; their means stand for them, which is exact to 1e-8 of a probability
+_MOST = 16.0  # largest absolute logit: beyond it, float32 probabilities round to 1
+_BINS = 2**16  # bins of logits, each represented by its mean: exact to 1e-8 of a probability
 
 
 def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:
-    """Returns what has to be added to the logits so that the rows' mean probability is the share of their clicks.
+    """Returns the constant to add to the logits so that the mean click probability equals the share of clicks.
 
-    It is the intercept's condition at a maximum of the likelihood, Σ (y - p) = 0, which a training that stops before
-    one misses, by chance and by its regularisation. Rows count by their weights.
+    At a maximum of the likelihood the intercept satisfies Σ (y - p) = 0. A training run that stops before the maximum
+    misses this condition, by chance and because of its regularisation. Rows count by their weights.
 
     Args:
-        learner: The trained model, of one task.
-        batches: The rows that it has learnt.
+        learner: The trained model, with one task.
+        batches: The rows that it was trained on.
 
     Raises:
         InputError: the rows have one class only.
     """
-    from scipy.optimize import brentq  # 0.2 s of a core, which a training without this does without
+    from scipy.optimize import brentq  # takes 0.2 s of CPU time, so it is imported only here
 
     counts, sums, clicks = np.zeros(_BINS), np.zeros(_BINS), 0.0
     for inputs, labels in batches:

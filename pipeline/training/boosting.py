@@ -1,4 +1,4 @@
-"""Boosted trees on top of a trained network: LightGBM fits the error that the network's logits leave."""
+"""Boosted trees on top of a trained network: LightGBM fits the residual error of the network's logits."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,17 +10,17 @@ from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 
 LEARNING_RATE = 0.1
-PATIENCE = 10  # trees without an improvement on the validation rows
+PATIENCE = 10  # early stopping: trees without an improvement on the validation rows
 
 
 def load_lightgbm() -> Any:
-    """Returns the module lightgbm.
+    """Imports and returns the module lightgbm.
 
     Raises:
-        InputError: the system lacks OpenMP's library, which LightGBM's wheels do not bring.
+        InputError: the system lacks the OpenMP library, which LightGBM's wheels do not contain.
     """
     try:
-        import lightgbm  # 0.05 s of a core, which trainings without trees do without
+        import lightgbm  # takes 0.05 s of CPU time, so it is imported only for models with trees
     except OSError as error:
         raise InputError(
             f"LightGBM, for the trees of cascading_nn_gbdt, cannot be loaded ({one_line(error)}); "
@@ -35,9 +35,10 @@ def learn_trees(
     """Trains trees on top of the network's logits, stores them in the network and returns their number.
 
     Args:
-        network: The trained network; its weights stay as they are.
-        train, validation: Batches. Validation rows stop the boosting early; without them `trees` trees are trained.
-        trees: The largest number of trees; None for the number that the network can hold.
+        network: The trained network. Its weights do not change.
+        train, validation: Batches. Validation rows stop the boosting early; without them `trees` trees are
+            trained.
+        trees: The maximum number of trees; None for the maximum of the network.
         seed: LightGBM's seed.
     """
     lightgbm = load_lightgbm()
@@ -63,7 +64,7 @@ def learn_trees(
 
 
 def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any = None) -> Any:
-    """Returns LightGBM's dataset of the batches, with the network's logits as the trees' start."""
+    """Returns a LightGBM dataset of the batches, with the network's logits as initial scores."""
     lightgbm = load_lightgbm()
     parts, weights = [], []
     for inputs, labels in batches:
@@ -76,9 +77,10 @@ def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any 
 
 
 def _arrays(trees: list[dict[str, Any]], count: int, nodes: int) -> list[np.ndarray]:
-    """Returns LightGBM's trees as the arrays that TreeEnsemble.assign takes.
+    """Converts LightGBM's trees to the arrays that TreeEnsemble.assign takes.
 
-    Feature, threshold, left child, right child and value of every node, (count, nodes) each; a leaf is its own child.
+    The arrays are the feature, threshold, left child, right child and value of every node, (count, nodes) each. A leaf
+    is its own child.
     """
     feature, left, right = (np.zeros((count, nodes), np.int32) for _ in range(3))
     threshold, value = (np.zeros((count, nodes)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Whether a model can be built of its hyperparameters, before anything is trained."""
+"""Checks before training that a model can be built from its hyperparameters."""
 
 import keras
 
@@ -10,11 +10,11 @@ from ctrpipe.transforms.features.preprocessing import layout
 
 
 def why_impossible(model: Model, config: RunConfig) -> str:
-    """Builds a model on a few ids, and returns why it cannot be; "" where it can.
+    """Builds the model on tiny vocabularies, and returns the error message if that fails, else "".
 
     Args:
         model: Registry name and hyperparameters.
-        config: The configuration of the log's features.
+        config: The run configuration, which describes the log's features.
     """
     few_ids = layout(config.log_spec, lambda column, feature: 3)
     encoded = with_encoder(model, config.text)

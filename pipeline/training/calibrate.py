@@ -1,4 +1,4 @@
-"""Fits the calibration of a trained model by rows that its weights were not trained on.
+"""Fits the calibration of a trained model on rows that its weights were not trained on.
 
 References:
     Platt, "Probabilistic Outputs for Support Vector Machines", 1999; Zadrozny and Elkan, "Obtaining calibrated
@@ -27,19 +27,20 @@ from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec
 
-# The prior's precision of the line of all rows: none to speak of, but finite where the logit tells the classes apart.
+# Precision of the prior on the line of all rows: negligible, but it keeps the fit finite if the logit separates the
+# classes.
 NO_SHRINKAGE = 1e-6
-LEAST_STRETCH = 0.05  # of a slice's line, so that its log-odds rise with the logit
+LEAST_STRETCH = 0.05  # lower bound of a row's stretch: its log-odds must increase with the logit
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
 class CalibrationRows:
-    """The rows by which one task is calibrated.
+    """Rows for the calibration of one task.
 
     Attributes:
-        logits, labels, weights: Of each row, `[N]`; the weights are positive.
+        logits, labels, weights: Values per row, `[N]`; weights are positive.
     """
 
     logits: Floats
@@ -48,7 +49,7 @@ class CalibrationRows:
 
 
 def check_classes(feature_map: FeatureMap, files: list[str]) -> None:
-    """Raises InputError where the validation rows of a task have one class only, before anything is trained."""
+    """Raises InputError if all validation labels of a task are equal. Call it before training."""
     for task, rate in zip(feature_map.tasks, base_rates(files), strict=True):
         if rate in (0.0, 1.0):
             raise InputError(
@@ -58,7 +59,7 @@ def check_classes(feature_map: FeatureMap, files: list[str]) -> None:
 
 
 def weight_of_negatives(spec: LogSpec, payload: Sequence[pathlib.Path]) -> float:
-    """Returns how much the rows of some parts of the payload that are no positives of the first task count together."""
+    """Returns the total weight of the payload rows that are negatives of the first task."""
     total = 0.0
     for rows in read_payload(payload, spec.target_columns):
         others = 1.0 - number_array(rows[spec.label_columns[0]])
@@ -73,15 +74,15 @@ def fit_calibration(
     negatives: float | None,
     model: CTRModel,
 ) -> Calibration:
-    """Returns the calibration of a model's logits by the validation rows, which count by their weights.
+    """Fits the calibration of a model's logits to the validation rows, which count by their weights.
 
     Args:
         settings: The method and its slices.
         feature_map: The description of the packed tensors.
-        validation_files: Globs of packed files, with rows of both classes.
-        negatives: Where only a share of the negatives was packed, how much all of them count together: the rates are
-            then exactly those of all rows, not as far off as the draw has been. None where all were packed.
-        model: The model as it is served.
+        validation_files: Globs of packed files with rows of both classes.
+        negatives: The total weight of all negatives, if only a share of them was packed; None if all were packed. The
+            packed negatives are scaled to it, so the rates are exactly those of all rows, without sampling error.
+        model: The model as served.
     """
     batches = packed_batches(validation_files, feature_map, prediction_rows(feature_map))
     logits, labels, ids = _predicted(model, batches, feature_map, settings.by)
@@ -116,14 +117,14 @@ def _predicted(
 
 
 def fit_overall(settings: Settings, rows: CalibrationRows) -> Line | Curve:
-    """Returns the calibration of all rows by the method of `settings`."""
+    """Fits the calibration of all rows with the method of `settings`."""
     if settings.method == "platt":
         return fit_line(rows)
     return fit_isotonic(rows) if settings.method == "isotonic" else fit_histogram(rows, settings.bins)
 
 
 def fit_line(rows: CalibrationRows) -> Line:
-    """Returns the logistic regression of the labels on the logit, of a slope that is not negative."""
+    """Fits a logistic regression of the labels on the logit, with a slope of at least 0."""
     mean = np.average(rows.logits, weights=rows.weights)
     scale = np.sqrt(np.average((rows.logits - mean) ** 2, weights=rows.weights)) or 1.0
     nothing = np.zeros(len(rows.logits))
@@ -133,9 +134,9 @@ def fit_line(rows: CalibrationRows) -> Line:
 
 
 def fit_isotonic(rows: CalibrationRows) -> Curve:
-    """Returns isotonic regression as scikit-learn has it: straight between the ends of its steps.
+    """Fits scikit-learn's isotonic regression, which is linear between the ends of its steps.
 
-    Its values are kept a row's share away from 0 and 1: no row of a step was clicked, but the next may be.
+    Rates stay at least 1 / (total weight + 2) away from 0 and 1: if no row of a step was clicked, the next one may be.
     """
     from sklearn.isotonic import IsotonicRegression  # takes a second to import
 
@@ -150,9 +151,9 @@ def fit_isotonic(rows: CalibrationRows) -> Curve:
 
 
 def fit_histogram(rows: CalibrationRows, bins: int) -> Curve:
-    """Returns the share of clicks in bins of equal weight; neighbouring bins whose shares fall are joined.
+    """Fits the share of clicks in bins of equal weight. Neighbouring bins with falling shares are joined.
 
-    Rows of equal logits are in one bin.
+    Rows with equal logits are in the same bin.
     """
     points, places = np.unique(rows.logits.astype(np.float32), return_inverse=True)
     weights = np.bincount(places, rows.weights)
@@ -162,7 +163,7 @@ def fit_histogram(rows: CalibrationRows, bins: int) -> Curve:
     bin_of_row = (np.cumsum(starts) - 1)[places]
     of_bins = np.bincount(bin_of_row, rows.weights)
     rates = np.bincount(bin_of_row, rows.weights * rows.labels) / of_bins
-    from scipy.optimize import isotonic_regression  # see _lines
+    from scipy.optimize import isotonic_regression  # see _fit_lines
 
     rising = isotonic_regression(rates, weights=of_bins).x
     least = _least_rate(rows)
@@ -184,13 +185,13 @@ def fit_slices(
     feature_map: FeatureMap,
     ids: npt.NDArray[np.int32],
 ) -> SliceLines:
-    """Returns the lines of the values of `settings.by`: a logistic regression with a normal prior around no change.
+    """Fits a line per value of `settings.by`: a logistic regression with a normal prior around no change.
 
     Args:
-        settings: Columns and the prior's precision `shrinkage`, in the units of the information of log-odds: n rows of
-            the click rate p have n p (1 - p).
+        settings: The columns and the prior's precision `shrinkage`, in units of the information on log-odds: n rows
+            with click rate p have n p (1 - p).
         rows: The rows of a task.
-        overall: Its calibration of all rows.
+        overall: The task's calibration of all rows.
         feature_map: The description of the packed tensors.
         ids: The columns' ids, `[N, columns]`.
     """
@@ -221,13 +222,13 @@ def _fit_lines(
 
     Args:
         rows: The labels and weights.
-        offset, centred: Of each row, `[N]`.
+        offset, centred: Values per row, `[N]`.
         codes: The groups of each row, `[N, columns]`.
-        groups: Their number.
-        shrinkage: The penalty is half of it times the sum of the squared slopes and shifts.
-        least_slope: The least slope of a group.
+        groups: The number of groups.
+        shrinkage: The penalty is `shrinkage / 2` times the sum of the squared slopes and shifts.
+        least_slope: Lower bound of a group's slope.
     """
-    from scipy.optimize import minimize  # 0.2 s of a core, which a run without a calibration does without
+    from scipy.optimize import minimize  # takes 0.2 s of CPU time, so it is imported only if there is a calibration
 
     total = rows.weights.sum()
     used, place = np.unique(codes, return_inverse=True)

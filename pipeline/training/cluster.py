@@ -1,4 +1,4 @@
-"""The workers that train one model together, as TF_CONFIG lists them in every worker."""
+"""The workers that train one model together, as listed in the TF_CONFIG of every worker."""
 
 import dataclasses
 import json
@@ -17,10 +17,10 @@ CONNECT_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The workers of a training.
+    """The workers of a distributed training run.
 
     Args:
-        workers: HOST:PORT of each. The first is the chief, which reports and writes the checkpoints.
+        workers: HOST:PORT of each worker. The first is the chief, which reports and writes checkpoints.
         index: The position of this process's worker in `workers`.
     """
 
@@ -38,10 +38,10 @@ class Cluster:
 
 
 def read_cluster() -> Cluster | None:
-    """Returns the workers that TF_CONFIG names, or None where it names fewer than two.
+    """Returns the workers in TF_CONFIG, or None if it names fewer than two.
 
     Raises:
-        InputError: TF_CONFIG is not JSON of TensorFlow's form, or has other roles than chief and worker.
+        InputError: TF_CONFIG is not JSON in TensorFlow's format, or has roles other than chief and worker.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -77,10 +77,10 @@ def _accepts_connections(address: str) -> bool:
 
 
 def text_from_chief(from_chief: Callable[[list[np.ndarray]], list[np.ndarray]], text: str) -> str:
-    """Returns the chief's text in every worker.
+    """Broadcasts the chief's text to every worker and returns it.
 
     Args:
-        from_chief: `Learner.from_chief`, which sends arrays of a shape that all workers know: so first the length.
+        from_chief: `Learner.from_chief`. All workers must know the shapes of its arrays, so the length is sent first.
         text: This worker's text; only the chief's counts.
     """
     own = np.frombuffer(text.encode(), np.uint8)

@@ -21,7 +21,7 @@ from ctrpipe.transforms.features.packed_files import (
     rows_out_of_order,
 )
 
-TEXT_STEP = 16  # tokens; a multiple of it gives few different shapes
+TEXT_STEP = 16  # tokens; lengths are rounded up to a multiple, which keeps the number of shapes small
 
 
 def packed_batches(
@@ -36,22 +36,21 @@ def packed_batches(
 ) -> Iterable[Batch]:
     """Returns batches: packed tensors by name, and labels float32 [N, tasks].
 
-    The tensors are numpy arrays, those of the feature map: ids int32 [N, slots], dense float32 [N, dense features],
-    tokens and segments int32 [N, length], numbers int32 [N, 2 * numbers].
-    Iterating again gives the same batches in the same order. A tf.data.Dataset of them would take longer to read, and
-    60 ms to build, for every part of an epoch.
+    The tensors are numpy arrays and match the feature map: ids int32 [N, slots], dense float32 [N, dense features],
+    tokens and segments int32 [N, length], numbers int32 [N, 2 * numbers]. Every iteration gives the same batches in the
+    same order. A tf.data.Dataset would be slower to read, and take 60 ms to build for every part of an epoch.
 
     Args:
         patterns: Globs of packed files.
         feature_map: The description of the packed tensors.
-        batch_size: Rows of a batch; the last one may have fewer.
-        shuffle_seed: The same seed gives the same order; None for the order of the log.
-        skip: The number of batches left out at the start.
-        take: The number of batches after them; None for all.
-        by_length: On TensorFlow, shuffled batches hold texts of about the same length, and every batch ends at a
-            multiple of TEXT_STEP tokens behind its longest text. JAX ignores it, because it would
+        batch_size: Rows per batch; the last batch may have fewer.
+        shuffle_seed: The same seed gives the same order; None keeps the order of the log.
+        skip: Number of batches to skip at the start.
+        take: Number of batches to return after them; None for all.
+        by_length: On TensorFlow, put texts of similar length into the same shuffled batch, and cut every batch at the
+            first multiple of TEXT_STEP tokens that fits its longest text. JAX ignores this option, because it would
             compile the step again for every length.
-        weighted: Whether the inputs have the rows' `weight` too, float32 [N, 1], where the log has weights.
+        weighted: Whether inputs include the row `weight`, float32 [N, 1], if the log has weights.
 
     Raises:
         InputError: no file matches, a file is damaged, or its rows do not fit the feature map.
@@ -66,7 +65,7 @@ def packed_batches(
 
 @dataclasses.dataclass(frozen=True)
 class _CutTexts:
-    """Batches without the padding behind their longest text, up to a multiple of TEXT_STEP tokens."""
+    """Batches whose texts are cut at the first multiple of TEXT_STEP tokens that fits the longest one."""
 
     reader: PackedReader
     length: Callable[[Rows], np.ndarray]
@@ -93,7 +92,7 @@ def packed_reader(
     length: Callable[[Rows], np.ndarray] | None = None,
     weighted: bool = False,
 ) -> PackedReader:
-    """Returns the reader of the batches of `packed_batches`; see PackedReader for `length`."""
+    """Returns the reader behind `packed_batches`; see PackedReader for `length`."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length, weighted)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
     expected["numbers"] = 2 * len(feature_map.numbers)
@@ -106,20 +105,23 @@ def packed_reader(
 
 
 def prediction_rows(feature_map: FeatureMap) -> int:
-    """Returns the rows of a batch of predictions: fewer with a text, whose encoder takes megabytes of states a row."""
+    """Returns the batch size for predictions: smaller for texts, whose encoder states take megabytes per row."""
     return 128 if feature_map.text else 8192
 
 
 def count_rows(patterns: list[str]) -> int:
-    """Returns the number of rows in the files, from their metadata. Raises InputError as `packed_batches` does."""
+    """Returns the number of rows in the files, from their metadata.
+
+    Raises InputError as `packed_batches` does.
+    """
     return PackedReader(_files(patterns), batch_size=1).rows
 
 
 def even_batch(rows: int, batch_size: int) -> int:
-    """Returns the rows of a batch that deal an epoch's rows evenly to as few batches of at most `batch_size` as can be.
+    """Returns the batch size that splits an epoch evenly into the fewest batches of at most `batch_size` rows.
 
-    Of 42,000 rows in batches of 1,024, the last would have 16, each of which would weigh as much as 64 of the others in
-    Adam's means: on 60,000 rows of Criteo that cost a logistic regression 0.0016 AUC.
+    With 42,000 rows in batches of 1,024, the last batch would have 16 rows. Each of them would weigh as much as 64
+    other rows in Adam's moments. On 60,000 rows of Criteo this cost a logistic regression 0.0016 AUC.
     """
     return -(-rows // -(-rows // batch_size))
 
@@ -130,12 +132,18 @@ def base_rates(patterns: list[str]) -> np.ndarray:
 
 
 def out_of_order(patterns: list[str]) -> np.ndarray:
-    """Returns how many rows are more positive for a task than for that before it; raises as `packed_batches` does."""
+    """Counts, for each task after the first, the rows whose label exceeds the label of the preceding task.
+
+    Raises InputError as `packed_batches` does.
+    """
     return rows_out_of_order(PackedReader(_files(patterns), batch_size=1).files)
 
 
 def weights_of(patterns: list[str]) -> np.ndarray | None:
-    """Returns the rows' weights in the order of the log, [N], None without; raises InputError as `packed_batches`."""
+    """Returns the row weights in the order of the log, [N], or None if there are none.
+
+    Raises InputError as `packed_batches` does.
+    """
     return row_weights(PackedReader(_files(patterns), batch_size=1).files)
 
 

@@ -1,7 +1,7 @@
-"""Knowledge distillation: training rows whose labels are mixed with the probabilities of a trained model, the teacher.
+"""Knowledge distillation: mixes training labels with the click probabilities of a teacher model.
 
-The cross-entropy is linear in the label: the loss against (1 - w) y + w p is (1 - w) times the loss against the label y
-plus w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
+The cross-entropy is linear in the label. The loss against (1 - w) y + w p is therefore (1 - w) times the loss against
+the label y plus w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
 """
 
 import dataclasses
@@ -25,13 +25,15 @@ BATCH_ROWS = 1024
 def soften_labels(
     patterns: list[str], feature_map: FeatureMap, teacher: pathlib.Path, weight: float, folder: pathlib.Path
 ) -> str:
-    """Writes packed rows with mixed labels, in the same order, unless an earlier call wrote them into the same folder.
+    """Writes the packed rows with mixed labels, in the same order.
+
+    Does nothing if `folder` already has them.
 
     Args:
         patterns: Globs of packed files.
         feature_map: The description of the packed tensors.
         teacher: The folder of a model's versions, or of one version.
-        weight: w above, the weight of the teacher's probability, 0 to 1.
+        weight: The weight w of the teacher's probability, 0 to 1.
         folder: The output folder.
 
     Returns:

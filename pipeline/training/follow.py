@@ -1,7 +1,8 @@
-"""`python -m ctrpipe.pipeline.training.follow` runs on the workers of TF_CONFIG; the chief runs `ctrpipe run`.
+"""Joins a chief's training runs from another host: `python -m ctrpipe.pipeline.training.follow`.
 
-It trains, one after the other, the models that the chief trains, until it is stopped or no training has begun for
-`--wait` seconds. It takes no configuration, but reads the chief's files at the same paths, as on a shared volume.
+Run this module on each TF_CONFIG worker except the chief, which runs `ctrpipe run`. It takes part in the chief's
+training runs, one after the other, until it is stopped or no training starts for `--wait` seconds. It needs no
+configuration: it reads the chief's files at the same paths, for example on a shared volume.
 """
 
 import sys
@@ -29,7 +30,7 @@ RETRY_SECONDS = 1.0
 )
 @click.option("--trainings", type=click.IntRange(1), help="End after so many trainings.")
 def main(wait: float, backend: str, trainings: int | None) -> None:
-    """Trains together with the chief of TF_CONFIG.
+    """Joins the training runs of the chief in TF_CONFIG.
 
     Exit codes: 0 done; 1 a training failed or lost a worker; 2 wrong usage, or no training began.
     """
@@ -53,7 +54,10 @@ def main(wait: float, backend: str, trainings: int | None) -> None:
 
 
 def _read_own_cluster() -> Cluster:
-    """Returns TF_CONFIG's workers. Raises InputError where there are none, or where this one is the chief."""
+    """Returns the workers in TF_CONFIG.
+
+    Raises InputError if there are none, or if this worker is the chief.
+    """
     cluster = read_cluster()
     if cluster is None:
         raise InputError("TF_CONFIG: names no other worker; it has to name all of them, and which of them this is")
@@ -63,7 +67,7 @@ def _read_own_cluster() -> Cluster:
 
 
 def _follow(cluster: Cluster, backend: str, wait: float) -> bool:
-    """Takes part in one training until it ends. Returns False where none has begun within `wait` seconds.
+    """Takes part in one training run until it ends. Returns False if none starts within `wait` seconds.
 
     Raises:
         InputError: the training failed or lost a worker.
@@ -81,7 +85,7 @@ def _follow(cluster: Cluster, backend: str, wait: float) -> bool:
             return True
         if process.code != LOST:
             raise InputError(explain_exit(cluster, process.code))
-        time.sleep(RETRY_SECONDS)  # the chief ended before the training began, and may be started again
+        time.sleep(RETRY_SECONDS)  # the chief exited before the training began, and may be restarted
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a training on JAX distributes weights and batches over several devices."""
+"""Distributes weights and batches of a JAX training run over devices."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ctrpipe.pipeline.training.learner import Batch
 
 AXIS = "batch"
-TABLES = r".*/table"  # the paths of FieldEmbedding's weights
+TABLES = r".*/table"  # matches the paths of FieldEmbedding's weights
 
 
 def make_distribution(distribution: str, shard_tables: bool) -> Any:
     """Returns Keras's distribution of the weights over several devices, or None for one device.
 
     Args:
-        distribution: `auto` for all accelerators of the host where it has several, else one device; `mirrored` for all
-            devices, CPUs included; `multi_worker` for those of all connected hosts; `one_device`.
-        shard_tables: Whether each device has a share of the embedding tables' rows. All else is replicated.
+        distribution: `auto` uses all accelerators of the host if it has several, else one device. `mirrored` uses all
+            devices, CPUs included. `multi_worker` uses the devices of all connected hosts. `one_device` uses one.
+        shard_tables: Whether to shard the rows of embedding tables over the devices. All other weights are replicated.
     """
     devices = keras.distribution.list_devices()
     several = len(devices) > 1 and not devices[0].startswith("cpu")
@@ -34,10 +34,10 @@ def make_distribution(distribution: str, shard_tables: bool) -> Any:
 
 
 class Devices:
-    """The devices of a training, with the shardings of its arrays.
+    """The devices of a training run and the shardings of its arrays.
 
     Args:
-        distribution: Of `make_distribution`.
+        distribution: The return value of `make_distribution`.
     """
 
     def __init__(self, distribution: Any):
@@ -48,8 +48,10 @@ class Devices:
         self.several_hosts = jax.process_count() > 1 and mesh is not None
 
     def split(self, batch: Batch) -> list[Batch]:
-        """Returns a batch as one part whose rows are sharded evenly over the devices, and one of the remaining rows,
-        fewer than there are devices, which is replicated. Every host has the whole batch, and keeps its devices' rows.
+        """Returns a batch as one or two parts on the devices.
+
+        The rows of the first part are sharded evenly over the devices. The remaining rows, fewer than there are
+        devices, are replicated. Every host passes the whole batch, and keeps the rows of its own devices.
         """
         if not self.sharded:
             return [_put(batch, slice(None), None)]
@@ -59,18 +61,21 @@ class Devices:
         return [_put(batch, part, sharding) for part, sharding in parts if range(rows)[part]]
 
     def replicate(self, array: jax.Array) -> jax.Array:
-        """Returns, inside a compiled step, the array replicated on every device."""
+        """Returns the array replicated on every device. Use it inside a compiled step."""
         return jax.lax.with_sharding_constraint(array, self.replicated) if self.replicated else array
 
 
 def on_host(array: jax.Array, rows: int) -> np.ndarray:
-    """Returns an array as numpy's; of a sharded table only the first `rows`, because the others are padding."""
+    """Returns an array as a numpy array.
+
+    Of a sharded table, returns the first `rows`: the others are padding.
+    """
     whole = np.asarray(array)
     return whole if array.sharding.is_fully_replicated else whole[:rows]
 
 
 def put_like(value: np.ndarray, present: jax.Array) -> jax.Array:
-    """Returns an array of `on_host` on the devices of `present`, with its sharding and padding.
+    """Copies an array of `on_host` to the devices of `present`, with the same sharding and padding.
 
     Raises:
         ValueError: the shapes differ.
@@ -92,7 +97,7 @@ def _put(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
         placed: jax.Array
         if sharding is None or sharding.is_fully_addressable:
             placed = jax.device_put(part, sharding)
-        else:  # of several hosts, each has the whole batch, and gives its devices' rows
+        else:  # several hosts: each has the whole batch and provides the rows of its own devices
             placed = jax.make_array_from_callback(part.shape, sharding, lambda index: part[index])
         return placed
 

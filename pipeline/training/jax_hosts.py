@@ -1,4 +1,4 @@
-"""The processes that train one model with JAX, one on each host of TF_CONFIG: how they meet, and what they send."""
+"""Connects the JAX processes of a training run, one per TF_CONFIG host, and broadcasts arrays."""
 
 import jax
 import numpy as np
@@ -6,16 +6,16 @@ from jax.experimental import multihost_utils
 
 from ctrpipe.pipeline.training.cluster import Cluster
 
-HEARTBEAT_SECONDS = 10  # without one of another host, after which it is lost; TensorFlow's is the same
-_FOREVER = 10**6  # seconds: the process that started this one decides how long to wait
+HEARTBEAT_SECONDS = 10  # a host without a heartbeat for this long is lost; TensorFlow uses the same value
+_FOREVER = 10**6  # seconds; the parent process decides how long to wait
 _LOST = ("UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 
 
 def connect(cluster: Cluster) -> None:
-    """Waits for all hosts; afterwards JAX's devices are those of all of them.
+    """Waits for all hosts. Afterwards JAX sees the devices of all of them.
 
-    It has to be called before any other use of JAX. On CPUs arrays are summed over TCP, by Gloo, between the addresses
-    that the hosts' own names stand for.
+    Call it before any other use of JAX. On CPUs, Gloo sums arrays over TCP, between the addresses that the hosts' own
+    names resolve to.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
@@ -28,7 +28,10 @@ def connect(cluster: Cluster) -> None:
 
 
 def disconnect() -> None:
-    """Waits until all hosts have ended their training: who leaves before takes the others for lost, or is."""
+    """Waits until all hosts have finished training.
+
+    A host that leaves earlier takes the others for lost, or is taken for lost by them.
+    """
     jax.distributed.shutdown()
 
 
@@ -36,7 +39,7 @@ def from_chief(arrays: list[np.ndarray]) -> list[np.ndarray]:
     """See `Learner.from_chief`."""
     if jax.process_count() == 1 or not arrays:
         return arrays
-    # As bytes: JAX without 64-bit types would round numbers of 64 bits.
+    # Sent as bytes: JAX without 64-bit types would round 64-bit numbers.
     sent = [np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8) for array in arrays]
     received = multihost_utils.broadcast_one_to_all(sent)
     return [
@@ -46,6 +49,6 @@ def from_chief(arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def is_lost(error: Exception) -> bool:
-    """Returns whether an error of JAX says that another host is gone."""
+    """Returns whether a JAX error means that another host was lost."""
     text = str(error)
     return isinstance(error, jax.errors.JaxRuntimeError) and (text.startswith(_LOST) or "Gloo" in text)

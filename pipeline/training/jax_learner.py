@@ -30,7 +30,7 @@ from ctrpipe.pipeline.training.network import (
 from ctrpipe.pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
-STATE = ("optimizer", "slots", "scale")  # the values of a checkpoint besides the weights
+STATE = ("optimizer", "slots", "scale")  # the values of a checkpoint in addition to the weights
 NO_ROW = np.iinfo(np.int32).max  # larger than every table: JAX drops updates of this id
 
 
@@ -42,11 +42,11 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
 
 
 class JaxLearner:
-    """A `learner.Learner` whose step is one program over all devices.
+    """A `learner.Learner` whose training step is one program over all devices.
 
-    While `fit` runs, the variables' values are in `_values`, and the network's are stale. The step takes them as
-    donated buffers, so that XLA updates a table in place. A batch's loss is the mean over its rows on all devices; XLA
-    inserts the sums across devices.
+    During `fit` the current weights are in `_values`, and those of the network are stale. The step takes the values as
+    donated buffers, which lets XLA update a table in place. The loss of a batch is the mean over its rows on all
+    devices; XLA inserts the sums across devices.
     """
 
     def __init__(self, network: CTRModel, training: Training, devices: Devices):
@@ -73,7 +73,7 @@ class JaxLearner:
             for table in tables
             for width in (self._rows.slot_widths(table.table.shape[1]) if self._rows else ())
         ]
-        # The loss scale of float16, and the number of finite steps at it.
+        # The loss scale of float16, and the number of consecutive finite steps at this scale.
         scale = (jnp.float32(INITIAL_SCALE), jnp.int32(0)) if training.precision == "mixed_float16" else ()
         self._values: dict[str, Arrays] = {
             "slots": slots,
@@ -83,14 +83,17 @@ class JaxLearner:
         self._read_network()
         shardings = jax.tree.map(lambda value: value.sharding, self._values)
         self._step = jax.jit(self._pure_step, donate_argnums=0, out_shardings=(shardings, devices.replicated))
-        # A host can read only what its own devices have.
+        # With several hosts the output is replicated, because a host can read only its own devices.
         self._forward = jax.jit(
             self._probabilities, out_shardings=devices.replicated if devices.several_hosts else None
         )
 
     @property
     def network(self) -> CTRModel:
-        """Returns the Keras model with its present weights. Sharded tables have padding rows: see FieldEmbedding."""
+        """Returns the Keras model with its current weights.
+
+        Sharded tables have padding rows: see FieldEmbedding.
+        """
         return self._network
 
     @property
@@ -106,7 +109,7 @@ class JaxLearner:
             self._values, loss = self._step(self._values, self._devices.split(batch), rate)
             losses.append(loss)
         self._write_network()
-        return float(np.mean(jax.device_get(losses)))  # all at once: a GPU's answer takes as long for one as for many
+        return float(np.mean(jax.device_get(losses)))  # one transfer: a GPU takes as long for one value as for many
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         self._read_network()
@@ -121,12 +124,12 @@ class JaxLearner:
         return from_chief(arrays)
 
     def lowered_step(self, batch: Batch) -> jax.stages.Lowered:
-        """Returns the step for batches of this shape before it is compiled, to count its operations."""
+        """Returns the step for batches of this shape before compilation, to count its operations."""
         self._read_network()
         return self._step.lower(self._values, self._devices.split(batch), self.learning_rate)
 
     def compiled_step(self, batch: Batch) -> jax.stages.Compiled:
-        """Returns the step compiled for batches of this shape, for its program and its memory on a device."""
+        """Returns the step compiled for batches of this shape, to inspect its program and its device memory."""
         return self.lowered_step(batch).compile()
 
     def state(self) -> list[np.ndarray]:
@@ -156,7 +159,7 @@ class JaxLearner:
         return on_host(value, self._network.feature_map.total_ids)
 
     def _read_network(self) -> None:
-        """Copies references to the network's weights into `_values`: a caller may have assigned them since."""
+        """Copies references to the network's weights into `_values`, because a caller may have assigned new ones."""
         self._values |= {
             "trainable": _values(self._trainable),
             "fixed": _values(self._network.non_trainable_variables),
@@ -165,7 +168,7 @@ class JaxLearner:
     def _write_network(self) -> None:
         for key, variables in (("trainable", self._trainable), ("fixed", self._network.non_trainable_variables)):
             for variable, value in zip(variables, self._values[key], strict=True):
-                variable._value = value  # without the copy of the table that `assign` makes
+                variable._value = value  # `assign` would copy the table
 
     def _gathered(self, trainable: Arrays, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
         return {name: trainable[index][inputs["ids"]] for name, index in self._tables.items()}
@@ -200,9 +203,9 @@ class JaxLearner:
         return {**new, "fixed": fixed, "scale": list(next_scale(scale, steps, finite))}, loss
 
     def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
-        """Returns ((gradients of the dense weights, of each part's gathered rows by table), (loss, fixed weights)).
+        """Returns gradients and auxiliary values: ((dense, each part's gathered rows by table), (loss, fixed weights)).
 
-        Losses and penalties are means over the rows of a part, so each part's are weighted by its share of the rows.
+        Losses and penalties are means over the rows of a part, so each part is weighted by its share of the rows.
         """
         trainable = values["trainable"]
         rows = sum(len(labels) for _, labels in parts)
@@ -240,14 +243,14 @@ class JaxLearner:
     def _updated(
         self, values: dict[str, Arrays], by_dense: Arrays, ids: Any, by_row: dict[str, Any], rate: Any
     ) -> dict[str, Arrays]:
-        """Returns the weights and the optimizers' state after a step with these gradients."""
+        """Returns the weights and the optimizer state after a step with these gradients."""
         trainable, slots, state = (list(values[key]) for key in ("trainable", "slots", "optimizer"))
         step = state[0].astype("float32") + 1
         state[_index_of(self._optimizer.variables, self._optimizer._learning_rate)] = jnp.asarray(rate, "float32")
         dense = [trainable[index] for index in self._dense_indices]
         dense, state = self._optimizer.stateless_apply(state, by_dense, dense)
         for index, value, factor in zip(self._dense_indices, dense, self._rate_factors, strict=True):
-            # Keras's Adam has one rate for all weights; its update is proportional to the rate.
+            # Keras's Adam has one rate for all weights. Its update is proportional to the rate, so scale it afterwards.
             trainable[index] = value if factor == 1 else trainable[index] + factor * (value - trainable[index])
         slots_per_table = len(slots) // max(len(self._tables), 1)
         for number, name in enumerate(by_row):
@@ -265,7 +268,7 @@ class JaxLearner:
         rows, new = self._rows.update(table.at[ids].get(mode="clip"), old, gradients, rate, step)
         rows = constrained(self._trainable[index], rows)
 
-        def write(into: Any, values: Any) -> Any:  # drops the updates of NO_ROW
+        def write(into: Any, values: Any) -> Any:  # drops updates of NO_ROW
             return into.at[ids].set(values, mode="drop", indices_are_sorted=True)
 
         return write(table, rows), [write(slot, values) for slot, values in zip(slots, new, strict=True)]
@@ -273,7 +276,7 @@ class JaxLearner:
     def _sum_by_row(
         self, ids: list[jax.Array], gradients: list[dict[str, jax.Array]]
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Returns the distinct ids, filled up with NO_ROW, and by table the sum of each id's gradients."""
+        """Returns the distinct ids, padded with NO_ROW, and for each table the sum of each id's gradients."""
         flat = self._devices.replicate(jnp.concatenate([part.reshape(-1) for part in ids]))
         unique, segments = jnp.unique(flat, return_inverse=True, size=flat.size, fill_value=NO_ROW)
 
@@ -297,9 +300,9 @@ def _values(variables: list[keras.Variable]) -> Arrays:
 
 
 def _placed(value: jax.Array) -> jax.Array:
-    """Returns the array bound to its device, without a copy, as the step returns it.
+    """Returns the array committed to its device, without a copy, as the step returns it.
 
-    A new variable's is bound to none: for the second step JAX would compile the program again.
+    The value of a new variable is not committed, and JAX would compile the program again for the second step.
     """
     placed: jax.Array = value if value.committed else jax.device_put(value, value.sharding)
     return placed

@@ -7,26 +7,26 @@ import numpy as np
 
 from ctrpipe.models.base.ctr_model import LABEL, WEIGHT, CTRModel
 
-# Packed tensors by name, with `weight` float32 (batch_size, 1) where rows are weighted in a training step; labels
-# float32 (batch_size, tasks).
+# Packed tensors by name, and labels float32 (batch_size, tasks). A training step with weighted rows also has `weight`,
+# float32 (batch_size, 1).
 Batch = tuple[dict[str, Any], Any]
 
 
 def split_weight(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Returns the model's inputs and the rows' weights, (batch_size,), None where they are not weighted."""
+    """Splits inputs into the model's inputs and the row weights, (batch_size,), or None if rows have no weights."""
     weight = inputs.get(WEIGHT)
     others = {name: value for name, value in inputs.items() if name != WEIGHT}
     return others, None if weight is None else weight[:, 0]
 
 
 def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights: Any) -> dict[str, Any]:
-    """Returns what the network reads in a training step: with labels and weights, where it has a loss of its own.
+    """Returns the network's inputs for a training step, with labels and weights if it computes its own loss.
 
     Args:
         network: The model.
-        inputs: Its packed tensors.
-        labels: (batch_size, tasks).
-        weights: Those of the rows, (batch_size,); None where they are not weighted.
+        inputs: The packed tensors.
+        labels: Labels, (batch_size, tasks).
+        weights: Row weights, (batch_size,); None if rows have no weights.
     """
     if not network.reads_labels:
         return inputs
@@ -40,16 +40,16 @@ class Learner(Protocol):
 
     @property
     def network(self) -> Any:
-        """Returns the Keras model with its present weights."""
+        """Returns the Keras model with its current weights."""
 
     @property
     def is_chief(self) -> bool:
-        """Returns whether this process reads and writes checkpoints and reports: one of those that train one model."""
+        """Returns whether this process is the chief of the training run, which handles checkpoints and reports."""
 
     def fit(self, batches: Iterable[Batch]) -> float:
-        """Does one training step for each batch, and returns the mean loss over the steps.
+        """Does one training step per batch, and returns the mean loss over the steps.
 
-        A batch's loss is the mean over its rows by their weights; without a positive weight it is 0.
+        The loss of a batch is the weighted mean over its rows, or 0 if no row has a positive weight.
         """
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
@@ -59,20 +59,20 @@ class Learner(Protocol):
         """Returns the chief's arrays in every process that trains this model.
 
         Args:
-            arrays: Of the same shapes and dtypes in all of them; only the chief's values count.
+            arrays: Arrays with the same shapes and dtypes in all processes; only the chief's values count.
         """
 
     def state(self) -> list[np.ndarray]:
-        """Returns all that resuming a training needs: first `weights`, then the optimizers' state."""
+        """Returns the arrays that are needed to resume training: first `weights`, then the optimizer state."""
 
     def state_names(self) -> list[str]:
         """Returns a name for each array of `state`; see `network.state_names`."""
 
     def load_state(self, state: list[np.ndarray]) -> None:
-        """Restores what `state` returned, in this process or another one."""
+        """Restores the return value of `state`, in this process or another one."""
 
     def weights(self) -> list[np.ndarray]:
         """Returns the model's variables, in the order of `network.variables`."""
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
-        """Assigns what `weights` returned to the model's variables."""
+        """Assigns the return value of `weights` to the model's variables."""

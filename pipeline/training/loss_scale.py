@@ -1,8 +1,8 @@
 """Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2).
 
-float16's smallest number is 6e-8, and most gradients are smaller. So the loss is multiplied by a scale, and the
-gradients are divided by it. A step with an infinite gradient is skipped and halves the scale; GROWTH_STEPS finite steps
-double it.
+The smallest float16 number is 6e-8, and most gradients are smaller. The loss is therefore multiplied by a scale, and
+the gradients are divided by it. A step with a non-finite gradient is skipped and halves the scale. GROWTH_STEPS finite
+steps in a row double the scale.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ def next_scale(scale: Any, steps: Any, finite: Any) -> tuple[Any, Any]:
     """Returns the scale (float32 scalar) and the number of finite steps at it (int32 scalar) after a step.
 
     Args:
-        scale, steps: The same before the step.
+        scale, steps: The same values before the step.
         finite: Whether all gradients of the step were finite.
     """
     grows = steps + 1 >= GROWTH_STEPS

@@ -1,4 +1,4 @@
-"""Pretraining of a text encoder as a masked language model on the texts of the training rows (Devlin et al. 2019)."""
+"""Pretrains a text encoder as a masked language model on the training texts (Devlin et al. 2019)."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ class TextBatches:
 
     Args:
         of_epoch: Returns the batches of an epoch, counted from 0.
-        rows: The number of rows of an epoch.
+        rows: The number of rows in an epoch.
         text: The description of the text.
     """
 
@@ -44,15 +44,17 @@ def pretrain_encoder(
     work: pathlib.Path,
     report: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """Trains the encoder in place to predict masked tokens, resuming from the checkpoint in `work` if there is one.
+    """Trains the encoder in place to predict masked tokens.
+
+    Resumes from the checkpoint in `work` if there is one.
 
     Args:
         encoder: The built encoder.
-        batches: The training rows' texts.
+        batches: The texts of the training rows.
         training: Epochs, batch size, learning rate and gradient clipping.
-        rate: The share of the tokens that are masked.
-        seed: Seed of dropout and of the choice of tokens.
-        work: Folder of the checkpoint.
+        rate: The share of tokens that are masked.
+        seed: Seed of dropout and of the choice of masked tokens.
+        work: The checkpoint folder.
         report: Called with the mean loss of every epoch.
     """
     model = compiled_model(encoder, next(iter(batches.of_epoch(0))), batches.text, training, rate, seed)
@@ -78,11 +80,11 @@ def pretrain_encoder(
 def compiled_model(
     encoder: TextEncoder, batch: Batch, text: Text, training: Training, rate: float, seed: int
 ) -> MaskedLanguageModel:
-    """Returns a masked language model, ready to train, that starts from a copy of the encoder; see pretrain_encoder.
+    """Returns a compiled masked language model that starts from a copy of the encoder.
 
     Args:
         encoder, text, training, rate, seed: As in `pretrain_encoder` and TextBatches.
-        batch: A batch with whose shapes the model is built.
+        batch: A batch whose shapes are used to build the model.
     """
     keras.utils.set_random_seed(seed)
     model = MaskedLanguageModel(encoder.get_config())
@@ -98,12 +100,12 @@ def compiled_model(
 def train_batch(
     model: MaskedLanguageModel, batch: Batch, text: Text, rate: float, random: np.random.Generator
 ) -> tuple[float, float]:
-    """Does one training step, and returns the sum of the losses of the masked tokens and the number of these."""
+    """Does one training step. Returns the summed loss and the number of the masked tokens."""
     inputs, truth, weights = _mask(batch, text, rate, random)
     count = float(weights.sum())
     if not count:
         return 0.0, 0.0
-    # The loss adds up over positions, of which some are padding: these weights make it the mean.
+    # Keras sums the loss over positions, some of which are padding. These weights turn the sum into the mean.
     return count * float(model.train_on_batch(inputs, truth, weights / count)), count
 
 

@@ -1,7 +1,7 @@
-"""One worker of a training on several hosts, in its own process: `python -m ctrpipe.pipeline.training.member [FOLDER]`.
+"""Worker process of a distributed training run: `python -m ctrpipe.pipeline.training.member [FOLDER]`.
 
-Only the chief's process gets FOLDER, with task.json in it, and sends the task to the others. KERAS_BACKEND says on what
-they train. process.py describes what this process writes to standard output.
+Only the chief's process gets FOLDER, which contains task.json. It sends the task to the other workers. The environment
+variable KERAS_BACKEND names the backend. process.py describes the messages on standard output.
 """
 
 import json
@@ -26,7 +26,7 @@ IsLost = Callable[[Exception], bool]
 
 def main(folder: pathlib.Path | None) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # a lost worker would be reported in a page of log lines
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # hides the page of log lines about a lost worker
 
     def write(message: dict[str, Any]) -> None:
         print(json.dumps(message), flush=True)
@@ -34,7 +34,7 @@ def main(folder: pathlib.Path | None) -> None:
     connect, disconnect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
     try:
         from_chief = connect()
-        from ctrpipe.pipeline.training.train import run_shared_task  # Keras: after the workers are connected
+        from ctrpipe.pipeline.training.train import run_shared_task  # imports Keras: connect first
 
         run_shared_task(folder, from_chief, lambda name: write({JOINED: name}), write)
         write({ENDED: True})
@@ -49,19 +49,19 @@ def main(folder: pathlib.Path | None) -> None:
     else:
         code = 0
     sys.stdout.flush()
-    os._exit(code)  # at a normal exit it would wait for the other workers, also for a lost one
+    os._exit(code)  # a normal exit would wait for the other workers, even for a lost one
 
 
 def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
-    """Returns what connects the workers and gives `Learner.from_chief`, what ends it, and what tells a lost one."""
+    """Returns three functions: connect (returns `Learner.from_chief`), disconnect, and is_lost for an error."""
     load_tensorflow()
-    # They import TensorFlow, whose start-up lines are only held back where load_tensorflow imports it first.
+    # Imported after load_tensorflow, which suppresses TensorFlow's start-up log lines.
     import tensorflow as tf
 
     from ctrpipe.pipeline.training.tensorflow_learner import make_strategy
     from ctrpipe.pipeline.training.worker_group import WorkerGroup
 
-    errors = tf.errors  # the last one where a link is cut: nothing says that the other worker is gone
+    errors = tf.errors  # DeadlineExceededError means a cut link: nothing reports that the other worker is gone
     lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError, errors.DeadlineExceededError)
 
     def connect() -> FromChief:
@@ -71,13 +71,13 @@ def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLos
 
 
 def _of_jax() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
-    """Returns what `_of_tensorflow` returns, for JAX."""
+    """Returns the functions of `_of_tensorflow` for JAX."""
     hide_tensorflow()
     from ctrpipe.pipeline.training import jax_hosts
 
     def connect() -> FromChief:
         cluster = read_cluster()
-        assert cluster  # or no other worker would have been asked for
+        assert cluster  # this process is started only if TF_CONFIG names other workers
         jax_hosts.connect(cluster)
         return jax_hosts.from_chief
 

@@ -1,4 +1,4 @@
-"""What the learners of both backends share: building the model, task weights, learning-rate factors, sizes."""
+"""Helpers of the learners of both backends: model building, task weights, learning rates, sizes."""
 
 import contextlib
 import math
@@ -15,14 +15,14 @@ from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.text_encoder import load_encoder
 
-MOMENTS = ("m", "v")  # the names of Adam's means of gradients and of their squares
-ITERATIONS = ":iterations"  # the name of the number of steps that an optimizer has done
+MOMENTS = ("m", "v")  # names of Adam's moments: the means of the gradients and of their squares
+ITERATIONS = ":iterations"  # name of an optimizer's step count
 
 
 def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: str = "float32") -> CTRModel:
-    """Returns the built model; the same seed gives the same initial weights on the same backend.
+    """Returns the built model. The same seed gives the same initial weights on the same backend.
 
-    A text encoder gets the weights of `model.encoder`, where that names a checkpoint.
+    A text encoder gets the weights of the checkpoint `model.encoder`, if one is configured.
 
     Args:
         model: Registry name and hyperparameters.
@@ -31,9 +31,9 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
         precision: `training.precision`. Weights and logits are float32 in any precision.
 
     Raises:
-        InputError: the model cannot be one of these tensors, or the checkpoint's weights cannot be read.
+        InputError: the model cannot be built on these tensors, or the checkpoint's weights cannot be read.
     """
-    model_class(model.name)  # imports keras-rs, which draws random numbers: so before the seed is set
+    model_class(model.name)  # imports keras-rs, which draws random numbers, so the seed is set afterwards
     keras.utils.set_random_seed(seed)
     with _dtype_policy(precision):
         try:
@@ -47,7 +47,7 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
 
 @contextlib.contextmanager
 def _dtype_policy(precision: str) -> Iterator[None]:
-    """Sets Keras's process-wide dtype policy, which new layers take, for the block."""
+    """Sets Keras's process-wide dtype policy, the default of new layers, inside the block."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
     try:
@@ -57,21 +57,21 @@ def _dtype_policy(precision: str) -> Iterator[None]:
 
 
 def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[float, ...] | None:
-    """Returns the weight of each task's loss, 1 where `weights` has none; None where it is empty."""
+    """Returns the loss weight of each task, by default 1, or None if `weights` is empty."""
     return tuple(weights.get(task, 1.0) for task in feature_map.tasks) if weights else None
 
 
 def warmup_factor(step: int, warmup_steps: int) -> float:
-    """Returns the factor on the learning rate of a step, counted from 1 (Vaswani et al. 2017, equation 3).
+    """Returns the learning-rate factor of a step, counted from 1 (Vaswani et al. 2017, equation 3).
 
-    It grows linearly to 1 at `warmup_steps` and then falls with the inverse square root of the step. It is always 1
-    where `warmup_steps` is 0.
+    The factor grows linearly to 1 at `warmup_steps` and then falls with the inverse square root of the step. If
+    `warmup_steps` is 0, it is always 1.
     """
     return min(step / warmup_steps, (warmup_steps / step) ** 0.5) if warmup_steps else 1.0
 
 
 def dense_adam(training: Training, clip_norm: float | None = None) -> keras.optimizers.Adam:
-    """Returns Adam with the settings of `training`, which clips gradients where `clip_norm` is given."""
+    """Returns Adam with the settings of `training`. Gradients are clipped if `clip_norm` is given."""
     betas = {"beta_1": training.adam_beta_1, "beta_2": training.adam_beta_2}
     return keras.optimizers.Adam(
         training.learning_rate, **betas, epsilon=training.adam_epsilon, global_clipnorm=clip_norm
@@ -79,23 +79,23 @@ def dense_adam(training: Training, clip_norm: float | None = None) -> keras.opti
 
 
 def constrained(weight: keras.Variable, values: Any) -> Any:
-    """Returns values of a weight, or of some rows of a table, as the weight's constraint wants them."""
+    """Applies the weight's constraint to values of the weight, or to some rows of a table."""
     return values if weight.constraint is None else weight.constraint(values)
 
 
 def state_names(
     network: CTRModel, optimizer: keras.optimizers.Adam, dense: list[keras.Variable], slots: Iterable[str]
 ) -> list[str]:
-    """Returns the names of a learner's state, in its order: weights, the dense optimizer's numbers, the tables' slots.
+    """Returns a name for each array of a learner's state, in order: weights, dense optimizer state, table slots.
 
-    Each is a name of `weight_names`, or one with a colon and the number's own behind it; the number of steps is
-    ITERATIONS. What else a state holds has the name "".
+    An array is named after its weight in `weight_names`; optimizer arrays append a colon and their own name. The step
+    count is ITERATIONS. Other arrays have the name "".
 
     Args:
         network: The model.
         optimizer: The optimizer of `dense`.
         dense: The weights that it updates.
-        slots: The names of a row optimizer's slots, the same for each table.
+        slots: The names of a row optimizer's slots, which are the same for each table.
     """
     weights = weight_names(network)
     places = {id(variable): name for variable, name in zip(network.variables, weights, strict=True)}
@@ -109,14 +109,17 @@ def state_names(
 
 
 def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:
-    """Returns the factor on each weight's learning rate: `encoder_rate` for the text encoder's weights, else 1."""
+    """Returns the learning-rate factor of each weight: `encoder_rate` for the text encoder's weights, else 1."""
     slow = {id(weight) for weight in network.encoder_weights()}
     return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]
 
 
 def l2_strengths(network: CTRModel, weights: list[keras.Variable], training: Training) -> list[float]:
-    """Returns λ of the penalty λ/2·Σw² on each of the weights: `table_l2`, `network_l2`, or 0 for biases and what else
-    has one axis, and for the text's encoder."""
+    """Returns the strength λ of the penalty λ/2·Σw² on each weight.
+
+    It is `table_l2` for tables and `network_l2` for kernels. It is 0 for biases, other weights with one axis, and the
+    text encoder.
+    """
     tables = {id(table.table) for table in network.tables()}
     encoder = {id(weight) for weight in network.encoder_weights()}
 
@@ -130,6 +133,6 @@ def l2_strengths(network: CTRModel, weights: list[keras.Variable], training: Tra
 
 
 def count_parameters(network: Any) -> tuple[int, int]:
-    """Returns the number of trainable parameters of a built model, and how many of them are in embedding tables."""
+    """Returns the number of trainable parameters of a built model, and the number in embedding tables."""
     parameters = sum(math.prod(weight.shape) for weight in network.trainable_variables)
     return parameters, sum(math.prod(table.table.shape) for table in network.tables())

@@ -1,4 +1,4 @@
-"""The parent of a warm start: which of its rows a training's tables begin with."""
+"""Maps the embedding rows of a warm start's parent model to the rows of the new tables."""
 
 import dataclasses
 import json
@@ -27,13 +27,13 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 @dataclasses.dataclass(frozen=True)
 class Parent:
-    """A trained model that another training begins with.
+    """The trained model that a warm start begins with.
 
     Attributes:
-        name: The folder that was named, or the latest version's.
-        version: The folder of its SavedModel, which has the vocabularies and the numbers of its transform.
-        kept: The folder of its Keras model and of its training's state.
-        fingerprint: A hash of its weights and of what they stand for.
+        name: The folder that was named, or the folder of the latest version.
+        version: The folder of its SavedModel, with the vocabularies and the numeric statistics of its transform.
+        kept: The folder of its Keras model and of its training state.
+        fingerprint: A hash of its weights and of the values that its rows stand for.
     """
 
     name: str
@@ -46,21 +46,23 @@ class Parent:
 
     @classmethod
     def from_json(cls, text: str) -> "Parent | None":
-        """Returns the parent of `to_json`; None for "", where there is none."""
+        """Parses the text of `to_json`. The text "" is None: no parent."""
         return cls(**json.loads(text)) if text else None
 
 
 def check_alike(
     parent: Parent, spec: LogSpec, model: str, settings: WarmStart, fake_negatives: bool = False
 ) -> list[str]:
-    """Returns how a parent's columns and architecture differ, as far as names say it, and what its weights mean.
+    """Returns how the parent's columns, architecture and logits differ from those of the new model.
+
+    Only names and settings are compared; shapes are compared in warm_start.py.
 
     Args:
         parent: The parent.
-        spec: The description of today's log.
-        model: The name of today's model.
-        settings: What is done where they differ.
-        fake_negatives: Whether today's model is one of rows with fake negatives (`fake_negative_calibration`).
+        spec: The description of the new log.
+        model: The name of the new model.
+        settings: What to do if they differ.
+        fake_negatives: Whether the new model corrects for fake negatives (`fake_negative_calibration`).
 
     Raises:
         InputError: they differ and `on_mismatch` is `refuse`, or the parent's files are absent or damaged.
@@ -81,13 +83,13 @@ def check_alike(
 
 
 def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pathlib.Path) -> Start:
-    """Returns what a training begins with.
+    """Returns the initial values that a training run takes from its parent.
 
     Args:
         parent: The parent.
-        spec: The description of today's log.
-        feature_map: The description of today's packed tensors.
-        graph: The folder of today's transform graph.
+        spec: The description of the new log.
+        feature_map: The description of the new packed tensors.
+        graph: The folder of the new transform graph.
 
     Raises:
         InputError: the parent's files are absent or damaged.
@@ -116,6 +118,6 @@ def _values_of(parent: Parent) -> LearnedValues:
 
 
 def _columns(feature_map: FeatureMap) -> list[object]:
-    """Returns what the weights behind the embeddings depend on: the columns, but not their vocabularies."""
+    """Returns what the non-embedding weights depend on: the columns, but not their vocabularies."""
     fields = [dataclasses.replace(field, size=3, offset=1) for field in feature_map.fields]
     return [fields, feature_map.dense, feature_map.tasks, feature_map.numbers]

@@ -1,8 +1,8 @@
 """Training in a subprocess: on another Keras backend, or together with the workers of other hosts.
 
-The subprocess writes one JSON object a line to standard output: an evaluation's numbers, JOINED when all workers are
-connected, MISTAKE with the message of the InputError that ended it, or ENDED after the training. It exits when its
-standard input closes, which also happens when this process is killed.
+The subprocess writes one JSON object per line to standard output: the metrics of an evaluation, JOINED when all workers
+are connected, MISTAKE with the message of the InputError that ended it, or ENDED after the training. It exits when its
+standard input closes. This also happens when the parent process is killed.
 """
 
 import json
@@ -20,10 +20,10 @@ from ctrpipe.common.processes import python_command, start_command
 from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
-MISTAKE = "mistake"  # the key of an InputError's message
-JOINED = "joined"  # the key of the trained model's name, written when all workers are connected
-ENDED = "ended"  # the key of true, written when the training is done; only parting from the other workers is left
-LOST = 3  # the exit code of a subprocess that lost another worker
+MISTAKE = "mistake"  # key: the message of an InputError
+JOINED = "joined"  # key: the name of the trained model, written when all workers are connected
+ENDED = "ended"  # key: true, written when training is done and only disconnecting from the other workers is left
+LOST = 3  # exit code of a subprocess that lost another worker
 FOLLOW = "python -m ctrpipe.pipeline.training.follow"
 
 
@@ -31,7 +31,7 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
     """Runs the training of `work`/task.json on another backend.
 
     Raises:
-        InputError: the training failed with a user's mistake, or the process ended with an exit code other than 0.
+        InputError: the training failed because of a user's mistake, or the process exited with a code other than 0.
     """
     process = TrainingProcess(["ctrpipe.pipeline.training.worker", str(work)], backend)
     process.follow(report)
@@ -44,11 +44,11 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
 
 
 def other_workers(distribution: str, backend: str) -> Cluster | None:
-    """Returns TF_CONFIG's workers, or None where `training.distribution` or TF_CONFIG asks for no other worker.
+    """Returns the workers in TF_CONFIG, or None if the training runs on this host only.
 
     Args:
         distribution: `training.distribution`.
-        backend: The Keras backend on which all of them train.
+        backend: The Keras backend of all workers.
 
     Raises:
         InputError: TF_CONFIG is invalid, or absent for multi_worker, or this worker is not the chief.
@@ -73,13 +73,13 @@ def train_with_others(
 
     Args:
         cluster: The workers.
-        work: The training's folder, at the same path for all workers.
-        backend: The Keras backend, that of all workers.
-        timeout: Seconds within which all workers have to join.
-        report: Called with each evaluation's numbers.
+        work: The work folder of the training, at the same path for all workers.
+        backend: The Keras backend of all workers.
+        timeout: Seconds within which all workers must join.
+        report: Called with the metrics of each evaluation.
 
     Raises:
-        InputError: a worker did not join or was lost, or the training failed with a user's mistake.
+        InputError: a worker did not join or was lost, or the training failed because of a user's mistake.
     """
     process = TrainingProcess(["ctrpipe.pipeline.training.member", str(work)], backend)
     unreachable: list[str] = []
@@ -94,9 +94,9 @@ def train_with_others(
 
 
 def explain_exit(cluster: Cluster, code: int) -> str:
-    """Returns the message for a training of several workers that ended with this exit code.
+    """Returns the error message for a distributed training run that ended with this exit code.
 
-    The coordination service of TensorFlow and of JAX aborts the process (-6, SIGABRT) where it loses a worker.
+    The coordination service of TensorFlow and of JAX aborts the process (-6, SIGABRT) if it loses a worker.
     """
     why = "a worker was lost" if code in (LOST, -6) else f"it ended with exit code {code}"
     return (
@@ -113,10 +113,10 @@ class TrainingProcess:
         backend: The Keras backend.
 
     Attributes:
-        code: The exit code, after `follow`; 0 where the training had ended before. In parting, a worker may take the
-            others, which have ended too, for lost.
+        code: The exit code, set by `follow`. 0 if the training had ended: while disconnecting, a worker may take other
+            finished workers for lost.
         joined: The name of the trained model, once all workers are connected.
-        timed_out: Whether the process was killed because they were not in time.
+        timed_out: Whether the process was killed because the workers did not connect in time.
     """
 
     def __init__(self, command: list[str], backend: str):
@@ -136,15 +136,15 @@ class TrainingProcess:
     def follow(
         self, report: Report | None, timeout: float | None = None, on_timeout: Callable[[], None] | None = None
     ) -> None:
-        """Reads the process's messages until it ends.
+        """Reads the messages of the process until it ends.
 
         Args:
-            report: Called with each evaluation's numbers.
-            timeout: Seconds within which all workers have to connect; None for a process without other workers.
-            on_timeout: Called before the process is killed after `timeout`.
+            report: Called with the metrics of each evaluation.
+            timeout: Seconds within which all workers must connect; None for a process without other workers.
+            on_timeout: Called after `timeout`, before the process is killed.
 
         Raises:
-            InputError: the process ended with a user's mistake.
+            InputError: the process ended because of a user's mistake.
         """
 
         def kill_unless_joined() -> None:

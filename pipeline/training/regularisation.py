@@ -1,23 +1,23 @@
-"""Scales a model's regularisation by the number of its training rows."""
+"""Scales a model's regularisation with the number of its training rows."""
 
 from ctrpipe.pipeline.config import Model, Training
 
-PENALTIES = ("table_l2", "network_l2")  # of `training`
+PENALTIES = ("table_l2", "network_l2")  # fields of Training
 STRENGTHS = ("l2", "embedding_l2", "linear_l2")
 DROPOUTS = ("dropout", "embedding_dropout")
 
 
 def regularised(model: Model, training: Training, rows: int) -> tuple[Model, Training]:
-    """Returns the model and the training with their regularisation for this number of training rows.
+    """Returns the model and the training settings with their regularisation scaled to the number of rows.
 
-    L2 regularisation is a prior of the weights, which weighs against the log likelihood of all rows: beside their mean
-    its strength falls as 1 / rows. Dropout of rate p acts, to second order, as an L2 penalty whose strength is
-    proportional to the odds p / (1 - p), which therefore fall as 1 / rows too.
+    L2 regularisation is a prior on the weights, balanced against the log likelihood of all rows. Relative to the mean
+    loss its strength falls as 1 / rows. To second order, dropout with rate p acts as an L2 penalty whose strength is
+    proportional to the odds p / (1 - p). The odds therefore fall as 1 / rows too.
 
     Args:
-        model: Hyperparameters as configured, stated for `training.regularisation_rows` rows.
-        training: The training's settings; of these PENALTIES are scaled.
-        rows: Training rows, at least 1.
+        model: Hyperparameters as configured, for `training.regularisation_rows` rows.
+        training: The training settings; PENALTIES are scaled.
+        rows: The number of training rows, at least 1.
 
     References:
         Wager, Wang and Liang, "Dropout Training as Adaptive Regularization", 2013, equation 12.
@@ -37,5 +37,5 @@ def regularised(model: Model, training: Training, rows: int) -> tuple[Model, Tra
 
 
 def _with_odds(rate: float, factor: float) -> float:
-    """Returns the rate whose odds are `factor` times those of `rate`."""
+    """Returns the rate whose odds are `factor` times the odds of `rate`."""
     return factor * rate / (1 - rate + factor * rate)

@@ -1,18 +1,19 @@
 """Optimizers of embedding tables that update only the rows of the ids in a batch.
 
-Keras's own optimizers make the gradient of a table dense and update every row, so that a step's cost grows with the
-vocabulary. Here a step reads and writes only the batch's rows. For each of them, with g the sum of its gradients in the
-batch (clipped together with all other gradients by their global norm) and t the number of the step, counted from 1:
+Keras's optimizers make the gradient of a table dense and update every row, so the cost of a step grows with the
+vocabulary. Here a step reads and writes only the rows of the batch. For each row, let g be the sum of its gradients in
+the batch (clipped together with all other gradients by their global norm) and t the step number, counted from 1:
 
 lazy_adam
     m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  row <- row - rate √(1 - b2^t)/(1 - b1^t) · m/(√v + eps)
-    with b1, b2 and eps those of the dense weights. Adam, except that rows outside the batch keep m, v and their values:
-    dense Adam decays both moments and changes those rows, too. A row in every batch gets exactly Adam's updates.
+    with the b1, b2 and eps of the dense weights. This is Adam, except that rows outside the batch keep m, v and their
+    values. Dense Adam decays both moments of those rows and changes their values. A row that is in every batch gets
+    exactly the updates of Adam.
 rowwise_adagrad
-    s <- s + mean(g²);  row <- row - rate · g/(√s + eps)  with eps = 1e-10 and one number s per row, which takes a
+    s <- s + mean(g²);  row <- row - rate · g/(√s + eps)  with eps = 1e-10 and one number s per row. It takes a
     sixteenth of Adagrad's memory at width 16.
 
-Row 0 is padding: it is zero and stays zero, because its gradient is masked by FieldEmbedding.
+Row 0 is padding. It stays zero, because FieldEmbedding masks its gradient.
 """
 
 import dataclasses
@@ -27,22 +28,22 @@ ADAGRAD_EPSILON = 1e-10
 
 
 class RowOptimizer(Protocol):
-    """The update rule of an optimizer; the learner gathers the rows and writes them back."""
+    """The update rule of an optimizer. The learner gathers the rows and writes them back."""
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        """Returns a name for each slot; Adam's moments have those of the dense weights'."""
+        """Returns the name of each slot. Adam's moments have the same names as those of dense weights."""
 
     def slot_widths(self, width: int) -> tuple[int, ...]:
-        """Returns the width of each slot (state table, initially zero) that a table of this width needs."""
+        """Returns the width of each slot (state table, initially zero) for a table of this width."""
 
     def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
         """Returns the new rows (ids, width) and the new slots (ids, slot width).
 
         Args:
-            rows, slots, gradients: Those of the distinct ids of a batch, each id once.
+            rows, slots, gradients: Values of the distinct ids of a batch, each id once.
             rate: Learning rate.
-            step: The number of this step, from 1, as float32.
+            step: The step number, counted from 1, as float32.
         """
 
 
@@ -76,7 +77,7 @@ class RowwiseAdagrad:
 
 
 def row_optimizer(training: Training) -> RowOptimizer | None:
-    """Returns the row optimizer of `training.optimizer`; None for `adam`, which updates tables like other weights."""
+    """Returns the row optimizer of `training.optimizer`, or None for `adam`, which updates tables densely."""
     kinds: dict[str, RowOptimizer | None] = {
         "adam": None,
         "lazy_adam": LazyAdam(training.adam_beta_1, training.adam_beta_2, training.adam_epsilon),

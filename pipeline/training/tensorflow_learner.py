@@ -1,5 +1,7 @@
-"""Training on TensorFlow: on one or several devices of one or several hosts, with dense updates of the embedding tables
-or updates of only the rows in a batch."""
+"""Training on TensorFlow, on one or several devices and hosts.
+
+Embedding tables get dense updates, or updates of only the rows in a batch.
+"""
 
 import functools
 import os
@@ -31,13 +33,14 @@ from ctrpipe.pipeline.training.network import (
 from ctrpipe.pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from ctrpipe.pipeline.training.worker_group import WorkerGroup
 
-_PART_BYTES = 1 << 20  # of a table's gradient that are summed together: they fit a core's cache
-_MOST_PARTS = 64  # about as many sums make a table's gradient at most
+_PART_BYTES = 1 << 20  # bytes of a table's gradient that are summed together; they fit a core's cache
+_MOST_PARTS = 64  # approximate maximum of sums per table gradient
 
 
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
-    """Returns the strategy of `training.distribution`; `auto` is a TPU where TPU_NAME is set, else all GPUs, else one
-    device.
+    """Returns the distribution strategy of `training.distribution`.
+
+    `auto` uses a TPU if TPU_NAME is set, else all GPUs if there are several, else one device.
 
     Raises:
         InputError: `multi_worker` without a TF_CONFIG that names the workers.
@@ -54,7 +57,7 @@ def make_strategy(distribution: str) -> tf.distribute.Strategy:
 
 @functools.cache
 def _tpu() -> tf.distribute.Strategy:
-    """Returns the process's only TPU strategy: initialising a TPU again clears its memory."""
+    """Returns the TPU strategy, one per process: initialising a TPU again clears its memory."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -63,9 +66,9 @@ def _tpu() -> tf.distribute.Strategy:
 
 @functools.cache
 def _multi_worker() -> tf.distribute.Strategy:
-    """Returns the process's only multi-worker strategy.
+    """Returns the multi-worker strategy, one per process.
 
-    It has to be made before any other use of TensorFlow, because it opens the port that TF_CONFIG names.
+    Call it before any other use of TensorFlow, because it opens the port that TF_CONFIG names.
     """
     if read_cluster() is None:
         raise InputError("training.distribution: multi_worker needs TF_CONFIG, which names the workers; see the README")
@@ -74,8 +77,10 @@ def _multi_worker() -> tf.distribute.Strategy:
 
 @functools.cache
 def _mirrored() -> tf.distribute.Strategy:
-    """Returns the process's only mirrored strategy: a second one would use the first one's keys of collective
-    operations."""
+    """Returns the mirrored strategy, one per process.
+
+    A second strategy would reuse the collective keys of the first.
+    """
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
@@ -97,7 +102,7 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
 
 
 class RowUpdate:
-    """Applies a row optimizer to an embedding table; it owns the table's slots."""
+    """Applies a row optimizer to an embedding table, and owns the slots of the table."""
 
     def __init__(self, table: FieldEmbedding, optimizer: RowOptimizer):
         self.table, self.optimizer = table.table, optimizer
@@ -108,7 +113,7 @@ class RowUpdate:
         ]
 
     def apply(self, ids: tf.Tensor, gradients: tf.Tensor, rate: tf.Tensor, step: tf.Tensor) -> None:
-        """Updates the rows of `ids`, int32 (ids,) without repeats, by `gradients`, float32 (ids, width)."""
+        """Updates the rows of `ids`, int32 (ids,) without repeats, with `gradients`, float32 (ids, width)."""
         slots = tuple(tf.gather(slot.value, ids) for slot in self.slots)
         rows, slots = self.optimizer.update(tf.gather(self.table.value, ids), slots, gradients, rate, step)
         rows = constrained(self.table, rows)
@@ -124,21 +129,21 @@ class LossScale:
         self.steps = keras.Variable(0, dtype="int32", trainable=False, name="loss_scale_steps")
 
     def advance(self, finite: tf.Tensor) -> None:
-        """Sets scale and steps to those after a step whose gradients were finite, or were not."""
+        """Updates the scale and the step count after a step with finite or non-finite gradients."""
         after = next_scale(self.scale.value, self.steps.value, finite)
         for variable, value in zip((self.scale, self.steps), after, strict=True):
             tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value)
 
 
 class TensorFlowLearner:
-    """A `learner.Learner` with a training step of its own.
+    """A `learner.Learner` with a custom training step.
 
-    Keras 3.15's `Model.fit` counts one optimizer step too many where a dataset's size is unknown, and its result on
-    several devices is not that on one. Here the loss of a batch is the mean over its rows on all devices of all
-    workers. Each worker reads the whole batch and takes its share.
+    In Keras 3.15, `Model.fit` counts one optimizer step too many if the size of the dataset is unknown, and its result
+    on several devices differs from that on one. Here the loss of a batch is the mean over its rows on all devices of
+    all workers. Each worker reads the whole batch and takes its share.
 
-    Every device computes the same update and writes it to its own copy of the weights, by operations on the copy's
-    handle: a distributed variable's `assign` would send the equal values between the devices.
+    Every device computes the same update and writes it to its own copy of the weights through the handle of the copy.
+    The `assign` of a distributed variable would send the equal values between the devices.
     """
 
     def __init__(self, network: CTRModel, training: Training, strategy: tf.distribute.Strategy):
@@ -157,7 +162,7 @@ class TensorFlowLearner:
         optimizer = self._row_optimizer = row_optimizer(training)
         self._row_updates = {name: RowUpdate(table, optimizer) for name, table in self._tables.items() if optimizer}
         self._dense = self._others if optimizer else [*self._others, *tables]
-        # Without clipping: `_clip` clips all gradients by one norm, also those that this optimizer does not see.
+        # Without clipping: `_clip` clips all gradients by their global norm, including those of the row optimizer.
         self._optimizer = dense_adam(training)
         self._optimizer.build(self._dense)
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
@@ -193,7 +198,7 @@ class TensorFlowLearner:
         return float(np.mean(np.concatenate([np.atleast_1d(loss.numpy()) for loss in losses])))
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        """See Learner. Each worker predicts every count-th batch, and all receive the predictions of all."""
+        """See Learner. Worker i of n predicts every n-th batch, and all workers receive all predictions."""
         labels, probabilities = [], []
         for index, (inputs, label) in enumerate(batches):
             labels.append(np.asarray(label))
@@ -229,7 +234,7 @@ class TensorFlowLearner:
         return [*self._network.variables, *self._optimizer.variables, *slots, *scale]
 
     def _offset_seeds(self) -> None:
-        """Adds each device's number to its copy of every seed, so that devices drop different units."""
+        """Adds the number of each device to its copy of every seed, which makes devices drop different units."""
         first = self._workers.index * self._workers.replicas
         for variable in self._network.non_trainable_variables:
             if variable.name == "seed_generator_state" and self.strategy.num_replicas_in_sync > 1:
@@ -240,7 +245,7 @@ class TensorFlowLearner:
         return {name: tf.gather(table.table.value, inputs["ids"]) for name, table in self._tables.items()}
 
     def _probabilities(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        # TensorFlow copies a table that is read whole after scattered writes: so only its rows are gathered.
+        # Gathers only the needed rows: TensorFlow copies a table that is read whole after scattered writes.
         return tf.sigmoid(self._network(inputs, training=False, gathered=self._gathered(inputs)))
 
     def several_steps(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
@@ -264,7 +269,7 @@ class TensorFlowLearner:
         return tf.while_loop(lambda index, _: index < count, one, (0, losses), parallel_iterations=1)[1].stack()
 
     def step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        """Updates the weights with a batch, on all devices, and returns its loss; call it inside a tf.function."""
+        """Updates the weights with a batch on all devices, and returns its loss. Call it inside a tf.function."""
         arguments = (inputs, labels)
         if self.strategy.num_replicas_in_sync > 1:
             arguments = self.strategy.experimental_distribute_values_from_function(
@@ -294,7 +299,7 @@ class TensorFlowLearner:
             loss = tf.math.divide_no_nan(tf.reduce_sum(losses if weights is None else losses * weights), weight)
             objective = loss
             if self._network.losses:
-                # These are means over a device's rows: NaN on a device without rows, which must add 0.
+                # Means over a device's rows: NaN on a device without rows, which must add 0.
                 objective += tf.math.multiply_no_nan(tf.add_n(self._network.losses), own_rows / rows)
             objective *= scale
         dense, by_row = tape.gradient(objective, ([weight.value for weight in self._others], gathered))
@@ -321,9 +326,10 @@ class TensorFlowLearner:
     def _update(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor], ids: tf.Tensor | None, rate: tf.Tensor
     ) -> None:
-        """Updates the tables' rows, and the dense weights by TensorFlow's kernel of Adam.
+        """Updates the rows of the tables, and the dense weights with TensorFlow's Adam kernel.
 
-        Keras's Adam is ten operations a weight, each of which reads or writes all of it; the kernel is one.
+        Keras's Adam takes ten operations per weight, and each of them reads or writes the whole weight. The kernel
+        takes one.
         """
         optimizer = self._optimizer
         step = tf.cast(optimizer.iterations.value, tf.float32) + 1
@@ -352,13 +358,16 @@ class TensorFlowLearner:
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
 
     def _with_l2(self, dense: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the gradients with those of the penalties on whole tables and on the network's kernels."""
+        """Adds the gradients of the L2 penalties on whole tables and on the network's kernels."""
         each = zip(dense, self._dense, self._l2_strengths, strict=True)
         return [part + strength * weight.value if strength else part for part, weight, strength in each]
 
 
 def fill_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yields batches of as many rows as the first, repeating rows of smaller ones: a TPU needs batches of one size."""
+    """Yields batches with as many rows as the first one, because a TPU needs batches of one size.
+
+    Smaller batches are filled with repeated rows.
+    """
     rows = 0
     for batch in batches:
         inputs, labels = batch
@@ -394,7 +403,7 @@ def _stacked(batches: list[Batch]) -> Batch:
 def _replica_rows(
     inputs: dict[str, tf.Tensor], labels: tf.Tensor, context: tf.distribute.experimental.ValueContext
 ) -> Batch:
-    """Returns a device's rows of a batch; the devices' numbers of rows differ by at most one."""
+    """Returns the rows of a batch for one device. The row counts of devices differ by at most one."""
     rows = tf.shape(labels)[0] if labels.shape[0] is None else labels.shape[0]
     index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
     own = slice(rows * index // count, rows * (index + 1) // count)
@@ -404,14 +413,14 @@ def _replica_rows(
 def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
     """Returns the dense gradient of a table, (rows, width).
 
-    It is summed in parts of whole fields, because the rows of a part fit a core's cache. A part takes as many fields as
-    fit, and more where there would be far more than _MOST_PARTS, because each sum takes TensorFlow time to trace and to
-    optimise. Padding (id 0) gets no gradient.
+    It is summed in groups of whole fields, because the rows of a group fit a core's cache. A group has as many fields
+    as fit. It has more if there would be far more than _MOST_PARTS groups, because TensorFlow takes time to trace and
+    optimise each sum. Padding (id 0) gets no gradient.
 
     Args:
         table: The embedding.
-        ids: (batch_size, slots).
-        gradients: Those of the gathered rows, (batch_size, slots, width).
+        ids: Ids, (batch_size, slots).
+        gradients: Gradients of the gathered rows, (batch_size, slots, width).
     """
     fields = [field for field in table.feature_map.fields if not field.shared_with]
     most_rows = max(_PART_BYTES // (4 * table.dim), -(-sum(field.size for field in fields) // _MOST_PARTS))
@@ -425,14 +434,14 @@ def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor)
             if field.name in names or field.shared_with in names
         ]
         own, rows = (_columns(values, slots) for values in (ids, gradients))
-        segments = tf.reshape(own, [-1]) - group[0].offset  # negative for padding, which the sum leaves out
+        segments = tf.reshape(own, [-1]) - group[0].offset  # negative for padding: the sum ignores it
         size = sum(field.size for field in group)
         parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), segments, size))
     return tf.concat(parts, axis=0)
 
 
 def _grouped(fields: Iterable[Field], most_rows: int) -> list[list[Field]]:
-    """Returns consecutive fields in groups of at most `most_rows` rows, or of one field that has more."""
+    """Groups consecutive fields. A group has at most `most_rows` rows, or one larger field."""
     groups: list[list[Field]] = []
     rows = 0
     for field in fields:
@@ -445,7 +454,10 @@ def _grouped(fields: Iterable[Field], most_rows: int) -> list[list[Field]]:
 
 
 def _columns(values: tf.Tensor, places: list[slice]) -> tf.Tensor:
-    """Returns some columns of values; adjacent places are one slice, because each costs time to trace."""
+    """Returns some columns of values.
+
+    Adjacent places are read as one slice, because each slice takes time to trace.
+    """
     joined = places[:1]
     for place in places[1:]:
         if place.start == joined[-1].stop:
@@ -457,14 +469,14 @@ def _columns(values: tf.Tensor, places: list[slice]) -> tf.Tensor:
 
 
 def _gather_all(context: tf.distribute.ReplicaContext, gradients: tf.Tensor) -> tf.Tensor:
-    """Returns the rows of all devices concatenated, with the static width that `all_gather` drops."""
+    """Concatenates the rows of all devices, and restores the static width that `all_gather` drops."""
     return tf.ensure_shape(context.all_gather(gradients, axis=0), [None, gradients.shape[-1]])
 
 
 def _sum_by_row(
     ids: tf.Tensor | None, gradients: dict[str, tf.Tensor]
 ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
-    """Returns the distinct ids, and by table the sum of each id's gradients."""
+    """Returns the distinct ids, and for each table the sum of each id's gradients."""
     if ids is None:
         return None, {}
     unique, segments = tf.unique(ids)

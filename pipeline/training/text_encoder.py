@@ -1,4 +1,4 @@
-"""Pretrained text encoders: a checkpoint's shape as options of a model, and its weights in the built model."""
+"""Pretrained text encoders: a checkpoint's shape as model options, and its weights in a built model."""
 
 import pathlib
 from typing import Any
@@ -11,10 +11,12 @@ from ctrpipe.transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
-    """Returns the model with the `encoder_...` options of its checkpoint; options that it has are kept.
+    """Returns the model with the `encoder_...` options of its checkpoint.
 
-    The checkpoint is `model.encoder`, or `text.encoder` where the model names none. A random encoder takes its shape
-    from the text's checkpoint, where there is one. A model that reads no text is returned as it is.
+    Options that the model already has are kept.
+
+    The checkpoint is `model.encoder`, or `text.encoder` if the model names none. A random encoder takes its shape from
+    the checkpoint of the text, if there is one. A model that reads no text is returned unchanged.
 
     Raises:
         InputError: the model needs a text and the log has none, the checkpoint cannot be read, or the text is longer
@@ -28,13 +30,13 @@ def with_encoder(model: Model, text: Text | None) -> Model:
     shape = encoder or find_checkpoint(text.encoder)
     options = {**_options(shape), **model.hyperparameters} if shape else model.hyperparameters
     _check_length(text.length, options)
-    # A vocabulary that was counted in the log does not fit the checkpoint's table of word embeddings.
+    # A vocabulary that was counted in the log does not match the checkpoint's table of word embeddings.
     words = text.tokens == "checkpoint"
     return Model(name=model.name, encoder=str(encoder or RANDOM), encoder_words=words, **options)
 
 
 def _options(folder: pathlib.Path) -> dict[str, Any]:
-    # It imports Keras: 5 s that a command which imports pipeline/run/run.py would take before it checks its input.
+    # Imported only here: it imports Keras, which takes 5 s, and commands should check their input before that.
     from ctrpipe.models.text.checkpoint import read_options, weight_files
 
     try:
@@ -51,7 +53,7 @@ def _check_length(length: int, options: dict[str, Any]) -> None:
 
 
 def load_encoder(network: Any, model: Model) -> None:
-    """Loads the checkpoint's weights into the text encoder of a built network, where it has one.
+    """Loads the checkpoint's weights into the text encoder of a built network, if it has one.
 
     Raises:
         InputError: the weights cannot be read, or have other shapes.

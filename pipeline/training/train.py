@@ -1,4 +1,4 @@
-"""The training loop of all backends: evaluations, learning-rate plateaus, early stopping, checkpoints."""
+"""The training loop of all backends: evaluations, plateaus, early stopping, checkpoints."""
 
 import dataclasses
 import importlib
@@ -49,28 +49,28 @@ from ctrpipe.pipeline.training.process import Report, other_workers, train_with_
 from ctrpipe.pipeline.training.regularisation import regularised
 from ctrpipe.pipeline.training.warm_start import Start, take
 
-# By Keras backend. Each module imports its backend, of which a process has only one.
+# By Keras backend. Each module imports its backend, and a process can have only one.
 LEARNERS = {
     "tensorflow": "ctrpipe.pipeline.training.tensorflow_learner",
     "jax": "ctrpipe.pipeline.training.jax_learner",
 }
 
-CHECKPOINT, REFIT = "checkpoint", "refit"  # folders of a training's work
-STATE, BEST_STATE, NAMES = "state.npz", "best_state.npz", "state_names.json"  # files in them
-TAKEN = "taken.json"  # what a training took of its parent
+CHECKPOINT, REFIT = "checkpoint", "refit"  # folders below a training's work folder
+STATE, BEST_STATE, NAMES = "state.npz", "best_state.npz", "state_names.json"  # files in these folders
+TAKEN = "taken.json"  # the values that a training took from its parent
 
 
 @dataclasses.dataclass
 class Progress:
-    """The progress of a training, which a checkpoint holds beside the learner's state."""
+    """The progress of a training run, saved in a checkpoint together with the learner's state."""
 
-    evaluation: int = 0  # the number of evaluations due so far; an epoch of few steps has some without a step
-    best: int | None = None  # the index of the best one in `evaluations`
-    best_value: float = math.inf  # of the monitored metric, lower is better (AUC negated)
+    evaluation: int = 0  # the number of evaluations due so far, including those without a step in an epoch of few steps
+    best: int | None = None  # the index of the best evaluation in `evaluations`
+    best_value: float = math.inf  # of the monitored metric; lower is better (AUC is negated)
     waited: int = 0  # evaluations since the best
-    plateau_waited: int = 0  # evaluations since the best or since the learning rate was lowered
+    plateau_waited: int = 0  # evaluations since the best, or since the learning rate was lowered
     learning_rate: float = 0.0
-    stopped: str = ""  # the reason, once training has stopped
+    stopped: str = ""  # the reason for the stop; "" during training
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
@@ -79,15 +79,15 @@ class TrainResult:
     """A trained model with its best weights, and its history.
 
     Args:
-        learner: Holds the model.
-        progress: The training's progress at its end.
-        trained_here: Whether `learner` did the training, and so has its optimizer's state. It did not where another
-            process trained, or where the training's precision was not float32.
-        weights_file: A file of `ctrpipe.common.arrays` with the model's weights, which the training has already
-            written; None where there is none.
-        state: The training's state with these weights, before their correction for sampled negatives.
-        taken: What it took of its parent, `warm_start.Taken` as a dictionary; None where it has none.
-        backend, precision: Those of the training, which are the machine's where the configuration says `auto`.
+        learner: The learner with the model.
+        progress: The progress at the end of the training run.
+        trained_here: Whether `learner` did the training and has its optimizer state. False if another process trained,
+            or if the precision was not float32.
+        weights_file: A file of `ctrpipe.common.arrays` with the model's weights, written during training; None if there
+            is none.
+        state: The training state with these weights, before the shift of the logits (see `train`).
+        taken: The values taken from the parent, `warm_start.Taken` as a dictionary; None without a parent.
+        backend, precision: The backend and the precision of the training, with `auto` resolved.
     """
 
     learner: Learner
@@ -122,12 +122,14 @@ def train(
     shared_stages: pathlib.Path | None = None,
     start: Start | None = None,
 ) -> TrainResult:
-    """Trains a model, resuming from the checkpoint in `work` if there is one; the weights are the same either way.
+    """Trains a model.
 
-    With `training.end_at_base_rate` a constant is added to the trained model's logits, see `shift_to_base_rate`. Where
-    `feature_map.negative_sampling` is below 1, its logarithm is added to the trained model's logits (the prior
-    correction of King and Zeng 2001, "Logistic Regression in Rare Events Data"). The history's metrics are those of the
-    sampled validation rows, before this correction.
+    Resumes from the checkpoint in `work` if there is one; the weights are the same either way.
+
+    With `training.end_at_base_rate`, a constant is added to the logits of the trained model (see `shift_to_base_rate`).
+    If `feature_map.negative_sampling` is below 1, its logarithm is added to these logits: the prior correction of King
+    and Zeng 2001, "Logistic Regression in Rare Events Data". The metrics in the history are computed on the sampled
+    validation rows, before these corrections.
 
     Args:
         model: Registry name and hyperparameters.
@@ -136,10 +138,10 @@ def train(
         train_files, validation_files: Globs of packed files.
         seed: Seed of initial weights, dropout and the order of examples.
         work: Folder of this training's checkpoint and TensorBoard logs.
-        report: Called with each evaluation's numbers.
-        shared_stages: Folder of first stages, which all trainings that begin with the same stage share; None for stages
-            in `work`.
-        start: What the training begins with, where `training.warm_start` has a parent; None for random weights.
+        report: Called with the metrics of each evaluation.
+        shared_stages: Folder of first stages, shared by all trainings that begin with the same stage; None to keep
+            stages in `work`.
+        start: The initial values from the parent of `training.warm_start`; None for random weights.
 
     Raises:
         InputError: the configuration does not fit the data or the parent, a row's labels do not fit the model, or
@@ -157,7 +159,7 @@ def train(
     if others and training.backend == "jax":
         _check_hosts(model, training)
     if training.distillation:
-        # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.
+        # Imported only here: JAX training processes import this module, but not TensorFlow (see worker.py).
         from ctrpipe.pipeline.training.distillation import soften_labels
 
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
@@ -180,11 +182,11 @@ def train(
         rows = packed_batches(learnt, feature_map, prediction_rows(feature_map), weighted=True)
         shift = shift_to_base_rate(result.learner, rows)
     if feature_map.negative_sampling < 1:
-        # With this share of the negatives the odds are 1 / share times those of all rows.
+        # With only this share of the negatives, the odds are 1 / share times the odds on all rows.
         shift += math.log(feature_map.negative_sampling)
     if shift:
         result.model.shift_logits(shift)
-        result.weights_file = None  # it has the weights before
+        result.weights_file = None  # the file has the weights before the shift
     if start is not None:
         result.taken = json.loads((work / TAKEN).read_text())
     result.backend, result.precision = training.backend, training.precision
@@ -192,7 +194,10 @@ def train(
 
 
 def _check_hosts(model: Model, training: Training) -> None:
-    """Raises InputError for what only one host can do on JAX, where an array of all hosts takes all of them to read."""
+    """Raises InputError for settings that JAX supports on one host only.
+
+    Reading an array that is spread over hosts takes all of them.
+    """
     stage = training.stages.get("masked_language_model")
     alone = {
         "training.shard_tables": training.shard_tables,
@@ -205,7 +210,7 @@ def _check_hosts(model: Model, training: Training) -> None:
 
 
 def _check_order(name: str, feature_map: FeatureMap, patterns: list[str]) -> None:
-    """Raises InputError where a row is positive for a task and not for the task before it."""
+    """Raises InputError if a row is positive for a task but not for the preceding task."""
     counts = out_of_order(patterns)
     for before, task, count in zip(feature_map.tasks, feature_map.tasks[1:], counts, strict=False):
         if count:
@@ -217,7 +222,7 @@ def _check_order(name: str, feature_map: FeatureMap, patterns: list[str]) -> Non
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The arguments of a training, which another process reads as JSON; see `train`."""
+    """The arguments of `train`, which a subprocess reads as JSON."""
 
     model: Model
     training: Training
@@ -244,7 +249,7 @@ class Task:
         return dataclasses.replace(self, training=self.training.model_copy(update=changes))
 
     def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
-        """Returns `take` batches of an epoch, counted from 0, after its first `skip`, in the epoch's order."""
+        """Returns `take` batches of an epoch, counted from 0, after its first `skip` batches."""
         by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
         batch = even_batch(self.rows(files), self.training.batch_size)
         order = (batch, self.seed + epoch, skip, take, by_length)
@@ -260,7 +265,7 @@ class Task:
         return learner
 
     def served_learner(self) -> Learner:
-        """Returns an untrained learner of the model as it is served: on one device, all layers in float32."""
+        """Returns an untrained learner of the served model: on one device, with all layers in float32."""
         return self.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
 
 
@@ -268,7 +273,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     training = task.training
     learner = task.learner()
     if learner.network.trees is not None:
-        load_lightgbm()  # not after hours of the network's training
+        load_lightgbm()  # fails here, not after hours of training the network
     if not learner.is_chief:
         report = None
     average = WeightAverage(training.averaged_evaluations)
@@ -330,17 +335,19 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
 
 
 def _in_float32(task: Task, learner: Learner) -> Learner:
-    """Returns a learner with the same weights whose layers all compute in float32, as the served model's do."""
+    """Returns a learner with the same weights whose layers all compute in float32, like the served model."""
     served = task.with_training(precision="float32").learner()
     served.load_weights(learner.weights())
     return served
 
 
 def _train_trees(task: Task, learner: Learner) -> dict[str, float | None]:
-    """Trains the model's boosted trees until the validation rows stop them; with `refit` again, as many, on all rows.
+    """Trains the model's boosted trees until the validation rows stop them.
+
+    With `refit`, trains the same number of trees again on all rows.
 
     Returns:
-        AUC and log loss of the validation rows with the trees.
+        AUC and log loss on the validation rows with the trees, before a refit.
     """
 
     def rows(files: tuple[str, ...]) -> Iterable[Batch]:
@@ -349,7 +356,7 @@ def _train_trees(task: Task, learner: Learner) -> dict[str, float | None]:
     count = learn_trees(learner.network, rows(task.train_files), rows(task.validation_files), None, task.seed)
     if task.training.refit:
         learn_trees(learner.network, rows(task.train_files + task.validation_files), None, count, task.seed)
-    # `learner.predict` would wait for the other workers, and only the chief has the trees.
+    # `learner.predict` would wait for the other workers, but only the chief has the trees.
     predicted = [
         (np.asarray(labels), np.asarray(keras.ops.sigmoid(learner.network(split_weight(inputs)[0], training=False))))
         for inputs, labels in rows(task.validation_files)
@@ -359,16 +366,16 @@ def _train_trees(task: Task, learner: Learner) -> dict[str, float | None]:
 
 
 def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """Sets an untrained model's bias to the base rate and its weights to those of first stages, where configured.
+    """Sets the bias of an untrained model to the base rate, and its weights to those of first stages, if configured.
 
-    With a parent all weights are set to the parent's instead.
+    With a parent, the weights are taken from the parent instead.
     """
     if task.training.start_at_base_rate:
         try:
             rates = base_rates(list(task.train_files))
             if task.training.fake_negative_weighting:
                 seen = np.minimum(rates, 0.5)
-                rates = seen / (1 - seen)  # of all rows, of which the positives are there twice
+                rates = seen / (1 - seen)  # rate over distinct rows: each positive is also present as a fake negative
             learner.network.start_at(rates)
         except ValueError as error:
             raise InputError(f"training.start_at_base_rate: {error}") from error
@@ -398,12 +405,12 @@ def _begin_with_parent(task: Task, learner: Learner, work: pathlib.Path) -> None
 def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
     """Trains the first stages of `training.stages` and copies their weights into the learner's network.
 
-    A text model's encoder is trained as a masked language model, where that stage is configured. Then each model in
-    `network.pretraining`, and of `optional_pretraining` those that are configured, is trained, after first stages of
-    its own, and the network takes its weights.
+    If the stage masked_language_model is configured, it first trains a text model's encoder. Then each model in
+    `network.pretraining`, and each configured model in `network.optional_pretraining`, is trained after its own first
+    stages, and the network takes its weights.
 
     Raises:
-        InputError: the weights of a stage would not fit; nothing has been trained then.
+        InputError: the weights of a stage would not fit. This is checked before any training.
     """
     network = learner.network
     _check_stages(task, network)
@@ -417,7 +424,7 @@ def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report |
 
 
 def language_stage(task: Task, network: CTRModel) -> FirstStage | None:
-    """Returns the stage that trains the network's own encoder as a masked language model; None where there is none."""
+    """Returns the stage that trains the network's own encoder as a masked language model, or None if there is none."""
     stage = _settings(task).get(masked_language_model.NAME)
     before = [first.model.name for first in first_stages(task, network)]
     trains = stage and not stage.skip and "text_only" not in before and network.text_model() is network
@@ -425,10 +432,12 @@ def language_stage(task: Task, network: CTRModel) -> FirstStage | None:
 
 
 def first_stages(task: Task, network: CTRModel) -> list[Task]:
-    """Returns the trainings of the models whose weights the network takes, in their order; each may have stages too.
+    """Returns the training tasks of the models whose weights the network takes, in order.
+
+    Each may have its own stages.
 
     Raises:
-        InputError: a hyperparameter of the model is not one that the stage's model can have.
+        InputError: a hyperparameter of the model is invalid for the model of the stage.
     """
     stages = _settings(task)
     later = {**type(network).options(), **task.model.hyperparameters}
@@ -442,7 +451,7 @@ def first_stages(task: Task, network: CTRModel) -> list[Task]:
             check_hyperparameters(name, **options)
         except ValueError as error:
             raise InputError(f"training.stages.{name}: {error}") from error
-        # Only what the stage reads: models of other stages begin with it too, and share it.
+        # Only the settings that this stage uses, because other models may begin with the same stage and share it.
         own = {before: stages[before] for before in sorted(_stages_of(name) & stages.keys())}
         training = stage.applied_to(task.training).model_copy(update={"stages": own})
         tasks.append(dataclasses.replace(task, model=task.model.of_stage(name, options), training=training))
@@ -450,7 +459,7 @@ def first_stages(task: Task, network: CTRModel) -> list[Task]:
 
 
 def _stages_of(name: str) -> set[str]:
-    """Returns the names of all stages that a model's training may have, those of its first stages included."""
+    """Returns the names of all stages of a model's training, including the stages of its first stages."""
     names = {masked_language_model.NAME}
     later = model_class(name)
     for first in (*later.pretraining, *later.optional_pretraining):
@@ -459,18 +468,18 @@ def _stages_of(name: str) -> set[str]:
 
 
 def _settings(task: Task) -> Mapping[str, FirstStage]:
-    """Returns `training.stages`, to be asked for the name of any model."""
+    """Returns `training.stages` as a mapping that accepts any model name."""
     return {name: stage for name, stage in task.training.stages.items()}
 
 
 def _check_stages(task: Task, network: CTRModel) -> None:
-    """Checks that the weights of all first stages, and of theirs, would fit, on networks that are not trained.
+    """Checks on untrained networks that the weights of all first stages, and of their own stages, would fit.
 
     Raises:
-        InputError: a layer that is copied has another shape in the stage's model.
+        InputError: a copied layer has another shape in the model of the stage.
     """
     for first in first_stages(task, network):
-        # Without a checkpoint, whose weights say nothing about shapes.
+        # Built without the checkpoint, which does not affect shapes.
         stage = build_network(first.model.model_copy(update={"encoder": None}), task.feature_map, task.seed)
         for layer, (mine, trained) in network.taken_weights(stage).items():
             for weight, other in itertools.zip_longest(mine, trained):
@@ -484,7 +493,10 @@ def _check_stages(task: Task, network: CTRModel) -> None:
 
 
 def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a first stage; a shared stage's name has a hash of all that its training depends on."""
+    """Returns the folder of a first stage.
+
+    A shared stage's name has a hash of everything that its training uses.
+    """
     name = first.model.name
     if not first.shared_stages:
         return work / f"pretrained-{name}"
@@ -507,10 +519,10 @@ def _pretrain_encoder(task: Task, encoder: Any, stage: FirstStage, work: pathlib
 
 
 def _refit(task: Task, learner: Learner, progress: Progress) -> None:
-    """Trains on training and validation rows, for the epochs and by the learning rates that led to the best result."""
+    """Trains on training and validation rows, with the epochs and learning rates that led to the best evaluation."""
     training, files = task.training, task.train_files + task.validation_files
     steps = math.ceil(task.rows(task.train_files) / training.batch_size)
-    # A short epoch has fewer evaluations than asked for: one a step at most.
+    # A short epoch has fewer evaluations than configured: at most one per step.
     evaluations = math.ceil(steps / math.ceil(steps / training.evaluations_per_epoch))
     steps = math.ceil(task.rows(files) / training.batch_size)
     interval = math.ceil(steps / evaluations)
@@ -538,7 +550,7 @@ def _validation(
 
 
 def _record_evaluation(training: Training, progress: Progress, numbers: dict[str, Any]) -> None:
-    """Adds an evaluation to the progress: updates the best, lowers the learning rate at a plateau, stops the training.
+    """Records an evaluation: updates the best, lowers the learning rate at a plateau, or stops the training.
 
     Raises:
         InputError: AUC is monitored and the validation rows have one class only.
@@ -562,7 +574,7 @@ def _record_evaluation(training: Training, progress: Progress, numbers: dict[str
 
 
 class _TensorBoard:
-    """A TensorBoard event file of the evaluations, written without TensorFlow, which a process on JAX does not load."""
+    """A TensorBoard event file of the evaluations, written without TensorFlow, which a JAX process does not load."""
 
     def __init__(self, folder: pathlib.Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -586,9 +598,9 @@ def _write_state(folder: pathlib.Path, learner: Learner) -> None:
 
 
 def _read_state(task: Task, work: pathlib.Path) -> TrainingState | None:
-    """Returns the state of a finished training's best weights, or of its last ones after a refit.
+    """Returns the state with the best weights of a finished training, or with the last weights after a refit.
 
-    None in a worker that writes no checkpoints.
+    Returns None in a worker that writes no checkpoints.
     """
     refit = task.training.refit
     folder = work / (REFIT if refit else CHECKPOINT)
@@ -597,9 +609,10 @@ def _read_state(task: Task, work: pathlib.Path) -> TrainingState | None:
 
 
 class _Checkpoint:
-    """The folder with a learner's state, the average of its weights and the progress, which appears whole.
+    """Checkpoint folder with a learner's state, its averaged weights and the progress.
 
-    Of several workers only the chief reads and writes it, and sends what it reads to the others.
+    A save replaces the folder as a whole. With several workers, only the chief reads and
+    writes it, and sends the contents to the others.
     """
 
     def __init__(self, folder: pathlib.Path, learner: Learner, average: WeightAverage):
@@ -622,7 +635,7 @@ class _Checkpoint:
             (unfinished / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
 
     def _write_best(self, folder: pathlib.Path) -> None:
-        """Writes the weights that were evaluated, and the state with them in place of those of the training."""
+        """Writes the evaluated weights, and the training state with these weights in place of the trained ones."""
         trained = self._learner.weights()
         evaluated = self._average.of(trained)
         np.savez(folder / self.best.name, *evaluated)
@@ -632,7 +645,7 @@ class _Checkpoint:
             np.savez(folder / BEST_STATE, *evaluated, *self._learner.state()[len(evaluated) :])
 
     def restore(self) -> Progress | None:
-        """Loads the checkpoint into learner and average and returns its progress; None where there is no checkpoint."""
+        """Loads the checkpoint and returns its progress, or None if there is no checkpoint."""
         learner, folder = self._learner, self._existing() if self._learner.is_chief else None
         progress = text_from_chief(learner.from_chief, (folder / "progress.json").read_text() if folder else "")
         if not progress:
@@ -657,9 +670,9 @@ class _Checkpoint:
 def _train_in_subprocess(
     task: Task, work: pathlib.Path, report: Report | None, others: Cluster | None = None
 ) -> TrainResult:
-    """Trains in a subprocess and loads the weights here, for the export.
+    """Trains in a subprocess, and loads the weights into this process for the export.
 
-    Keras has one backend per process, and workers have to connect before any other use of TensorFlow.
+    A process has one Keras backend, and workers must connect before any other use of TensorFlow.
     """
     work.mkdir(parents=True, exist_ok=True)
     (work / "task.json").write_text(task.to_json())
@@ -674,7 +687,7 @@ def _train_in_subprocess(
 
 
 def run_task(work: pathlib.Path, report: Report) -> None:
-    """Trains `work`/task.json and writes weights.npz and history.json beside it; runs in the subprocess."""
+    """Trains `work`/task.json and writes weights.npz and history.json to `work`. Runs in the subprocess."""
     result = _train_here(Task.from_json((work / "task.json").read_text()), work, report)
     np.savez(work / "weights.npz", *result.learner.weights())
     (work / "history.json").write_text(json.dumps(dataclasses.asdict(result.progress)))
@@ -686,13 +699,13 @@ def run_shared_task(
     joined: Callable[[str], None],
     report: Report,
 ) -> None:
-    """Runs one training in every worker of a cluster, and `run_task` in the chief; runs in the subprocess.
+    """Runs one training in every worker of a cluster; the chief calls `run_task`. Runs in the subprocess.
 
     Args:
         work: The chief's folder with task.json; None in the other workers, which receive the task from the chief.
         from_chief: See `Learner.from_chief`.
         joined: Called with the model's name when all workers are connected.
-        report: Called with each evaluation's numbers.
+        report: Called with the metrics of each evaluation.
     """
     message = ""
     if work:

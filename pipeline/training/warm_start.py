@@ -1,7 +1,7 @@
-"""Begins a training with the weights and the optimizer's state of a trained model, its parent.
+"""Warm start: initialises weights and optimizer state from a trained model, the parent.
 
-A weight is taken where both models have one of the same name and shape. A row of a weight that stands for a value, as
-in an embedding table, is taken from the row of the same value. See docs/continuous.md.
+A weight is taken if both models have a weight of the same name and shape. A weight with one row per value, such as an
+embedding table, takes each row from the parent's row of the same value. See docs/continuous.md.
 """
 
 import dataclasses
@@ -31,13 +31,15 @@ _MOST_LISTED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a training begins with.
+    """The initial values that a training run takes from its parent.
 
     Attributes:
         name: The folder that was named as the parent.
-        kept: The folder of the parent's Keras model and its training's state.
-        rows: The parent's rows by what rows stand for (see CTRModel.weights_by_row); without what the two do not share.
-        same_columns: Whether the parent has the same columns in the same order: else no weight on them fits.
+        kept: The folder of the parent's Keras model and training state.
+        rows: The parent's row for each new row, by kind of row (see CTRModel.weights_by_row). Kinds that the two models
+            do not share are absent.
+        same_columns: Whether the parent has the same columns in the same order. If not, weights that depend on the
+            columns do not fit.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Start:
     same_columns: bool
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes it to a folder, for `load` in another process."""
+        """Writes the start to a folder, for `load` in another process."""
         folder.mkdir(parents=True, exist_ok=True)
         write_arrays(folder / _ROWS, [array for rows in self.rows.values() for array in (rows.same, rows.unknown)])
         others = {"name": self.name, "kept": str(self.kept), "same_columns": self.same_columns}
@@ -63,12 +65,12 @@ class Start:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What a training took of its parent.
+    """The values that a training run took from its parent.
 
     Attributes:
-        weights: The names of the weights that it took.
-        left: Phrases about the model's weights that begin as in a model without a parent.
-        optimizer: Whether the optimizer goes on from the parent's state.
+        weights: The names of the weights taken.
+        left: Descriptions of the weights that were not taken and keep their initial values.
+        optimizer: Whether the optimizer continues from the parent's state.
     """
 
     weights: list[str]
@@ -77,7 +79,7 @@ class Taken:
 
 
 class _Arrays:
-    """Named arrays of a file, each read when it is asked for."""
+    """Named arrays of a file, each read on access."""
 
     def __init__(self, path: pathlib.Path, names: list[str]):
         self._places = {name: f"arr_{index}" for index, name in enumerate(names) if name}
@@ -93,20 +95,21 @@ class _Arrays:
 
 
 def take(learner: Learner, start: Start | None, settings: WarmStart) -> Taken | None:
-    """Sets an untrained learner's weights, and its optimizer's state, to those of the parent.
+    """Initialises an untrained learner's weights and optimizer state from the parent.
 
-    The parent's logits are those of all rows. Where the training rows are a share of the negatives, the log of that
-    share is taken off them, as the trained model's logits get it back.
+    The parent's logits are for all rows. If the training rows contain only a share of the negatives, the log of
+    that share is subtracted from the logits; after training it is added again.
 
-    Every process of a training has to call it: they load together what the chief has found.
+    Every process of a training run must call this function, because all processes load the values that the chief has
+    read.
 
     Args:
         learner: The learner.
         start: The parent; None in a process that is not the chief.
-        settings: What is taken, and what is done with the rest.
+        settings: What to take, and what to do if something does not fit.
 
     Returns:
-        What was taken; None without a `start`.
+        The values taken; None without a `start`.
 
     Raises:
         InputError: a weight is not taken and `on_mismatch` is `refuse`, or the parent's files are damaged.
@@ -120,7 +123,7 @@ def take(learner: Learner, start: Start | None, settings: WarmStart) -> Taken | 
 
 
 def _find(learner: Learner, start: Start, settings: WarmStart) -> tuple[Taken, list[npt.NDArray[Any]], float]:
-    """Returns what is taken, the learner's state with it, and what is added to the logits then."""
+    """Returns the values taken, the learner's state with these values, and the shift to add to its logits."""
     network: CTRModel = learner.network
     described = read_description(start.kept)
     try:
@@ -158,9 +161,9 @@ def _find(learner: Learner, start: Start, settings: WarmStart) -> tuple[Taken, l
 def _take_state(
     fit: "_Fit", names: list[str], values: list[npt.NDArray[Any]], first: int, state: _Arrays, taken: set[str]
 ) -> bool:
-    """Writes the parent's numbers of the optimizer over those in `values`, from `first` on; returns whether it did.
+    """Copies the parent's optimizer state into `values` from index `first` on. Returns whether it did.
 
-    All or none: moments go with a number of steps.
+    Copies all or nothing, because Adam's moments belong to a step count.
     """
     found: dict[int, npt.NDArray[Any]] = {}
     for index, name in enumerate(names, first):
@@ -180,7 +183,7 @@ def _take_state(
 
 
 class _Fit:
-    """Finds what a weight begins with."""
+    """Finds the initial values of weights in the parent."""
 
     def __init__(self, network: CTRModel, start: Start, settings: WarmStart):
         names = weight_names(network)
@@ -195,14 +198,14 @@ class _Fit:
     def value(
         self, weight: str, initial: npt.NDArray[Any], source: _Arrays, number: str = "", is_state: bool = False
     ) -> npt.NDArray[Any] | None:
-        """Returns what an array begins with; None where the parent has nothing that fits.
+        """Returns the initial values of an array, or None if the parent has nothing that fits.
 
         Args:
             weight: The name of the weight; "" fits nothing.
-            initial: The array as it is.
+            initial: The array's current values.
             source: The parent's arrays.
-            number: What follows the weight's name in that of the array.
-            is_state: Whether the array is the optimizer's: a new value's rows stay as they are then.
+            number: The suffix of the array's name after the name of the weight.
+            is_state: Whether the array is optimizer state. The rows of new values then keep their current values.
         """
         if not weight or weight + number not in source:
             return None
@@ -214,7 +217,7 @@ class _Fit:
         return value.astype(initial.dtype) if fits and value.shape == initial.shape else None
 
     def why_not(self, weight: str, initial: npt.NDArray[Any], source: _Arrays) -> str:
-        """Returns why `value` has none for a weight."""
+        """Returns the reason why `value` returns None for a weight."""
         if weight not in source:
             return "not in the parent"
         there = source[weight].shape
@@ -231,7 +234,7 @@ class _Fit:
 
 
 def _extended(rows: SourceRows, count: int, former: int) -> SourceRows:
-    """Returns the rows with those of a model's own tokens behind them, which are the same in both models."""
+    """Appends the rows of a model's own tokens, which are the same in both models."""
     own = count - len(rows.same)
     if not own:
         return rows
@@ -242,12 +245,12 @@ def _extended(rows: SourceRows, count: int, former: int) -> SourceRows:
 def _biases(network: CTRModel) -> list[Any]:
     try:
         return list(network.output_biases())
-    except ValueError:  # the model has none
+    except ValueError:  # the model has no output biases
         return []
 
 
 def counts(today: FeatureMap, former: FeatureMap, rows: SourceRows) -> dict[str, dict[str, int]]:
-    """Returns by field the number of its ids that the parent knows (`known`), does not (`new`), and had (`gone`)."""
+    """Counts the ids of each field that the parent knows (`known`), that are `new`, and that are `gone`."""
     sizes = {field.name: field.size for field in former.fields}
     found = {}
     for field in today.fields:
@@ -260,6 +263,6 @@ def counts(today: FeatureMap, former: FeatureMap, rows: SourceRows) -> dict[str,
 
 
 def listed(phrases: list[str]) -> str:
-    """Returns the first phrases, and how many more there are."""
+    """Returns the first phrases, and the number of the remaining ones."""
     more = len(phrases) - _MOST_LISTED
     return "; ".join(phrases[:_MOST_LISTED]) + (f"; and {more} more" if more > 0 else "")

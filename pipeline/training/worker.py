@@ -1,6 +1,6 @@
-"""A training on another Keras backend, in its own process: `python -m ctrpipe.pipeline.training.worker FOLDER`.
+"""Trains on another Keras backend: `python -m ctrpipe.pipeline.training.worker FOLDER`.
 
-process.py describes what it writes to standard output and when it exits.
+process.py describes the messages on standard output, and when this process exits.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 
+from ctrpipe.common import exit_codes
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.training.process import MISTAKE
 
@@ -23,20 +24,20 @@ def main(folder: str) -> None:
         run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
     except InputError as error:
         print(json.dumps({MISTAKE: str(error)}), flush=True)
-        sys.exit(MISTAKE)
+        sys.exit(exit_codes.MISTAKE)
 
 
 def hide_tensorflow() -> None:
-    """Makes Keras do without TensorFlow, before it is imported.
+    """Prevents Keras from importing TensorFlow. Call it before Keras is imported.
 
-    On JAX it imports TensorFlow, where that is installed, only to seed it: two seconds and 470 MB.
+    On the JAX backend Keras imports an installed TensorFlow only to seed it, which takes two seconds and 470 MB.
     """
     warnings.filterwarnings("ignore")
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
 
 
 def exit_with_parent() -> None:
-    """Ends this process when its standard input closes, which its parent holds open."""
+    """Exits when standard input closes. The parent process holds it open."""
     sys.stdin.read()
     os._exit(1)
 

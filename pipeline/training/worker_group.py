@@ -1,4 +1,4 @@
-"""Sums and broadcasts of arrays between the workers that train one model with TensorFlow."""
+"""Sums and broadcasts arrays between the workers that train one model with TensorFlow."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from ctrpipe.pipeline.training.cluster import read_cluster
 
 
 class WorkerGroup:
-    """The processes of a strategy: one, or those of MultiWorkerMirroredStrategy.
+    """The processes of a strategy: one process, or the workers of MultiWorkerMirroredStrategy.
 
     Attributes:
         count: The number of processes.
@@ -25,7 +25,7 @@ class WorkerGroup:
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """Returns the sum over the workers of float arrays of the same shape."""
-        if self.count == 1 or not values.size:  # TensorFlow 2.21 crashes where it sends an empty tensor
+        if self.count == 1 or not values.size:  # TensorFlow 2.21 crashes on an empty tensor
             return values
         total: np.ndarray = self._sum(values.reshape(-1)).numpy()
         return total.reshape(values.shape)
@@ -34,7 +34,8 @@ class WorkerGroup:
         """See `Learner.from_chief`."""
         if self.count == 1:
             return arrays
-        # A sum in which the others' arrays are zero, in floats, because collectives of all devices support those.
+        # A sum in which the other workers' arrays are zero. Sent as floats, because collectives of all devices support
+        # them.
         sent = [array.astype(np.float32 if array.dtype == np.float32 else np.float64) for array in arrays]
         totals = [self.total(values if self.index == 0 else np.zeros_like(values)) for values in sent]
         return [values.astype(array.dtype) for values, array in zip(totals, arrays, strict=True)]

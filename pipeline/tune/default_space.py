@@ -1,4 +1,4 @@
-"""What is searched where a configuration has no `search`: the settings that matter, by the options that a model has."""
+"""The default search space of a model, for configurations without `search`."""
 
 from typing import Any
 
@@ -7,15 +7,17 @@ from ctrpipe.pipeline.config import Range, RunConfig
 
 Values = list[Any] | Range
 
-# A pretrained encoder is spoilt by the steps that random weights need (BERT, appendix A.3).
+# The steps that random weights need would damage a pretrained encoder (BERT, appendix A.3).
 LEARNING_RATE = Range(log=[1e-4, 3e-2])
 TEXT_LEARNING_RATE = Range(log=[1e-5, 1e-3])
-# On the network's kernels; on all rows of the tables; and on a batch's rows, for optimizers that update no others.
+# Penalties on the network's kernels; on all rows of the embedding tables; and on a batch's rows only, for optimizers
+# that update no other rows.
 NETWORK_PENALTY = Range(log=[1e-7, 1e-2])
 TABLE_PENALTY, BATCH_PENALTY = Range(log=[1e-7, 1e-2]), Range(log=[1e-7, 1e-1])
 _DROPOUT = Range(linear=[0.0, 0.5])
 _UNITS = [[64, 32], [128, 64], [200, 100], [400, 400]]
-# By option of a model. `layers` counts attention or cross layers, `maps` those of a compressed interaction network.
+# By model option. `layers` is the number of attention or cross layers, `maps` that of maps per layer of a compressed
+# interaction network.
 OPTIONS: dict[str, Values] = {
     "embedding_dim": [8, 16, 32],
     "embedding_dropout": _DROPOUT,
@@ -28,7 +30,7 @@ OPTIONS: dict[str, Values] = {
     "linear_rate": Range(log=[1.0, 30.0]),
     "trees": [30, 100, 300],
 }
-# A text's encoder is most of the model, so that few of its other options matter.
+# The text encoder is most of the model, so few other options matter.
 TEXT_OPTIONS: dict[str, Values] = {
     key: OPTIONS[key] for key in ("embedding_dropout", "hidden_units", "dropout", "trees")
 }
@@ -38,7 +40,7 @@ _TOKENS: dict[str, Values] = {
     "ffn_dim": [128, 256, 512],
 }
 _WITH_RANKS: dict[str, Values] = {**_TOKENS, "qk_rank": [32, 64, 128], "v_rank": [256, 512, 1024]}
-# By model, in place of those above.
+# By model. These replace the entries above.
 MODELS: dict[str, dict[str, Values]] = {
     "ffm": {"embedding_dim": [2, 4, 8]},
     "transformer": _TOKENS,
@@ -52,7 +54,7 @@ MODELS: dict[str, dict[str, Values]] = {
 
 
 def default_space(config: RunConfig) -> dict[str, Values]:
-    """Returns keys of the configuration and the values that `ctrpipe tune` tries, for its model.
+    """Returns the keys of the configuration that `ctrpipe tune` searches by default for its model, with their values.
 
     Raises:
         ValueError: there is no such model.
@@ -62,7 +64,7 @@ def default_space(config: RunConfig) -> dict[str, Values]:
     options = model.options()
     chosen = (TEXT_OPTIONS if model.needs_text else OPTIONS) | MODELS.get(name, {})
     used = {**options, **config.model.hyperparameters}
-    if name == "lr" or not used.get("use_linear"):  # a logistic regression has the learning rate alone
+    if name == "lr" or not used.get("use_linear"):  # a logistic regression has only the learning rate
         chosen = {key: values for key, values in chosen.items() if key != "linear_rate"}
     space: dict[str, Values] = {
         "training.learning_rate": TEXT_LEARNING_RATE if model.needs_text else LEARNING_RATE,
@@ -75,7 +77,7 @@ def default_space(config: RunConfig) -> dict[str, Values]:
 
 def _penalties(config: RunConfig) -> dict[str, Values]:
     name = config.model.name
-    has_network = name != "lr" and "l2" in model_class(name).options()  # a logistic regression's is on its table
+    has_network = name != "lr" and "l2" in model_class(name).options()  # in a logistic regression, l2 is on the table
     network: dict[str, Values] = {"training.network_l2": NETWORK_PENALTY} if has_network else {}
     if config.training.optimizer == "adam":
         return {"training.table_l2": TABLE_PENALTY, **network}

@@ -1,4 +1,4 @@
-"""How long a model takes to serve, measured before it is trained: the time does not depend on the weights."""
+"""Measures a model's serving latency before it is trained. The latency does not depend on the weights."""
 
 import pathlib
 import statistics
@@ -15,20 +15,20 @@ from ctrpipe.serving.export.export import export
 from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, measure
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 
-SIGNATURE = "serving_raw"  # a row of the log, as a caller sends it
+SIGNATURE = "serving_raw"  # a raw row of the log, as clients send it
 ROUNDS, SECONDS = 3, 1.0
 
 
 def serving_p99(config: RunConfig, log: TransformedLog, folder: pathlib.Path) -> float:
-    """Returns the 99th percentile, in milliseconds, of requests of one raw row, sent one after another.
+    """Returns the p99 latency, in milliseconds, of sequential requests of one raw row.
 
-    An export of the untrained model answers in a process of its own with TensorFlow's default threads, without a
-    network: the median of 3 rounds of a second each.
+    An export of the untrained model runs in its own process with TensorFlow's default threads, without network
+    transfer. The result is the median of 3 rounds of one second each.
 
     Args:
         config: The trial's configuration.
         log: The transformed log.
-        folder: An existing folder for the export, which is removed.
+        folder: An existing folder for the export. The export is removed afterwards.
     """
     model = with_encoder(config.model, config.text)
     network = build_network(model, log.feature_map, config.seed)

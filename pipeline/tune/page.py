@@ -1,4 +1,4 @@
-"""The page of a study: one file that opens without a network."""
+"""Renders the HTML page of a study: one file that works offline."""
 
 import base64
 from typing import Any
@@ -11,7 +11,7 @@ SHOWN = 20
 
 
 def page(summary: Summary) -> str:
-    """Returns the page as HTML: the best trials, the budget's curve, importance and parallel coordinates."""
+    """Returns the page as HTML: the best trials, the budget curve, importance and parallel coordinates."""
     report = summary.report
     plots = {
         title: f"data:image/png;base64,{base64.b64encode(png).decode()}" for title, png in draw_plots(report).items()

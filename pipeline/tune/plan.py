@@ -1,4 +1,4 @@
-"""What a study does: a configuration, a search space, a budget and an objective."""
+"""The plan of a study: a configuration, a search space, a budget and an objective."""
 
 import dataclasses
 import math
@@ -11,17 +11,17 @@ from ctrpipe.pipeline.config import RunConfig, Source, load_config, path_of
 from ctrpipe.pipeline.tune.space import Space, make_space
 
 Objective = Literal["log_loss", "auc"]
-LEAST_EVALUATIONS = 8  # of a training, so that one can be stopped before it has cost much
+LEAST_EVALUATIONS = 8  # per training run, so a lagging trial can be stopped early
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """When a study ends: at the first of its limits.
+    """The budget of a study. The study ends at the first limit it reaches.
 
     Attributes:
-        trials: Trials; None without a limit.
-        seconds: Seconds of trials, those of earlier calls included; None without a limit.
+        trials: Maximum number of trials. None for no limit.
+        seconds: Maximum seconds of trials, including earlier calls. None for no limit.
     """
 
     trials: int | None = None
@@ -34,13 +34,13 @@ class Plan:
 
     Attributes:
         name: The configuration's name.
-        space: The search space, and the configuration that trials change.
-        seed: Seed of the search. That of the trainings is the configuration's.
-        refit: Whether the configuration refits, which trials do not.
-        objective: The validation metric that is best.
+        space: The search space, and the configuration that trials modify.
+        seed: Seed of the search. The seed of training is the configuration's.
+        refit: Whether the configuration refits. Trials never do.
+        objective: The validation metric to optimize.
         budget: When the study ends.
-        workers: Trials at the same time, each in a process of its own; 1: one after another, in this process.
-        p99_ms: The 99th percentile, in milliseconds, that one row may take to be served; None without a limit.
+        workers: Number of parallel trials, each in its own process. 1: sequential trials in this process.
+        p99_ms: Maximum p99 latency of serving one row, in milliseconds. None for no limit.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Plan:
     p99_ms: float | None = None
 
     def best_config(self, parameters: dict[str, Any]) -> RunConfig:
-        """Returns the configuration that a trial's parameters make, for `ctrpipe run`."""
+        """Returns the configuration of a trial's parameters, for `ctrpipe run`."""
         config = self.space.config(parameters)
         return config.model_copy(update={"training": config.training.model_copy(update={"refit": self.refit})})
 
 
 def read_budget(budget: str | None, trials: str | None) -> Budget:
-    """Reads the options --budget, as `2h`, `90m` or `1h30m`, and --trials.
+    """Parses the options --budget (`2h`, `90m` or `1h30m`) and --trials.
 
     Raises:
-        InputError: one is no such text, or neither is given.
+        InputError: an option cannot be parsed, or neither is given.
     """
     if budget is None and trials is None:
         raise InputError("give a budget: --trials 50, or --budget 2h")
@@ -96,17 +96,17 @@ def make_plan(
     workers: int = 1,
     p99_ms: float | None = None,
 ) -> Plan:
-    """Reads a run's configuration, with its `search` or the model's own space, for a study.
+    """Reads a run's configuration, with its `search` or the model's default space, for a study.
 
-    Trials monitor the objective, do not refit, and are evaluated LEAST_EVALUATIONS times or more.
+    Trials monitor the objective, do not refit, and are evaluated at least LEAST_EVALUATIONS times.
 
     Args:
-        source: The configuration, as `load_config` takes it.
-        settings: Overrides as `training.epochs=2`.
+        source: The configuration, as in `load_config`.
+        settings: Overrides such as `training.epochs=2`.
         budget: When the study ends.
-        objective: The validation metric; None takes `training.monitor`.
-        workers: Trials at the same time.
-        p99_ms: The limit on serving one row, in milliseconds.
+        objective: The validation metric to optimize. None: `training.monitor`.
+        workers: Number of parallel trials.
+        p99_ms: Maximum p99 latency of serving one row, in milliseconds.
 
     Raises:
         InputError: the file, the space or an option cannot be used.
@@ -127,7 +127,10 @@ def make_plan(
 
 
 def _evaluated_often(config: RunConfig, space: Space) -> RunConfig:
-    """Returns the configuration with LEAST_EVALUATIONS or more; what counts evaluations counts as many more of them."""
+    """Returns the configuration with at least LEAST_EVALUATIONS evaluations.
+
+    Settings that count evaluations, such as patience, are multiplied by the same factor.
+    """
     training = config.training
     epochs = getattr(space.distributions.get("training.epochs"), "low", training.epochs)
     if isinstance(listed := space.values.get("training.epochs"), list):

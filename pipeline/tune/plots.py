@@ -1,4 +1,4 @@
-"""The plots of a study, each a PNG."""
+"""The plots of a study, as PNG files."""
 
 import io
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from matplotlib.ticker import EngFormatter
 from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 BUDGET = "The budget's curve"
-TICKS = 5  # of a range's axis in the parallel coordinates
+TICKS = 5  # ticks of a range's axis in the parallel coordinates
 
 
 def draw_plots(report: dict[str, Any]) -> dict[str, bytes]:
-    """Returns the plots by title, as PNG files.
+    """Returns the plots as PNG files, by title.
 
     Args:
         report: The contents of tune.json.
@@ -26,7 +26,7 @@ def draw_plots(report: dict[str, Any]) -> dict[str, bytes]:
 
 
 def study_figures(report: dict[str, Any]) -> dict[str, Figure]:
-    """Returns the plots by title; importance where enough trials are complete.
+    """Returns the plots by title. Importance is included if enough trials are complete.
 
     Args:
         report: The contents of tune.json.
@@ -45,9 +45,9 @@ def _png(figure: Figure) -> bytes:
 
 
 def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None], list[float | None]]:
-    """Returns the training steps spent after each trial, its value or None, and the best value up to it or None.
+    """Returns, after each trial, the training steps spent, its value or None, and the best value so far or None.
 
-    A stopped trial counts with the steps that it used.
+    The steps of a stopped trial count.
     """
     better = max if report["objective"].endswith("auc") else min
     spent, values, best = [], [], []
@@ -91,7 +91,7 @@ def _importance(importance: dict[str, float]) -> Figure:
 
 
 def _coordinates(report: dict[str, Any]) -> Figure:
-    trials = best_first(report)[::-1]  # the best is drawn last, above the others
+    trials = best_first(report)[::-1]  # the best is drawn last, on top
     keys = [*report["space"]]
     figure = Figure(figsize=(max(6.0, 1.7 * (len(keys) + 1)), 4.2), layout="constrained")
     axis = figure.subplots()
@@ -124,7 +124,7 @@ def _draw_axis(axis: Axes, column: int, ticks: Sequence[tuple[float, str]]) -> N
 
 
 def _places(values: list[Any], space: Any) -> tuple[list[float], list[tuple[float, str]]]:
-    """Returns the heights of values on their axis, 0 to 1, and the axis's ticks."""
+    """Returns the positions of values on their axis, 0 to 1, and the axis's ticks."""
     if isinstance(space, list):
         texts = [setting_text(value) for value in space]
         top = max(1, len(texts) - 1)

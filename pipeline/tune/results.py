@@ -1,4 +1,4 @@
-"""What a study leaves: tune.json (every trial), best.yaml (for `ctrpipe run`), tune.html (a page), and a table."""
+"""Writes a study's results: tune.json (all trials), best.yaml (for `ctrpipe run`) and tune.html. Prints a table."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from ctrpipe.pipeline.sweep.summary import show
 from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
 BEST, TRIALS, PAGE = "best.yaml", "tune.json", "tune.html"
-SHOWN = 10  # trials of the table
+SHOWN = 10  # trials in the table
 
 
 def write_results(summary: Summary, output: pathlib.Path) -> None:
@@ -23,7 +23,7 @@ def write_results(summary: Summary, output: pathlib.Path) -> None:
 
 
 def print_summary(summary: Summary, output: pathlib.Path) -> None:
-    """Prints the best trials and the files' names."""
+    """Prints the best trials and the names of the files."""
     report = summary.report
     trials = best_first(report)[:SHOWN]
     keys = list(report["space"])

@@ -1,6 +1,7 @@
-"""`ctrpipe tune`: the loop that asks the study for trials, trains them and tells it what came of them.
+"""`ctrpipe tune`: the loop that gets trials from the study, trains them and reports their results.
 
-What imports Keras, which takes 3 s, is imported inside functions, after TensorFlow is loaded quietly.
+Importing Keras takes 3 s. Modules that need it are imported inside functions, after TensorFlow is loaded with its log
+messages off.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ from ctrpipe.transforms.log.readers import find_files
 
 
 def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:
-    """Searches until the budget is spent, going on with the study that the folder may hold, and writes its results.
+    """Searches until the budget is spent, and writes the results. Resumes a study that the folder contains.
 
     Raises:
         InputError: the data, the space or the output folder cannot be used, the folder has another study, or no trial
@@ -67,7 +68,7 @@ def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:
 
 
 def _identity(plan: Plan, paths: list[str], output: pathlib.Path) -> dict[str, str]:
-    """Returns hashes of what decides a trial's result, by the names of study.PARTS."""
+    """Returns hashes of everything that decides a trial's result, by the names of study.PARTS."""
     base = plan.space.base
     inputs = run_inputs(base, paths, [describe_file(path) for path in paths], output.resolve())
     space = {key: repr(values) for key, values in plan.space.values.items()}
@@ -86,13 +87,13 @@ class _Trial:
     """A trial in training.
 
     Attributes:
-        trial: Optuna's.
+        trial: Optuna's trial.
         config: Its configuration.
         work: The folder of its checkpoint.
-        steps_of_epoch: Training steps of an epoch.
-        started: When it started, in seconds of the monotonic clock.
-        best: The best value up to now, None before the first.
-        lags: Whether it was stopped because it lags behind others.
+        steps_of_epoch: Training steps per epoch.
+        started: Its start time, in seconds of the monotonic clock.
+        best: The best value so far. None before the first.
+        lags: Whether the pruner has stopped it.
     """
 
     trial: optuna.Trial
@@ -105,16 +106,16 @@ class _Trial:
 
 
 class _Session:
-    """One call of `run_tune`: what its two loops share."""
+    """One call of `run_tune`, with what the sequential and the parallel loop share."""
 
     def __init__(self, plan: Plan, study: Study, log: TransformedLog, output: pathlib.Path):
-        from ctrpipe.pipeline.training.data import count_rows  # Keras: see the module
+        from ctrpipe.pipeline.training.data import count_rows  # imports Keras, see the module docstring
 
         self.plan, self.study, self.log = plan, study, log
         self.work = output / "work"
         self.work.mkdir(exist_ok=True)
         self._rows = count_rows(log.train)
-        self._p99: dict[str, float] = {}  # by model
+        self._p99: dict[str, float] = {}  # by model configuration
 
     def announce_start(self) -> None:
         budget, done = self.plan.budget, len(self.study.finished)
@@ -128,7 +129,7 @@ class _Session:
         )
 
     def next(self) -> _Trial | None:
-        """Returns the next trial to train; None where the budget is spent."""
+        """Returns the next trial to train, or None if the budget is spent."""
         while trial := self.study.ask():
             try:
                 config = self.plan.space.config(trial.params)
@@ -136,7 +137,8 @@ class _Session:
             except InputError as error:
                 reason, attributes = str(error), {}
             if not reason:
-                # The trial's own checkpoint: a point whose training was cut is enqueued again and goes on from it.
+                # The checkpoint's folder depends on the configuration: an interrupted trial is enqueued again and
+                # resumes from it.
                 work = self.work / self.log.inputs.training_fingerprint(config, config.model)
                 steps = math.ceil(self._rows / config.training.batch_size)
                 for key, value in attributes.items():
@@ -147,17 +149,17 @@ class _Session:
         return None
 
     def _refusal(self, config: RunConfig) -> tuple[str, dict[str, Any]]:
-        """Returns why a configuration is not trained, "" where it is, and what was measured.
+        """Returns the reason not to train a configuration ("" for none), and the measured attributes.
 
-        A model that is too slow is refused before it costs a step. A constraint of Optuna needs a trained trial.
+        A model that is too slow is refused before it is trained. A constraint of Optuna would need a trained trial.
         """
-        from ctrpipe.pipeline.training.buildable import why_impossible  # Keras: see the module
+        from ctrpipe.pipeline.training.buildable import why_impossible  # imports Keras, see the module docstring
 
         if reason := why_impossible(config.model, config):
             return reason, {}
         if self.plan.p99_ms is None:
             return "", {}
-        from ctrpipe.pipeline.tune.latency import serving_p99  # Keras: see the module
+        from ctrpipe.pipeline.tune.latency import serving_p99  # imports Keras, see the module docstring
 
         key = config.model.model_dump_json()
         if key not in self._p99:
@@ -167,22 +169,22 @@ class _Session:
         return f"p99 of {p99:.2f} ms is above {self.plan.p99_ms:g} ms" if slow else "", {"p99_ms": p99}
 
     def judge(self, running: _Trial, numbers: dict[str, Any]) -> bool:
-        """Notes an evaluation and returns whether to stop the trial.
+        """Records an evaluation, and returns whether to stop the trial.
 
-        Where the time is over, the trial stays as it is, with its checkpoint, for a call with a larger budget.
+        If the time is over, the trial stays open with its checkpoint, for a call with a larger budget.
         """
         value = numbers[f"validation_{self.plan.objective}"]
         if value is not None and math.isfinite(value):
             better = max if self.plan.objective == "auc" else min
             running.best = value if running.best is None else better(value, running.best)
         evaluation = numbers["step"] * running.config.training.evaluations_per_epoch // running.steps_of_epoch
-        # The best up to now, as the best weights are kept; a loss that is no number is reported as such.
+        # The best value so far, because the best weights are kept. A loss that is not a number is reported as NaN.
         worth = running.best if running.best is not None else math.nan
         running.lags = self.study.report(running.trial, evaluation, worth)
         return running.lags or self.study.is_over_time
 
     def end(self, running: _Trial, result: TrialResult) -> None:
-        """Tells the study what came of a trial, unless it was stopped because the time is over."""
+        """Reports a trial's result to the study, unless it was stopped because the time is over."""
         if result.stopped and not running.lags:
             return
         ended = self.study.tell(running.trial, result, time.monotonic() - running.started)
@@ -203,7 +205,7 @@ def _short(value: Any) -> str:
 
 
 def _one_after_another(session: _Session) -> None:
-    from ctrpipe.pipeline.tune.trial import train_trial  # Keras: see the module
+    from ctrpipe.pipeline.tune.trial import train_trial  # imports Keras, see the module docstring
 
     while running := session.next():
         judge = functools.partial(session.judge, running)

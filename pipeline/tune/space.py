@@ -26,13 +26,13 @@ FIXED = {
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What a study searches.
+    """The search space of a study.
 
     Attributes:
-        values: By key, its list of values or its range.
-        distributions: The same for Optuna; a list's values are their labels.
-        path: The configuration's file, which messages name.
-        base: The configuration that the values change.
+        values: The list of values or the range of each key.
+        distributions: The same as Optuna distributions. The values of a list are represented by labels.
+        path: The configuration's file, for error messages.
+        base: The configuration that the values modify.
     """
 
     values: dict[str, Values]
@@ -42,11 +42,11 @@ class Space:
 
     @property
     def points(self) -> float:
-        """The number of points; infinity where a key takes any number of a range."""
+        """The number of points. Infinite if a key takes any number in a range."""
         return math.prod(map(_count, self.distributions.values()))
 
     def settings(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values by key that Optuna's parameters stand for."""
+        """Returns the values, by key, that Optuna's parameters stand for."""
         return {key: self._value(key, parameter) for key, parameter in parameters.items()}
 
     def _value(self, key: str, parameter: Any) -> Any:
@@ -57,12 +57,12 @@ class Space:
         """Returns the configuration of Optuna's parameters.
 
         Raises:
-            InputError: values that do not go together.
+            InputError: the values are not compatible.
         """
         return with_settings(self.base, self.settings(parameters), self.path)
 
     def own_parameters(self) -> dict[str, Any]:
-        """Returns the configuration's own values as Optuna's parameters, those that the space holds."""
+        """Returns the configuration's own values as Optuna's parameters, as far as they are in the space."""
         parameters = {}
         for key, distribution in self.distributions.items():
             value = _present(self.base, key)
@@ -78,7 +78,7 @@ class Space:
 
 
 def make_space(config: RunConfig, path: pathlib.Path) -> Space:
-    """Returns the space of `search`, or the default one of the model, without the key `search` in its configuration.
+    """Returns the space of `search`, or the model's default space. Its base configuration has no `search`.
 
     Raises:
         InputError: the space is empty, names a key that does not exist or cannot be searched, or has a value that a key
@@ -106,7 +106,7 @@ def make_space(config: RunConfig, path: pathlib.Path) -> Space:
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any], path: pathlib.Path) -> RunConfig:
-    """Returns the configuration with values by key in place of its own.
+    """Returns the configuration with some values replaced, by key.
 
     Raises:
         InputError: a key is unknown or cannot take the value.
@@ -141,7 +141,7 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
 
 
 def _present(config: RunConfig, key: str) -> Any:
-    """Returns a key's value in the configuration, a default's included; None where it has none."""
+    """Returns a key's value in the configuration, or its default. None if it has neither."""
     section, *parts = key.split(".")
     place: Any = config.training.model_dump(mode="json")
     if section == "model":
@@ -154,7 +154,7 @@ def _present(config: RunConfig, key: str) -> Any:
 
 
 def _label(value: Any) -> Any:
-    """Returns a value as a choice of Optuna, which stores only plain ones."""
+    """Returns a value as a choice for Optuna, which stores only plain types."""
     return value if isinstance(value, bool | int | float | str) else value_text(_plain(value))
 
 

@@ -1,8 +1,8 @@
-"""A study in a folder: Optuna's trials in SQLite, which trial comes next, and which ones are stopped.
+"""A study in a folder: stores Optuna's trials in SQLite, chooses the next trial, and stops trials.
 
-All trials are asked for and told by one process. With one worker they are a function of the configuration, the log and
-the seed, also where the process is killed and started again: the sampler is made anew for each trial, with a seed of
-the number of trials before it.
+One process makes all calls to Optuna. With one worker, the trials are a function of the configuration, the log and the
+seed, even if the process is killed and restarted: each trial gets a new sampler, seeded with the number of trials
+before it.
 """
 
 import pathlib
@@ -19,11 +19,11 @@ from ctrpipe.pipeline.tune.plan import Plan
 from ctrpipe.pipeline.tune.trial import TrialResult
 
 STUDY = "study.sqlite"
-# The median of completed trials is compared with, so that a few come first. Hyperband wants a sampler's first trials in
-# each of its brackets, which is more than a budget of 50 trials gives.
+# Trials are compared with the median of completed trials, so a few must complete first. Hyperband needs the sampler's
+# first trials in each of its brackets, more than a budget of 50 trials has.
 COMPLETE_FIRST = 4
-STARTUP_TRIALS = 8  # drawn at random before the sampler models the space
-REPEATS = 1000  # points in a row that were tried already, after which the space counts as searched
+STARTUP_TRIALS = 8  # random trials before the sampler models the space
+REPEATS = 1000  # repeated points in a row, after which the space counts as searched
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 PARTS = {
     "log": "log",
@@ -39,12 +39,12 @@ class Study:
     """The trials of a folder.
 
     Args:
-        plan: What is searched.
+        plan: The plan of the study.
         folder: The folder of the database.
-        identity: By PARTS, what the study is made from.
+        identity: Hashes of the study's inputs, by PARTS.
 
     Raises:
-        InputError: the folder has a study that is made from something else, or a damaged one; it stays as it is.
+        InputError: the folder has a study with other inputs, or a damaged one. It is not changed.
     """
 
     def __init__(self, plan: Plan, folder: pathlib.Path, identity: Mapping[str, str]):
@@ -60,7 +60,7 @@ class Study:
         self.interrupted = self._enqueue_interrupted()
 
     def _enqueue_interrupted(self) -> int:
-        """Fails the trials that a killed process left, and enqueues their points again; returns how many."""
+        """Fails trials that a killed process left running, enqueues their points again, and returns their number."""
         left = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for trial in left:
             if set(trial.params) == set(self._plan.space.distributions):
@@ -70,12 +70,12 @@ class Study:
 
     @property
     def finished(self) -> list[FrozenTrial]:
-        """The trials that have ended, stopped and refused ones included, in the order of their numbers."""
+        """All trials that have ended, including stopped and refused ones, in the order of their numbers."""
         return self._study.get_trials(deepcopy=False, states=FINISHED)
 
     @property
     def best(self) -> FrozenTrial | None:
-        """The best completed trial; None where there is none."""
+        """The best completed trial, or None if there is none."""
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return self._study.best_trial if complete else None
 
@@ -86,22 +86,22 @@ class Study:
 
     @property
     def seconds(self) -> float:
-        """The seconds of all sessions until now."""
+        """The seconds of all sessions so far."""
         return self._spent + time.monotonic() - self._since
 
     @property
     def is_over_time(self) -> bool:
-        """Whether the budget's time is over, and a trial has completed, so that there is a result."""
+        """Whether the time budget is spent and a trial has completed. Without a completed trial there is no result."""
         limit = self._plan.budget.seconds
         return limit is not None and self.seconds >= limit and self.best is not None
 
     @property
     def is_cut(self) -> bool:
-        """Whether a trial has begun and not ended, as where the time is over."""
+        """Whether a trial has started and not ended, for example because the time is over."""
         return bool(self._running)
 
     def ask(self) -> optuna.Trial | None:
-        """Returns the next trial, at a point that is new; None where the budget is spent or no point is left."""
+        """Returns the next trial, at a new point. None if the budget is spent or no point is left."""
         finished = self.finished
         known = [trial.params for trial in finished] + [trial.params for trial in self._running.values()]
         most = self._plan.budget.trials
@@ -122,13 +122,13 @@ class Study:
         return None
 
     def report(self, trial: optuna.Trial, evaluation: int, value: float) -> bool:
-        """Notes the best value up to an evaluation, counted from 1; returns whether the trial lags behind others."""
+        """Records the best value up to an evaluation, counted from 1. Returns whether the pruner stops the trial."""
         if evaluation not in _reports_of(self._study, trial):
             trial.report(value, evaluation)
         return trial.should_prune()
 
     def tell(self, trial: optuna.Trial, result: TrialResult, seconds: float) -> FrozenTrial:
-        """Stores what came of a trial."""
+        """Stores the result of a trial."""
         best = result.best
         trial.set_user_attr("steps", result.steps)
         trial.set_user_attr("trial_seconds", seconds)
@@ -142,7 +142,7 @@ class Study:
         return self._end(trial, state, best[f"validation_{self._plan.objective}"] if best else None)
 
     def refuse(self, trial: optuna.Trial, reason: str, **attributes: Any) -> FrozenTrial:
-        """Ends a trial that is not trained, which the sampler takes for a bad one."""
+        """Ends a trial that is not trained. The sampler treats it as a bad one."""
         for key, value in {"refused": reason, "steps": 0, **attributes}.items():
             trial.set_user_attr(key, value)
         return self._end(trial, TrialState.PRUNED, None)
@@ -160,7 +160,7 @@ class Study:
 
 
 def _sampler(seed: int, trials: int, repeat: int) -> optuna.samplers.BaseSampler:
-    """Returns the sampler of a trial; after a point that was tried already one that draws at random."""
+    """Returns the sampler of a trial. After a point that was tried before, it samples at random."""
     of_trial = (seed * 1_000_003 + trials * REPEATS + repeat) % 2**32
     if repeat:
         return optuna.samplers.RandomSampler(seed=of_trial)

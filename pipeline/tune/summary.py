@@ -1,4 +1,4 @@
-"""What a study has found: its trials, its best configuration, and what mattered."""
+"""The summary of a study: its trials, its best configuration, and the importance of each key."""
 
 import dataclasses
 from typing import Any
@@ -12,15 +12,15 @@ from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.tune.plan import Plan
 from ctrpipe.pipeline.tune.study import Study
 
-LEAST_FOR_IMPORTANCE = 4  # completed trials
+LEAST_FOR_IMPORTANCE = 4  # minimum of completed trials
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a study has found.
+    """The summary of a study.
 
     Attributes:
-        best: The best configuration, as the YAML that `ctrpipe run` takes.
+        best: The best configuration, as YAML for `ctrpipe run`.
         report: The contents of tune.json.
     """
 
@@ -29,7 +29,7 @@ class Summary:
 
 
 def summarise(plan: Plan, study: Study) -> Summary:
-    """Returns what a study has found.
+    """Returns the summary of a study.
 
     Raises:
         InputError: no trial has a result.
@@ -96,8 +96,8 @@ def _trial(plan: Plan, trial: FrozenTrial) -> dict[str, Any]:
 def importance(study: Study) -> dict[str, float] | None:
     """Returns each key's share of the variance of the completed trials' values, by fANOVA (Hutter 2014).
 
-    None where too few trials are complete, or their values do not differ. Optuna's other method, PED-ANOVA, compares
-    densities of a few trials, of which a range's points make spikes that hide the lists.
+    None if too few trials are complete, or all values are equal. Optuna's other method, PED-ANOVA, is not used: it
+    compares densities of few trials, and the points of a range form spikes that hide the lists.
     """
     complete = study.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(complete) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
@@ -114,5 +114,5 @@ def best_first(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def setting_text(value: Any) -> str:
-    """Returns a setting's value as tables show it."""
+    """Formats a setting's value for tables."""
     return f"{value:.4g}" if isinstance(value, float) else value_text(value)

@@ -1,4 +1,4 @@
-"""Trains one trial, which may be stopped at any of its evaluations."""
+"""Trains one trial, which may be stopped after any evaluation."""
 
 import dataclasses
 import gc
@@ -18,11 +18,11 @@ Judge = Callable[[dict[str, Any]], bool]
 
 @dataclasses.dataclass(frozen=True)
 class TrialResult:
-    """What came of a training.
+    """The result of a trial's training.
 
     Attributes:
-        steps: Training steps that were done, those of first stages included.
-        best: The numbers of its best evaluation; None where it was stopped or its loss was never a number.
+        steps: Training steps done, including first stages.
+        best: The metrics of its best evaluation. None if it was stopped or its loss was never a number.
         stopped: Whether its judge stopped it.
     """
 
@@ -32,20 +32,20 @@ class TrialResult:
 
 
 class _Stopped(Exception):
-    """Raised inside of a training to end it."""
+    """Raised inside a training run to end it."""
 
 
 def train_trial(
     config: RunConfig, log: TransformedLog, work: pathlib.Path, stages: pathlib.Path, judge: Judge
 ) -> TrialResult:
-    """Trains a configuration on the training rows, and measures it on the validation rows. No test row is read.
+    """Trains a configuration on the training rows, and evaluates it on the validation rows. Reads no test rows.
 
     Args:
         config: The trial's configuration.
         log: The transformed log.
-        work: Folder of the training's checkpoint, which it goes on from.
-        stages: Folder of first stages, which trials of one process share.
-        judge: Takes each evaluation's numbers and returns whether to stop.
+        work: Folder of the checkpoint. Training resumes from a checkpoint in it.
+        stages: Folder of first stages, shared by the trials of one process.
+        judge: Takes the metrics of each evaluation, and returns whether to stop.
     """
     steps: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""Trials in processes of their own, a core or more each. The process that started them asks and tells the study."""
+"""Worker processes that train trials. Only the process that started them talks to the study."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ Message = tuple[str, Any]
 
 
 def serve_trials(log: TransformedLog, stages: pathlib.Path, threads: int, connection: Connection) -> None:
-    """Trains what the connection sends until it is closed, and answers with a report, a result or a mistake.
+    """Trains the trials that the connection sends until it is closed.
 
-    A message is a configuration and the folder of its checkpoint. A report is an evaluation's numbers; its answer says
-    whether to stop.
+    Each message contains a configuration and the folder of its checkpoint. The worker replies with reports, then with a
+    result or a mistake. A report contains an evaluation's metrics, and is answered with whether to stop.
     """
-    # Read by TensorFlow when it is imported: the pools of all workers together have a thread a core.
+    # TensorFlow reads these when it is imported. All workers together have one thread per core.
     os.environ |= {"TF_NUM_INTRAOP_THREADS": str(threads), "TF_NUM_INTEROP_THREADS": "1"}
     load_tensorflow()
-    from ctrpipe.pipeline.tune.trial import train_trial  # Keras: 3 s, after the threads are set
+    from ctrpipe.pipeline.tune.trial import train_trial  # imports Keras: 3 s, after the threads are set
 
     def judge(numbers: dict[str, Any]) -> bool:
         connection.send((REPORT, numbers))
@@ -49,7 +49,7 @@ def started(count: int, log: TransformedLog, work: pathlib.Path) -> Iterator[lis
     Args:
         count: The number of workers.
         log: The transformed log.
-        work: A folder; each worker keeps first stages in one of its own below it, as only one may train a stage.
+        work: A folder. Each worker keeps first stages in its own subfolder, because only one process may train a stage.
     """
     threads = max(1, cores() // count)
     with contextlib.ExitStack() as stack:
@@ -60,7 +60,7 @@ def started(count: int, log: TransformedLog, work: pathlib.Path) -> Iterator[lis
 
 
 def send(connection: Connection, config: RunConfig, work: pathlib.Path) -> None:
-    """Gives an idle worker a trial."""
+    """Sends a trial to an idle worker."""
     connection.send((config, work))
 
 
@@ -68,7 +68,7 @@ def receive(connection: Connection) -> Message:
     """Returns a worker's next message.
 
     Raises:
-        InputError: the worker has ended, or the training failed with a user's mistake.
+        InputError: the worker has ended, or training failed with a user's mistake.
     """
     try:
         kind, value = connection.recv()

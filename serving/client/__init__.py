@@ -1,4 +1,7 @@
-"""Clients of TF Serving, over REST and gRPC. GrpcClient is imported where it is used: it loads TensorFlow."""
+"""Clients of TF Serving over REST and gRPC.
+
+GrpcClient is imported on first use, because it loads TensorFlow.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +19,7 @@ __all__ = ["Answer", "GrpcClient", "Inputs", "LabelSplit", "ModelClient", "RestC
 def __getattr__(name: str) -> Any:
     if name != "GrpcClient":
         raise AttributeError(f"module 'ctrpipe.serving.client' has no attribute {name!r}")
-    # TensorFlow: 3.6 s of a core that clients over REST do without.
+    # Imports TensorFlow: 3.6 s of a core, which REST clients do not need.
     from ctrpipe.serving.client.grpc_client import GrpcClient
 
     return GrpcClient

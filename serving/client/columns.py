@@ -1,4 +1,4 @@
-"""Converts columns of rows, as lists, numpy or Arrow arrays, to request tensors, and a response's JSON to arrays."""
+"""Converts lists, numpy and Arrow arrays to request tensors, and JSON responses to arrays."""
 
 import base64
 import json
@@ -17,18 +17,18 @@ Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
 def to_arrays(inputs: Inputs, none_is_nan: bool = False) -> dict[str, np.ndarray]:
-    """Returns an array for each input, [N]: float32 with NaN, or bytes objects with b"", where a value is missing.
+    """Returns one array per input, [N]: float32 or bytes objects. A missing value is NaN or b"".
 
-    Lists and Arrow arrays of numbers become float32, as the columns of `serving_raw` are; numpy arrays keep their type,
-    but for float64, which becomes float32, and text, which becomes bytes. A missing value is None or null.
+    Lists and Arrow arrays of numbers become float32, the dtype of the columns of `serving_raw`. Numpy arrays keep their
+    dtype, except that all floats become float32 and text becomes bytes. In the inputs, a missing value is None or null.
 
     Args:
         inputs: The columns by name.
-        none_is_nan: Whether a column of nothing but None, whose type cannot be known, becomes NaN; else it is refused.
-            For callers that know the inputs' types.
+        none_is_nan: Whether a column that contains only None becomes NaN. Its type is unknown, so by default it is
+            refused. For callers that know the types of the inputs.
 
     Raises:
-        InputError: a column holds neither numbers nor texts, both, or nothing but None.
+        InputError: a column contains neither numbers nor text, or both, or only None.
     """
     if isinstance(inputs, pa.RecordBatch | pa.Table):
         inputs = dict(zip(inputs.schema.names, inputs.columns, strict=True))
@@ -93,13 +93,13 @@ def _bytes(value: Any) -> bytes:
 
 
 def predict_body(signature_name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Returns the body of a columnar predict request; NaN and Infinity travel as tokens (contract J4)."""
+    """Returns a columnar predict request's body, with NaN and Infinity as tokens (contract J4)."""
     body = {"signature_name": signature_name, "inputs": {name: _column(values) for name, values in arrays.items()}}
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _column(values: np.ndarray) -> Any:
-    """Returns what orjson writes as the column."""
+    """Returns an object that orjson serializes as the column."""
     if values.dtype == object:
         return _texts(values.tolist())
     values = np.ascontiguousarray(values)
@@ -108,7 +108,7 @@ def _column(values: np.ndarray) -> Any:
     if np.isinf(values).any():
         return orjson.Fragment(json.dumps(values.tolist()))
     text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-    return orjson.Fragment(text.replace(b"null", b"NaN"))  # which orjson writes for NaN, and only for it
+    return orjson.Fragment(text.replace(b"null", b"NaN"))  # orjson writes null for NaN only
 
 
 def _texts(values: list[bytes]) -> list[Any]:
@@ -126,7 +126,7 @@ def _text(value: bytes) -> str | dict[str, str]:
 
 
 def read_json(body: bytes) -> Any:
-    """Returns the value of a response's JSON, which may hold NaN and Infinity. Raises ValueError."""
+    """Parses a response's JSON, which may contain NaN and Infinity. Raises ValueError."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -134,7 +134,10 @@ def read_json(body: bytes) -> Any:
 
 
 def read_output(values: Any) -> np.ndarray:
-    """Returns an output as an array: floats as float32, texts as bytes. Raises ValueError where it is no tensor."""
+    """Returns an output as an array: floats as float32, text as bytes.
+
+    Raises ValueError if the output is not a tensor.
+    """
     array = np.asarray(values)
     if array.dtype.kind == "f":
         return array.astype(np.float32)
@@ -152,5 +155,8 @@ def _from_text(value: Any) -> bytes:
 
 
 def is_named(outputs: Any) -> bool:
-    """Returns whether an answer's outputs are several, by name; TF Serving leaves out the name of a single one (O2)."""
+    """Returns whether a response has several named outputs.
+
+    TF Serving omits the name of a single output (O2).
+    """
     return isinstance(outputs, dict) and set(outputs) != {"b64"}

@@ -35,7 +35,7 @@ from ctrpipe.serving.client.model_client import (
 )
 
 _NO_LIMIT = 2**31 - 1
-# Methods that only read; a repeated reload might undo another one that came in between.
+# Read-only methods. A retried reload might undo another reload that came in between.
 _RETRIED_METHODS = [
     {"service": "tensorflow.serving.PredictionService"},
     {"service": "tensorflow.serving.ModelService", "method": "GetModelStatus"},
@@ -43,19 +43,19 @@ _RETRIED_METHODS = [
 
 
 class GrpcClient(ModelClient):
-    """A client over gRPC. All threads share its one connection.
+    """A client over gRPC. All threads share one connection.
 
-    A call is repeated with exponential backoff where the server is busy (RESOURCE_EXHAUSTED) or out of reach
-    (UNAVAILABLE); gRPC does it, by a retry policy (gRFC A6).
+    Retries a call with exponential backoff if the server is busy (RESOURCE_EXHAUSTED) or unreachable (UNAVAILABLE), by
+    a retry policy of gRPC (gRFC A6).
 
     Args:
         address: HOST:PORT, or unix:PATH.
         model: The model's name.
-        version: The version that a call without a version or label asks.
-        label: The label that such a call asks, instead.
-        split: Labels between which such calls are divided, instead.
-        timeout: Seconds for one call, with its retries and the waits between them.
-        retries: How often a call is repeated, 0 to 4.
+        version: The version for calls that name no version or label.
+        label: The label for such calls, instead of `version`.
+        split: Divides such calls between labels, instead of `version` and `label`.
+        timeout: Seconds for one call, including its retries and the waits between them.
+        retries: The largest number of retries of a call, 0 to 4.
         credentials: TLS credentials; None: the connection is not encrypted.
 
     Raises:
@@ -104,10 +104,10 @@ class GrpcClient(ModelClient):
         ]
 
     def reload(self, config: model_server_config_pb2.ModelServerConfig) -> None:
-        """Replaces the server's model configuration; this call is not repeated.
+        """Replaces the server's model configuration. Not retried.
 
         Raises:
-            InputError: the server refuses it; a part of it may have taken effect.
+            InputError: the server refuses the configuration; parts of it may have taken effect.
         """
         request = model_management_pb2.ReloadConfigRequest(config=config)
         status = self._call(self._models.HandleReloadConfigRequest, request).status
@@ -155,7 +155,7 @@ class GrpcClient(ModelClient):
                 raise InputError(f"{self.address}: no answer in {self._timeout:g} s") from error
             hint = "; is the server running, and not too busy?" if code == grpc.StatusCode.UNAVAILABLE else ""
             raise InputError(f"{self.address}: the server answers {code.name}: {details}{hint}") from error
-        except ValueError as error:  # the channel was closed, or the address is of no use to gRPC
+        except ValueError as error:  # the channel is closed, or gRPC cannot parse the address
             raise InputError(f"{self.address}: the request failed ({one_line(error, 300)})") from error
 
 
@@ -169,19 +169,22 @@ def _channel_options(retries: int) -> list[tuple[str, Any]]:
     }
     service = {"methodConfig": [{"name": _RETRIED_METHODS, "retryPolicy": policy}]} if retries else {}
     return [
-        ("grpc.max_receive_message_length", _NO_LIMIT),  # 4 MiB otherwise, of a server that has no limit (G1)
+        ("grpc.max_receive_message_length", _NO_LIMIT),  # 4 MiB by default, but the server has no limit (G1)
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.service_config", json.dumps(service)),
-        # A request above it (256 KiB otherwise) would not be sent a second time.
+        # gRPC does not retry larger requests than this; 256 KiB by default.
         ("grpc.per_rpc_retry_buffer_size", _NO_LIMIT),
-        # A server that has just been started is found as soon as the retries look for it, not a second later.
+        # Lets the retries reach a server that has just started without another second of delay.
         ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_WAIT_SECONDS)),
         ("grpc.min_reconnect_backoff_ms", round(1000 * FIRST_WAIT_SECONDS)),
     ]
 
 
 def _fill(tensor: tensor_pb2.TensorProto, values: np.ndarray) -> None:
-    """Writes an array into an empty proto; for 1,000 texts this takes 20 us, tf.make_tensor_proto 470 us."""
+    """Writes an array into an empty proto.
+
+    Takes 20 us for 1,000 strings; tf.make_tensor_proto takes 470 us.
+    """
     tensor.dtype = tf.as_dtype(values.dtype).as_datatype_enum
     for size in values.shape:
         tensor.tensor_shape.dim.add(size=size)
@@ -192,7 +195,10 @@ def _fill(tensor: tensor_pb2.TensorProto, values: np.ndarray) -> None:
 
 
 def _read(tensor: tensor_pb2.TensorProto) -> np.ndarray:
-    """Returns the tensor as an array; tf.make_ndarray does not read strings in `tensor_content`."""
+    """Returns the tensor as an array.
+
+    Unlike tf.make_ndarray, it reads strings in `tensor_content`.
+    """
     if tensor.dtype == types_pb2.DT_STRING and tensor.tensor_content:
         return np.asarray(tf.io.parse_tensor(tensor.SerializeToString(), tf.string).numpy(), object)
     values: np.ndarray = tf.make_ndarray(tensor)

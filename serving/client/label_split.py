@@ -1,4 +1,4 @@
-"""Divides a client's requests between the labels of a model, as for a canary."""
+"""Divides a client's requests between the labels of a model, for example for a canary."""
 
 import hashlib
 import math
@@ -13,13 +13,13 @@ Key = str | bytes | int
 class LabelSplit:
     """A weighted choice between labels.
 
-    A key gets the same label in every process. Of two labels, the one that gets more weight keeps the keys that it had.
+    A key gets the same label in every process. With two labels, the label whose weight grows keeps all its keys.
 
     Args:
-        weights: Weight by label; {"stable": 0.95, "canary": 0.05} and {"stable": 95, "canary": 5} are the same.
+        weights: Weight by label. {"stable": 0.95, "canary": 0.05} and {"stable": 95, "canary": 5} are equivalent.
 
     Raises:
-        InputError: a weight is negative or no number, or none is above 0.
+        InputError: a weight is negative or not finite, or no weight is above 0.
     """
 
     def __init__(self, weights: Mapping[str, float]):
@@ -46,7 +46,7 @@ class LabelSplit:
         return cls(weights)
 
     def choose(self, key: Key | None = None) -> str:
-        """Returns the label for one request, by the hash of its key (as a user's id), or at random without one."""
+        """Returns the label for one request, by the hash of a key such as a user's id, or at random."""
         point = (random.random() if key is None else _hashed(key)) * sum(self.weights.values())
         for label, weight in self.weights.items():
             if point < weight:
@@ -54,11 +54,11 @@ class LabelSplit:
             point -= weight
         return next(
             label for label in reversed(self.weights) if self.weights[label]
-        )  # a rounding error led past the end
+        )  # a rounding error passed the last label
 
 
 def _hashed(key: Key) -> float:
-    """Returns a key's hash in [0, 1), the same in every process and uniform over the keys; 7 and "7" are one key."""
+    """Returns a uniform hash of the key in [0, 1), equal in every process; 7 and "7" are the same key."""
     text = key if isinstance(key, bytes) else str(key).encode()
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

@@ -1,7 +1,7 @@
-"""Changes the labels of a served model in TF Serving's model config file, in the order that a running server needs.
+"""Changes a model's labels in TF Serving's config file, in steps that a running server accepts.
 
-A label may only point at a version that is available (contract V7), and a version is only available while the model's
-policy names it. So a change first makes the server load the versions that the labels will point at, then moves them.
+A label may only point at an available version (contract V7), and a version is available only if the model's version
+policy selects it. A change therefore first makes the server load the target versions, then moves the labels.
 """
 
 import contextlib
@@ -28,19 +28,19 @@ _FORM = 'model_config_list { config { name: "ctr" base_path: "/models/ctr" model
 
 
 class ServedLabels:
-    """The labels of one model of a model config file. A change removes the file's comments.
+    """The labels of one model in a model config file. A change removes the comments from the file.
 
     Args:
-        file: The model config file. The state of a model before its last change is kept beside it, in FILE.previous;
-            while a change is under way, FILE.begun holds the state before it.
+        file: The model config file. FILE.previous, in the same folder, keeps the state of a model before its last
+            change. During a change, FILE.begun contains the state before it.
         model: The model's name.
-        client: A client of the model, to see which versions are available; without one a change is written unchecked.
-        reload: Sends a changed configuration to the server, which otherwise has to poll the file
+        client: A client of the model, to check which versions are available. None: changes are written unchecked.
+        reload: Sends a changed configuration to the server. None: the server must poll the file
             (--model_config_file_poll_wait_seconds).
-        wait_seconds: Seconds that the server may take to load versions, and again to move the labels.
+        wait_seconds: Seconds to wait for the server to load versions, and again for it to move the labels.
 
     Raises:
-        InputError: the file cannot be read, or has no such model.
+        InputError: the file cannot be read, or does not contain the model.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ServedLabels:
         return _find(read_config(self._file), self._model, self._file)
 
     def previous(self) -> ModelConfig | None:
-        """Returns the model's entry before the last change, None where none is kept."""
+        """Returns the model's entry before the last change, or None if none is kept."""
         journal = self._read_journal()
         if journal and journal[0].name == self._model and _has_moved(journal[0], self.current()):
             return journal[0]
@@ -74,15 +74,16 @@ class ServedLabels:
         return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
 
     def move(self, labels: Mapping[str, int], remove: Collection[str] = ()) -> ModelConfig:
-        """Points labels at versions and removes others, all at once; returns the model's new entry.
+        """Points labels at versions and removes other labels in one change; returns the model's new entry.
 
         Args:
-            labels: Version by label.
-            remove: Labels to remove.
+            labels: The version of each label to set.
+            remove: The labels to remove.
 
         Raises:
-            InputError: a version does not exist or is not available in time, a label to remove is not there, or the
-                server refuses. Nothing has changed then.
+            InputError: a label is malformed, a version does not exist or does not become available in time, a label to
+                remove does not exist, or the server refuses the change; nothing has changed in these cases. Also if
+                the file is changed but the server does not move the labels in time.
         """
         for label in labels:
             if not label or set(label) & set("/: ") or label in remove:
@@ -98,10 +99,10 @@ class ServedLabels:
             return self._change(current, _with_labels(current, {**wanted, **labels}))
 
     def roll_back(self) -> ModelConfig:
-        """Undoes the last change of this model, and returns its new entry; a second call redoes the change.
+        """Undoes the last change of this model and returns its new entry. A second call redoes the change.
 
         Raises:
-            InputError: no change is kept, or as `move`.
+            InputError: no previous state is kept, or for the reasons of `move`.
         """
         with _locked(self._file):
             self._settle_journal()
@@ -114,7 +115,7 @@ class ServedLabels:
         needed = set(target.version_labels.values())
         self._check_folders(current, needed)
         if needed:
-            # Versions that had a label stay loaded, so that rolling back does not wait for them.
+            # Versions that had a label stay loaded: a roll-back need not wait for them.
             target = _with_loaded(target, needed | self._in_use(current))
         with self._undone_on_failure():
             if needed and self._client and not needed <= self._available():
@@ -136,7 +137,7 @@ class ServedLabels:
         base = pathlib.Path(current.base_path)
         there = {int(path.name) for path in versions(base)}
         missing = sorted(set(needed) - there)
-        if base.is_dir() and missing:  # an absent folder may be on the server's machine
+        if base.is_dir() and missing:  # a missing folder may be on the server's machine
             has = ", ".join(map(str, sorted(there))) or "none"
             raise InputError(f"{base}: version {missing[0]} of model {self._model} is not here; it has {has}")
 
@@ -145,11 +146,14 @@ class ServedLabels:
         return {one.version for one in self._client.status() if one.state == "AVAILABLE"}
 
     def _in_use(self, current: ModelConfig) -> set[int]:
-        """Returns the versions that requests ask for: the labelled ones, or those loaded where there is no label."""
+        """Returns the versions that serve requests: the labelled ones, or all loaded ones without labels."""
         return set(current.version_labels.values()) or self._loaded(current)
 
     def _loaded(self, current: ModelConfig) -> set[int]:
-        """Returns the versions that the policy has loaded, by the server or, without one, by the folders."""
+        """Returns the versions that the version policy loads.
+
+        Asks the server, or reads the folders without a client.
+        """
         policy = current.model_version_policy
         if policy.HasField("specific"):
             return set(policy.specific.versions)
@@ -161,10 +165,10 @@ class ServedLabels:
     # The steps of a change -------------------------------------------------------------------------------------------
 
     def _write_journal(self, current: ModelConfig, *between: ModelConfig) -> None:
-        """Writes the journal: the model's entry before a change and, until the versions are loaded, within it.
+        """Writes the journal: the entry before a change, and the entry that first loads versions.
 
-        The config file and FILE.previous cannot be written at once. From the journal of a process that was killed
-        between them, the next process completes the change or undoes it.
+        The config file and FILE.previous cannot be written atomically together. If a process is killed in between, the
+        next process completes or undoes the change from the journal.
         """
         _write(self._journal, _as_text([current, *between]), like=self._file)
 
@@ -172,19 +176,19 @@ class ServedLabels:
         return _models(read_config(self._journal)) if self._journal.exists() else []
 
     def _settle_journal(self) -> None:
-        """Completes the change of the journal, if any, where its labels have moved; else undoes it."""
+        """Completes the change in the journal, if any, if its labels have moved; otherwise undoes it."""
         journal = self._read_journal()
         names = [one.name for one in _models(read_config(self._file))]
         if journal and journal[0].name in names:
             current = _find(read_config(self._file), journal[0].name, self._file)
-            if _has_moved(journal[0], current):  # a repeated command must not overwrite the previous state
+            if _has_moved(journal[0], current):  # unchanged labels must not overwrite the previous state
                 self._keep(journal[0])
             elif current in journal[1:]:
                 self._publish(journal[0])
         self._journal.unlink(missing_ok=True)
 
     def _publish(self, entry: ModelConfig) -> None:
-        """Writes a model's entry in the file, and sends the file to the server."""
+        """Writes a model's entry to the file and sends the configuration to the server."""
         config = read_config(self._file)
         _find(config, entry.name, self._file).CopyFrom(entry)
         _write(self._file, text_format.MessageToString(config))
@@ -193,7 +197,7 @@ class ServedLabels:
 
     @contextlib.contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """Restores the file where the block fails, and sends it to a server that may have taken part of the change."""
+        """Restores the file if the block fails, and sends it to the server, in case of a partial change."""
         before = self._file.read_text()
         try:
             yield
@@ -220,7 +224,7 @@ class ServedLabels:
             if not left:
                 return
             failed = [one for one in statuses if one.version in left and one.error_code != "OK"]
-            if any(one not in before for one in failed):  # a version that had failed before may load now
+            if any(one not in before for one in failed):  # a version that failed earlier may still load
                 raise InputError(
                     f"{self._client.address}: version {failed[0].version} of model {self._model} did not load "
                     f"({one_line(failed[0].error_message, 300)}); no label has moved"
@@ -265,7 +269,7 @@ def read_config(file: pathlib.Path) -> ModelServerConfig:
     """Reads a model config file.
 
     Raises:
-        InputError: the file cannot be read, or is no ModelServerConfig.
+        InputError: the file cannot be read, or is not a ModelServerConfig.
     """
     config: ModelServerConfig = read_text_proto(file, ModelServerConfig(), _FORM)
     return config
@@ -302,7 +306,10 @@ def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:
 
 
 def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
-    """Returns the entry with the policy `specific`, as `latest` would unload a labelled version for a newer one."""
+    """Returns the entry with the version policy `specific`, unless it has `all`.
+
+    The policy `latest` would unload a labelled version for a newer one.
+    """
     changed = ModelConfig()
     changed.CopyFrom(entry)
     if not entry.model_version_policy.HasField("all"):
@@ -311,7 +318,10 @@ def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
 
 
 def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
-    """Replaces a file in one rename, and keeps its permissions (or those of `like`) for a server of another user."""
+    """Replaces a file by an atomic rename.
+
+    Keeps its permissions, or those of `like`, for a server that runs as another user.
+    """
     with atomic_path(file) as unfinished, open(unfinished, "w") as output:
         shutil.copymode(like or file, unfinished)
         output.write(text)
@@ -321,7 +331,10 @@ def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> N
 
 @contextlib.contextmanager
 def _locked(file: pathlib.Path) -> Iterator[None]:
-    """Locks the file against other changes. The lock is on its folder, as a change replaces the file."""
+    """Locks the file against other changes.
+
+    The lock is on the folder, because a change replaces the file.
+    """
     folder = os.open(file.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

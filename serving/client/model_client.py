@@ -10,14 +10,14 @@ from ctrpipe.serving.client.columns import Inputs, to_arrays
 from ctrpipe.serving.client.label_split import Key, LabelSplit
 
 TIMEOUT_SECONDS = 30.0
-RETRIES = 4  # gRPC's own limit is five tries
+RETRIES = 4  # gRPC allows at most five attempts
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class VersionChoice:
-    """The choice of a version: by its number, by a label, or the newest."""
+    """The version to use: by number, by label, or the newest."""
 
     version: int | None = None
     label: str | None = None
@@ -30,12 +30,13 @@ class VersionChoice:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A model's answer to a predict request.
+    """A model's response to a predict request.
 
     Attributes:
-        outputs: The outputs by name; of the signatures that predict, float32 [N] by task.
-        label: The label that was asked, if any.
-        version: The version that answered; None over REST, which does not tell, unless it was asked by its number.
+        outputs: The outputs by name. Prediction signatures return float32 [N] by task.
+        label: The label in the request, if any.
+        version: The version that answered. None over REST, which does not report it, unless the request named its
+            number.
     """
 
     outputs: dict[str, np.ndarray]
@@ -45,7 +46,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class VersionStatus:
-    """A version's state at the server (START, LOADING, AVAILABLE, UNLOADING or END), and its error."""
+    """A version's error and state: START, LOADING, AVAILABLE, UNLOADING or END."""
 
     version: int
     state: str
@@ -54,12 +55,12 @@ class VersionStatus:
 
 
 class ModelClient(abc.ABC):
-    """A client of one model, which several threads may share.
+    """A thread-safe client of one model.
 
     Args:
         address: The server's name in errors.
-        target: The version that a call without a version or label asks.
-        split: Labels between which such calls are divided, instead.
+        target: The version for calls that name no version or label.
+        split: Divides such calls between labels, instead of `target`.
     """
 
     def __init__(self, address: str, target: VersionChoice, split: LabelSplit | None):
@@ -76,19 +77,19 @@ class ModelClient(abc.ABC):
         label: str | None = None,
         key: Key | None = None,
     ) -> dict[str, np.ndarray]:
-        """Returns the outputs by name (task -> float32 [N]), the same over REST and gRPC.
+        """Returns the outputs by name (task -> float32 [N]), equal over REST and gRPC.
 
         Args:
             inputs: Columns of raw rows for `serving_raw`, the arrays `ids` and `dense` for `serving_packed`, serialized
                 tf.Examples as the column `examples` for `serving_default`; see to_arrays.
             signature_name: The signature.
-            version: The version to ask.
-            label: The label to ask, instead.
-            key: What the split chooses the label by, as a user's id; None: at random.
+            version: The number of the version to use.
+            label: The label to use, instead of a version.
+            key: The key by which the split chooses the label, such as a user's id; None: at random.
 
         Raises:
-            InputError: an input is malformed, the server does not answer in time (after the retries where it is busy or
-                out of reach), or answers with an error.
+            InputError: an input is malformed, the server responds with an error, or it does not respond in time. Calls
+                are retried first if the server is busy or unreachable.
         """
         return self.ask(inputs, signature_name, version=version, label=label, key=key).outputs
 
@@ -101,7 +102,7 @@ class ModelClient(abc.ABC):
         label: str | None = None,
         key: Key | None = None,
     ) -> Answer:
-        """Returns what `predict` returns, with the label and version that answered. Raises as `predict`."""
+        """Returns the outputs of `predict`, with the label and the version. Raises the same errors."""
         target = self._chosen(version, label, key)
         return self._predict(to_arrays(inputs), signature_name, target)
 
@@ -111,16 +112,19 @@ class ModelClient(abc.ABC):
         return VersionChoice(label=self.split.choose(key)) if self.split else self._target
 
     def version_of(self, label: str | None = None) -> int:
-        """Returns the version that a label points at now; without a label, the one that requests go to."""
+        """Returns the version that a label points at.
+
+        Without a label, returns the version that requests use by default.
+        """
         return int(self.metadata(label=label)["model_spec"]["version"])
 
     def metadata(self, *, version: int | None = None, label: str | None = None) -> dict[str, Any]:
-        """Returns a version's name, number and signatures, as TF Serving's REST API prints them (M1)."""
+        """Returns a version's name, number and signatures, in the format of TF Serving's REST API (M1)."""
         return self._metadata(VersionChoice(version, label) if (version, label) != (None, None) else self._target)
 
     @abc.abstractmethod
     def status(self) -> list[VersionStatus]:
-        """Returns all versions that the server has seen, newest first."""
+        """Returns the status of all versions that the server has seen, newest first."""
 
     @abc.abstractmethod
     def close(self) -> None:

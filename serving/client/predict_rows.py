@@ -1,4 +1,4 @@
-"""`ctrpipe predict`: sends raw rows of a file to a server, and yields the probabilities that it answers."""
+"""`ctrpipe predict`: sends raw rows of a file to a server, and yields the predicted probabilities."""
 
 import pathlib
 import random
@@ -21,18 +21,18 @@ from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_fil
 from ctrpipe.transforms.log.spec import LogSpec
 
 BATCH = 1000
-EXPLAINED_BATCH = 50  # an explanation takes as long as a few answers
-# Of a batch that joins several clients' requests only the first row is answered: the other clients ask again.
+EXPLAINED_BATCH = 50  # an explanation takes as long as a few predictions
+# In a batch that joins requests of several clients, only the first row is answered. The other clients ask again.
 _ASKS = 20
 _PAUSE_SECONDS = 0.1
 
 
 class Explanation(NamedTuple):
-    """Why a row has its probability.
+    """The explanation of a prediction.
 
     Attributes:
-        logit, baseline: Of the row, and of a row without values.
-        columns: What each column adds to the logit; their sum is `logit - baseline`.
+        logit, baseline: The logits of the row and of a row without values.
+        columns: The contribution of each column to the logit. Their sum is `logit - baseline`.
         row: The raw row.
     """
 
@@ -43,14 +43,14 @@ class Explanation(NamedTuple):
 
 
 class PredictedRow(NamedTuple):
-    """A row's prediction.
+    """The prediction for a row.
 
     Attributes:
-        line: The row's line in the file, from 1 (of Parquet its row).
+        line: The row's line in the file, from 1. For Parquet, the row number.
         probability: The probability of the primary task.
-        label: The label that was asked; None for none.
-        version: The version that answered; None where the client does not ask for it.
-        explanation: Why; None where it was not asked for.
+        label: The version label that the request named, or None.
+        version: The version that answered. None if the client does not ask for it.
+        explanation: The explanation, or None if not requested.
     """
 
     line: int
@@ -70,23 +70,23 @@ def predict_rows(
     passed_over: Callable[[Reject], None] = lambda reject: None,
     explain: bool = False,
 ) -> Iterator[PredictedRow]:
-    """Yields the predictions of a file's first good rows, in their order.
+    """Yields the predictions for the first good rows of a file, in order.
 
-    A client that divides requests between labels divides the rows.
+    If the client splits its requests between version labels, the rows are split.
 
     Args:
         client: A client of the model.
         file: A raw log.
-        rows: How many rows at most.
-        model: The served model's folder, to read the log's format from.
-        spec: The log's description, in place of `model`; with neither, the server is asked for it.
-        key: A column; rows with the same value of it go to the same label.
-        passed_over: Called with each malformed row that lies before or between the rows.
-        explain: Whether to ask for explanations too.
+        rows: The maximum number of rows.
+        model: The folder of the served model, to read the log's format from.
+        spec: The log's description, as an alternative to `model`. With neither, the server is asked for it.
+        key: A column. Rows with the same value go to the same version label.
+        passed_over: Called with each malformed row before or between the rows.
+        explain: Whether to request explanations too.
 
     Raises:
-        InputError: the file, the model or the server's answer cannot be used, or the model explains
-            nothing.
+        InputError: the file, the model or the server's response cannot be used, or the model has no
+            explanations.
     """
     path = find_files([str(file)])[0]
     spec = spec or _spec(client, model)
@@ -129,7 +129,7 @@ def _explanation(outputs: dict[str, np.ndarray], place: int, row: pa.RecordBatch
 
 
 def _by_label(client: ModelClient, rows: pa.RecordBatch, key: str | None) -> dict[str | None, np.ndarray]:
-    """Returns the numbers of the rows for each label; None is the client's own choice."""
+    """Returns the row numbers for each version label. The key None leaves the choice to the client."""
     if client.split is None:
         return {None: np.arange(rows.num_rows)}
     keys = [None] * rows.num_rows if key is None else rows[key].to_pylist()
@@ -147,7 +147,7 @@ def _probabilities(client: ModelClient, outputs: dict[str, np.ndarray], spec: Lo
 
 
 def _described(client: ModelClient) -> dict[str, np.ndarray]:
-    """Returns the outputs of the signature log_spec; a server with --enable_batching may have to be asked again."""
+    """Returns the outputs of the signature log_spec. With --enable_batching, the server may need several requests."""
     for _ in range(_ASKS):
         outputs = client.predict({"request": [""]}, signature_name="log_spec")
         texts = np.ravel(outputs.get("log_spec", ()))
@@ -158,7 +158,7 @@ def _described(client: ModelClient) -> dict[str, np.ndarray]:
 
 
 def _spec(client: ModelClient, model: pathlib.Path | None) -> LogSpec:
-    """Returns the log's description: from a model's folder, or from the served model itself."""
+    """Returns the log's description: from a model's folder, or from the served model."""
     if model:
         return read_log_spec(find_version(model))
     hint = "give --model or --config to say what the file looks like"
@@ -177,7 +177,10 @@ def _spec(client: ModelClient, model: pathlib.Path | None) -> LogSpec:
 
 
 def _first_rows(reader: LogReader, path: str, rows: int, size: int) -> Iterator[LogBatch]:
-    """Yields the first good rows in batches of one request, each with the malformed rows before its last one."""
+    """Yields the first good rows in batches of one request each.
+
+    A batch also holds the malformed rows before its last row.
+    """
     left = rows
     for batch in reader.read(path):
         rejects = list(batch.rejects)

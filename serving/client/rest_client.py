@@ -33,19 +33,20 @@ _URL = re.compile(r"(?P<model>.*/v1/models/[^/:]+)(?:/versions/(?P<version>\d+)|
 class RestClient(ModelClient):
     """A client over REST, with a pool of keep-alive connections.
 
-    A call is repeated with exponential backoff where the server is busy (429, 503), out of reach, or closes the
-    connection: all requests only read. A call that times out is not repeated.
+    Retries a call with exponential backoff if the server is busy (429, 503), unreachable, or closes the connection.
+    This is safe, because all requests are read-only. A call that times out is not retried.
 
     Args:
-        url: http://HOST:PORT/v1/models/NAME, or that with /versions/N or /labels/L behind it.
-        label: The label that a call without a version or label asks, where the URL names neither.
-        split: Labels between which such calls are divided, instead.
-        timeout: Seconds for one call, with its retries and the waits between them.
-        retries: How often a call is repeated, at most.
-        say_version: Whether answers name their version, which is then looked up first and asked by its number.
+        url: http://HOST:PORT/v1/models/NAME, optionally followed by /versions/N or /labels/L.
+        label: The label for calls that name no version or label. Only for a URL without a version or label.
+        split: Divides such calls between labels, instead of `label`.
+        timeout: Seconds for one call, including its retries and the waits between them.
+        retries: The largest number of retries of a call.
+        say_version: Whether answers contain their version. Each call then looks up the version first and requests it
+            by number.
 
     Raises:
-        InputError: the URL has another form.
+        InputError: the URL has another form, or names a version or label in addition to `label` or `split`.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class RestClient(ModelClient):
         return Answer(tensors, label, target.version)
 
     def _only_output(self, signature_name: str, target: VersionChoice) -> str:
-        """Returns the name of a signature's only output, which responses leave out (O2); looked up once."""
+        """Returns and caches the name of a signature's only output, which responses omit (O2)."""
         if signature_name not in self._only_outputs:
             metadata = self._metadata(target)["metadata"]
             try:
@@ -168,7 +169,7 @@ class RestClient(ModelClient):
         response = self._pool.urlopen(
             method, path, body, retries=False, redirect=False, timeout=timeout, preload_content=False
         )
-        # The timeout bounds the wait for each piece of an answer, not for all of them.
+        # urllib3's timeout limits the wait for each piece of a response, not for the whole.
         pieces = []
         while piece := response.read1(_PIECE_BYTES):
             pieces.append(piece)
@@ -197,7 +198,7 @@ class RestClient(ModelClient):
 
 
 def _retry_after(response: urllib3.BaseHTTPResponse) -> float:
-    """Returns the seconds that the server asks to wait, 0 where it does not say."""
+    """Returns the response's Retry-After in seconds, or 0 without one."""
     try:
         return urllib3.Retry().get_retry_after(response) or 0.0
     except exceptions.InvalidHeader:

@@ -1,8 +1,8 @@
-"""Integrated gradients inside the exported graph: what each column adds to a row's logit.
+"""Integrated gradients in the exported graph: each column's contribution to a row's logit.
 
-The way leads from a row of missing values to the row, on a straight line of what the model looks up: embeddings, dense
-features, rows of the token table. Its points are rows of one batch, which is differentiated by what is real-valued
-alone, and its ends are rows of another, so that the operations do not depend on the number of points.
+The path is a straight line from a row of missing values to the row, in the space of the model's real-valued inputs:
+embeddings, dense features, rows of the token table. The gradients by these inputs are computed for all points in one
+batch, and the logits of both ends in another. The size of the graph does not depend on the number of points.
 
 References:
     Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equations 1 and 3.
@@ -17,25 +17,25 @@ from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.row_parts import DENSE, logits_by_parts, row_parts
 from ctrpipe.transforms.log.spec import TEXT
 
-# Points of Gauss and Legendre's rule; a text's encoder takes nearly all of an answer's time, once for each.
+# Points of the Gauss-Legendre rule. A text encoder runs once for each point and takes nearly all of the time.
 POINTS, TEXT_POINTS = 8, 2
-BLOCK_ROWS, TEXT_BLOCK_ROWS = 256, 4  # rows of a request that are in memory with all their points at once
+BLOCK_ROWS, TEXT_BLOCK_ROWS = 256, 4  # rows in memory at once, each with all its points
 Tensors = dict[str, tf.Tensor]
 
 
 class Attributions:
-    """A model whose logit of the primary task is attributed to columns.
+    """Attributes a model's logit of the primary task to columns.
 
-    The gradients are taken at the points of Gauss and Legendre's rule, which is exact where the logit is a polynomial
-    of degree 2 * points on the way. What the gradients leave of the difference of the logits, where a logit bends or
-    jumps, is dealt to the columns in proportion to what their gradients add, so that the sum is always the difference.
+    The gradients are integrated with the Gauss-Legendre rule, which is exact where the logit is a polynomial of degree
+    2 * points along the path. Where the logit bends or jumps, the sum of the gradient terms differs from the difference
+    of the logits. The remainder is divided in proportion to the absolute terms, so the attributions always add up.
 
-    What cannot move on a line, such as which slots are padding, stays the row's on the way; at its start it is
-    exchanged for the missing row's, a column at a time, as `ctrpipe explain --row --baseline missing` does.
+    Discrete inputs, such as the padding mask, keep the row's values along the path. At its start they are replaced with
+    the missing row's values, one column at a time, as in `ctrpipe explain --row --baseline missing`.
 
     Args:
-        model: The model, built, without trees.
-        columns: What is attributed to: the log's columns, and `text` where there is a text.
+        model: A built model without trees.
+        columns: The columns to attribute to: the log's columns, and `text` if the model has a text.
         column_of_slot: The column of each slot of `ids`.
         missing: The packed tensors of one row without values.
     """
@@ -57,7 +57,7 @@ class Attributions:
         self._baseline = np.asarray(logits_by_parts(model, self._missing, self._start))[:1, 0].astype(np.float32)
 
     def __call__(self, packed: Tensors) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the logits [N] of rows and of the row without values, and the attributions [N, columns].
+        """Returns the rows' logits [N], the baseline logit [N], and the attributions [N, columns].
 
         Args:
             packed: The packed tensors of the rows, [N, ...].
@@ -78,7 +78,7 @@ class Attributions:
         return tf.reshape(logits.concat(), [rows]), tf.repeat(tf.constant(self._baseline), rows), found
 
     def _of_block(self, packed: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the logits of some rows, [n], and their attributions, [n, columns]."""
+        """Returns the logits, [n], and the attributions, [n, columns], of one block of rows."""
         rows = tf.shape(next(iter(packed.values())))[0]
         end = {name: tf.convert_to_tensor(part) for name, part in row_parts(self._model, packed).items()}
         start = {name: tf.constant(part) for name, part in self._start.items()}
@@ -90,7 +90,7 @@ class Attributions:
             owners.append(self._owners[name])
         units = tf.concat(added, 1)
         baseline = tf.repeat(tf.constant(self._baseline), rows)
-        # The row itself, and at the start of the line the row before each exchange; after the last it is the baseline.
+        # The row, then the start of the path before each exchange. After the last exchange, the start is the baseline.
         stages = self._stages(packed)
         repeated = {name: tf.repeat(part, rows, 0) for name, part in start.items()}
         ends = {name: tf.concat([end[name]] + [repeated[name]] * len(stages), 0) for name in end}
@@ -104,7 +104,7 @@ class Attributions:
         return logits[0], attribution
 
     def _mean_gradients(self, packed: Tensors, start: Tensors, change: Tensors) -> Tensors:
-        """Returns the gradients by each part, averaged over the line from the start, [n, units, ...]."""
+        """Returns the gradient by each part, averaged over the path, [n, units, ...]."""
         points = len(self._points)
         batch = {name: tf.tile(value, [points] + [1] * (len(value.shape) - 1)) for name, value in packed.items()}
         with tf.GradientTape() as tape:
@@ -122,7 +122,7 @@ class Attributions:
         }
 
     def _stages(self, packed: Tensors) -> list[Tensors]:
-        """Returns the packed tensors of the rows before each exchange; after the last they are the missing row's."""
+        """Returns the packed tensors before each exchange. The last exchange leads to the missing row."""
         stages: list[Tensors] = []
         now = packed
         for column in self._exchanged:
@@ -137,14 +137,14 @@ class Attributions:
         return stages
 
     def _exchangeable(self) -> list[str]:
-        """Returns the columns of which something does not move on a line: padding, numbers as written, a text."""
+        """Returns the columns with discrete inputs: padded fields, those in `numbers`, the text."""
         fields = [field for field in self._model.feature_map.fields for _ in range(field.slots)]
         padded = [name for name, field in zip(self._slots, fields, strict=True) if field.slots > 1]
         text = [TEXT] if "tokens" in self._missing else []
         return list(dict.fromkeys([*padded, *self._model.feature_map.numbers, *text]))
 
     def _owners_of(self, part: str, units: int) -> np.ndarray:
-        """Returns 1 where a unit of a part is of a column, float32 [units, columns]."""
+        """Returns 1 where a unit of a part belongs to a column, else 0, float32 [units, columns]."""
         feature_map = self._model.feature_map
         owners: Sequence[str]
         if part == DENSE:
@@ -161,7 +161,7 @@ class Attributions:
 
 
 def _shares(added: tf.Tensor) -> tf.Tensor:
-    """Returns each unit's share of the sum of the absolute values, [n, units]; equal ones where all are 0."""
+    """Returns each unit's share of the sum of absolute values, [n, units]; equal shares if all are 0."""
     size = tf.abs(added)
     whole = tf.reduce_sum(size, 1, keepdims=True)
     return tf.where(whole > 0, tf.math.divide_no_nan(size, whole), 1 / tf.cast(tf.shape(added)[1], tf.float32))

@@ -1,4 +1,4 @@
-"""Checks that an export runs in the C++ loader and predicts what Keras predicts."""
+"""Checks that an export runs in the C++ loader and gives the same probabilities as Keras."""
 
 import pathlib
 from collections.abc import Mapping
@@ -16,18 +16,19 @@ from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.warmup import replay_warmup
 from ctrpipe.serving.xla import xla_node
 
-EXPLAINED_TOLERANCE = 1e-3  # of the sum of a row's attributions, beside the difference of the logits
+EXPLAINED_TOLERANCE = 1e-3  # between a row's sum of attributions and its logit minus the baseline logit
 
 
 def check_servable(version: pathlib.Path) -> float:
-    """Replays the warm-up requests and compares probabilities with those that Keras gave at export.
+    """Replays the warm-up requests and compares the probabilities with those of Keras at export.
 
     Returns:
         The largest difference between two probabilities.
 
     Raises:
-        InputError: the graph needs XLA, the model does not load, a warm-up request fails, or a probability differs by
-            more than the precision of the encoder explains (1e-6 for float32).
+        InputError: the graph needs XLA, the model does not load, a warm-up request fails, a row's attributions do not
+            add up, or a probability differs by more than the version's tolerance. That is 1e-6 for a float32 encoder,
+            and more for a lower precision or a steep calibration.
     """
     if node := xla_node(version):
         raise InputError(
@@ -67,7 +68,7 @@ def check_servable(version: pathlib.Path) -> float:
 def _check_attributions(
     version: pathlib.Path, answer: Mapping[str, np.ndarray], expected: np.ndarray, task: str
 ) -> float:
-    """Returns how far the probabilities are from those expected. Raises InputError where a sum is no difference."""
+    """Returns the largest error of the probabilities. Raises InputError if attributions do not add up."""
     added = np.sum(list(attributions(answer).values()), axis=0)
     left = np.abs(answer[LOGIT] - answer[BASELINE_LOGIT] - added).max()
     if not left <= EXPLAINED_TOLERANCE:

@@ -1,4 +1,4 @@
-"""Writes a trained Keras model and its transform graph as one SavedModel, which TF Serving loads as it is."""
+"""Exports a trained Keras model and its transform graph as one SavedModel for TF Serving."""
 
 import keyword
 import pathlib
@@ -38,9 +38,9 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 CANDIDATES, PACKED_CANDIDATES = "serving_candidates", "serving_candidates_packed"
 USER, ITEM, VECTORS = "user", "item", "vectors"
-USER_VECTORS, ITEM_VECTORS = "serving_user", "serving_item"  # of a model with towers; each takes its tower's columns
-# The largest difference allowed between a probability and Keras's in float32, by the encoder's precision. Whether its
-# AUC is good enough is for the gates to judge.
+USER_VECTORS, ITEM_VECTORS = "serving_user", "serving_item"  # of a two-tower model; each takes its own tower's columns
+# The largest difference allowed from the float32 probabilities of Keras, by the encoder's precision. Whether the AUC is
+# good enough is decided by the gates.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
 Tensors = dict[str, tf.Tensor]
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -49,8 +49,8 @@ _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 class _Servable(tf.Module):
     """The functions and variables that the signatures need.
 
-    The Keras model's variables are attributes; the model itself is not: tracked, it would make a SavedModel that the
-    C++ loader cannot run.
+    Tracks the variables of the Keras model but not the model itself, because the C++ loader cannot run a SavedModel
+    that contains it.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class _Servable(tf.Module):
     ):
         super().__init__()
         self._model_variables = [variable.value for variable in model.variables]
-        # Not TFT's Keras layer around it: a SavedModel of a layer also holds functions that Keras traces for it, which
-        # no signature needs, and which take longer than all signatures.
+        # TFT's Keras layer is avoided: its SavedModel would also contain functions that Keras traces for the layer. No
+        # signature needs them, and tracing them takes longer than all signatures.
         transform_loader = SavedModelLoader(transform.transform_savedmodel_dir)
-        self._transform_objects = vars(transform_loader)  # tracked, so that tables and their files are saved as well
+        self._transform_objects = vars(transform_loader)  # tracked, to save the lookup tables and their files too
         self._transform = transform_loader.apply_transform_model
         self._spec = spec
         self._tasks = feature_map.tasks
         self.takes_candidates = bool(spec.candidate_columns) and (model.shares_text or bool(spec.item_columns))
-        # In packed tensors only a text is apart from what the candidates have.
+        # Packed tensors can share only a text: `ids` contains both the context's and the candidate's fields.
         self.takes_packed_candidates = self.takes_candidates and not spec.item_columns
         self._feature_map = feature_map
         self._position = self._slots_of(position)
@@ -100,12 +100,12 @@ class _Servable(tf.Module):
             self._attributions = Attributions(model, spec.explained_columns, column_of_slot(spec), missing)
 
     def pack(self, raw: Tensors) -> Tensors:
-        """Returns the model's input for raw columns [N]: packed tensors [N, ...]."""
+        """Returns the packed tensors [N, ...], the model's input, for raw columns [N]."""
         packed = self._transform(raw)
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
 
     def pack_candidates(self, raw: Tensors) -> tuple[Tensors, Tensors]:
-        """Returns the context's packed tensors [1, ...] and the candidates' [N, ...] of raw columns [1] and [N]."""
+        """Returns the packed tensors of the context, [1, ...], and of the candidates, [N, ...]."""
         named = self._spec.candidate_columns
         some = tf.debugging.Assert(tf.size(raw[named[0]]) > 0, ["A request needs a candidate; it has none"])
         with tf.control_dependencies([some]):
@@ -117,17 +117,17 @@ class _Servable(tf.Module):
             sides.append({name: tf.cast(found[of], INPUTS[name]) for name, of in outputs.items() if of in found})
         context, candidates = sides
         context |= {name: tf.cast(found[name], INPUTS[name]) for name in TEXT if name in found}
-        return one_row(context, list(context)), candidates  # again, as the transform's graph loses the static shape
+        return one_row(context, list(context)), candidates  # again: the transform graph loses the static shape
 
     def _slots_of(self, position: Mapping[str, str | float]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns which slots of the ids a position fills, bool [S], and its ids, int32 [S]."""
+        """Returns the mask of the slots that the fixed position fills, bool [S], and its ids, int32 [S]."""
         if not position:
             return None
         raw = self._missing_row()
         for name, value in position.items():
             is_number = name in self._spec.numeric_columns
             raw[name] = tf.constant([float(value)], tf.float32) if is_number else tf.constant([str(value)])
-        times = tuple(f"{name}_" for name in position)  # a time is several fields
+        times = tuple(f"{name}_" for name in position)  # a time column has several fields
         mask = [
             field.name in position or (field.kind == "time" and field.name.startswith(times))
             for field in self._feature_map.fields
@@ -141,20 +141,20 @@ class _Servable(tf.Module):
         return numbers | {name: tf.constant([b""]) for name in self._spec.text_columns}
 
     def completed(self, raw: Tensors) -> Tensors:
-        """Returns all raw columns [N]: those given, and the others without values."""
+        """Returns all raw columns [N]; columns that are not given have missing values."""
         rows = tf.shape(next(iter(raw.values())))
         return {name: raw.get(name, tf.fill(rows, value[0])) for name, value in self._missing_row().items()}
 
     def placed(self, packed: Tensors) -> Tensors:
-        """Returns the packed tensors with the ids of the fixed position, where the configuration fixes one."""
+        """Returns the packed tensors with the ids of the fixed position, if the configuration fixes one."""
         if self._position is None:
             return packed
         return {**packed, "ids": tf.where(*self._position, packed["ids"])}
 
     def parse(self, examples: tf.Tensor) -> Tensors:
-        """Returns the raw columns [N] of serialized tf.Examples [N]; what is absent is NaN or ""."""
+        """Returns the raw columns [N] of serialized tf.Examples [N]; an absent value is NaN or ""."""
         numbers, texts = self._spec.numeric_columns, self._spec.text_columns
-        # What tf.io.parse_example calls, which makes four operations for each column, of whose defaults two are enough.
+        # tf.io.parse_example calls this too, but makes four operations for each column; two shared defaults are enough.
         parsed = tf.raw_ops.ParseExampleV2(
             serialized=examples,
             names=tf.constant([], tf.string),
@@ -171,7 +171,7 @@ class _Servable(tf.Module):
         return dict(zip(numbers + texts, parsed.dense_values, strict=True))
 
     def candidates_by_task(self, context: Tensors, candidates: Tensors) -> Tensors:
-        """Returns the probabilities of each task, float32 [N], of candidates for one context."""
+        """Returns the probabilities by task, float32 [N], of the candidates for one context."""
         if self._position is not None:
             context, candidates = self._placed_candidates(context, candidates)
         logits = self.candidate_logits(context, candidates)
@@ -192,14 +192,14 @@ class _Servable(tf.Module):
         return placed[0], placed[1]
 
     def by_task(self, packed: Tensors) -> Tensors:
-        """Returns the probabilities of each task, float32 [N]."""
+        """Returns the probabilities by task, float32 [N]."""
         if self.calibration is None:
             return self.uncalibrated_by_task(packed)
         placed = self.placed(packed)
         return self.calibration.by_task(self.logits(placed), placed)
 
     def uncalibrated_by_task(self, packed: Tensors) -> Tensors:
-        """Returns the probabilities of each task before the calibration, float32 [N]."""
+        """Returns the probabilities by task before calibration, float32 [N]."""
         return self._probabilities(self.logits(self.placed(packed)))
 
     def _probabilities(self, logits: tf.Tensor) -> Tensors:
@@ -207,7 +207,7 @@ class _Servable(tf.Module):
         return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
 
     def explained(self, packed: Tensors) -> Tensors:
-        """Returns the primary task's probability [N], the model's logit, that of a row without values, attributions."""
+        """Returns the primary task's probability [N], its logit, the baseline logit, and the attributions."""
         placed = self.placed(packed)
         logit, baseline, found = self._attributions(placed)
         columns = zip(self._attributions.columns, tf.unstack(found, axis=1), strict=True)
@@ -293,8 +293,8 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request: tf.Tensor) -> Tensors:
-        # Tells a client that knows only the URL how to read raw rows. The first row alone has the description, others
-        # "": it has kilobytes, so a request with many short rows would take gigabytes.
+        # Lets a client that knows only the URL read raw rows. Only the first row gets the description, the others get
+        # "": it takes kilobytes, so the response to a request with many short rows would take gigabytes.
         return {"log_spec": tf.where(tf.range(tf.size(request)) == 0, description, "")}
 
     others: dict[str, Any] = {}
@@ -326,9 +326,9 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
 
 def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
-    """Returns the tensors; the graph then knows that those of `names` have one row.
+    """Returns the tensors, with the tensors of `names` fixed to one row in the graph.
 
-    A request with another number of rows fails, and its error holds the operation's name.
+    A request with another number of rows fails, with the operation's name in its error.
     """
     name_of = "one_row_for_all_candidates"
     one = {name: tf.ensure_shape(tensors[name], [1, *tensors[name].shape[1:]], name_of) for name in names}
@@ -336,7 +336,7 @@ def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
 
 
 def arguments_of(spec: LogSpec) -> dict[str, str]:
-    """Returns the name of a function's argument for each column: the column's own where TensorFlow would keep it."""
+    """Returns an argument name per column: the column's own if TensorFlow keeps it unchanged."""
     return {
         name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
         for index, name in enumerate(spec.feature_columns)
@@ -344,11 +344,13 @@ def arguments_of(spec: LogSpec) -> dict[str, str]:
 
 
 def name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:
-    """Renames the inputs of a SavedModel's signatures from arguments to columns, whose names may hold spaces.
+    """Renames the inputs of a SavedModel's signatures from arguments to columns.
+
+    The names of columns may contain spaces.
 
     Args:
         path: The file saved_model.pb.
-        names: The column by the argument's name.
+        names: The columns by argument name.
     """
     if all(argument == name for argument, name in names.items()):
         return
@@ -374,20 +376,20 @@ def export(
     calibrate: Callable[[CTRModel], Calibration] | None = None,
     explains: bool = False,
 ) -> None:
-    """Writes the SavedModel, with its signatures and the files in assets.extra.
+    """Writes the SavedModel with its signatures and its assets.
 
     Args:
-        model: The trained model; in float32 it is folded in place, else a copy of it.
-        transform: The transform graph that made its training data.
+        model: The trained model. It is folded in place if it keeps its precision; otherwise a copy is folded.
+        transform: The transform graph of the training data.
         spec: The description of the log.
         feature_map: The description of the packed tensors.
         rows: A few raw rows (columns of the log, null = missing) for the warm-up and for the comparison with Keras.
         path: The folder to write.
-        extra: The contents of further files that travel with the version.
-        position: Raw values by column of the role position, used for every request in place of its own.
-        encoder_precision: Precision of the text's encoder; see ctrpipe.models.text.precision.
-        calibrate: Returns the calibration of the model's logits, given the model as it is served; None for none.
-        explains: Whether it has the signature `serving_explain`. The model has gradients, and its encoder float32.
+        extra: The contents of further assets.
+        position: Raw values by column of the role position. They replace the values of every request.
+        encoder_precision: Precision of the text encoder; see ctrpipe.models.text.precision.
+        calibrate: Returns the calibration for the model that is served; None: no calibration.
+        explains: Whether to add the signature `serving_explain`. It needs a model with gradients and a float32 encoder.
 
     Raises:
         InputError: Keras runs on another backend than TensorFlow.
@@ -418,12 +420,12 @@ def export(
     tolerance = TOLERANCES["float32" if exported is model else encoder_precision]
 
     def answer_of_keras(inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, float]:
-        """Returns the probabilities, and how far an equally exact one may be from them."""
+        """Returns the probabilities of Keras, and the tolerance for the exported graph."""
         placed = servable.placed(inputs)
         logits = model(placed, training=False)
         if calibration is None:
             return np.asarray(tf.sigmoid(logits)), tolerance
-        # A sigmoid's slope is a quarter at most; a calibration has steeper places.
+        # A sigmoid's slope is at most a quarter, but a calibration can be steeper.
         change = calibration.largest_change(logits, placed, 4 * tolerance)
         return np.asarray(calibration.probabilities(logits, placed)), max(tolerance, change)
 
@@ -442,7 +444,7 @@ def export(
 def candidates_of(
     raw: Mapping[str, np.ndarray], packed: Mapping[str, np.ndarray], spec: LogSpec
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns, by signature, the inputs that score the rows as candidates for the context of the first row.
+    """Returns inputs by signature that score rows as candidates for the first row's context.
 
     Args:
         raw: Raw columns by name, [N].
@@ -475,7 +477,7 @@ def _write_warmup(
             one_row = {name: value[:1] for name, value in raw.items()}
             writer.write(predict_log(EXPLAIN, one_row).SerializeToString())
         if servable.takes_candidates:
-            # One candidate: a server that batches takes only inputs of the same length.
+            # One candidate only: a server with batching requires inputs of equal length.
             for signature, arrays in candidates_of(raw, packed, spec).items():
                 one_each = {name: value[:1] for name, value in arrays.items()}
                 writer.write(predict_log(signature, one_each).SerializeToString())

@@ -1,7 +1,8 @@
-"""Adds an index of items to an exported model with towers: the signature `serving_retrieve`, and an approximate one.
+"""Adds retrieval of items to an exported two-tower model.
 
-The vectors are weights of the version and the products are its graph's, of TensorFlow's own operations: whatever serves
-the model serves the index, and no version can meet another one's vectors.
+The signature `serving_retrieve` is exact; `serving_retrieve_approximate` reads only a part of the items. The item
+vectors are weights of the version, and its graph computes the dot products with TensorFlow's own operations. Any server
+of the model therefore serves the index, and user and item vectors always come from the same version.
 """
 
 import dataclasses
@@ -25,20 +26,22 @@ ITEMS, SCORES = "items", "scores"
 Names = npt.NDArray[np.object_]
 Vectors = npt.NDArray[np.float32]
 Search = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-BLOCK = 32  # products whose largest alone is compared with that of other blocks
+BLOCK = 32  # items in a block; blocks are compared by their largest dot product
 
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """Items divided by their vectors, for an index that reads the items of a few cells (an inverted file).
+    """A partition of the item vectors into cells, for an inverted file index.
+
+    A search reads only the vectors of a few cells.
 
     Attributes:
-        centers: float32 [C, vector_dim].
-        of_vector: Each item's cell, int32 [M].
-        probes: How many cells an answer reads, those whose centers have the largest products with the user's vector.
+        centers: The centers of the cells, float32 [C, vector_dim].
+        of_vector: The cell of each item, int32 [M].
+        probes: The number of cells that a search reads: those with the largest dot products of center and user vector.
 
     References:
-        Jégou et al., "Product Quantization for Nearest Neighbor Search", 2011, section IV; here with whole vectors.
+        Jégou et al., "Product Quantization for Nearest Neighbor Search", 2011, section IV; without quantization.
     """
 
     centers: Vectors
@@ -47,14 +50,14 @@ class Cells:
 
 
 class ExactSearch:
-    """Finds the largest products with all vectors.
+    """Finds the items with the largest dot products, among all vectors.
 
-    The `top` largest products lie in the `top` blocks of the largest maxima. Maxima of blocks and the products of those
-    few take a fraction of the time of TensorFlow's top_k of all products, which is half of that of the search.
+    The `top` largest products lie in the `top` blocks with the largest maxima. Searching these blocks takes a fraction
+    of the time of TensorFlow's top_k over all products. That top_k would take half of the search.
 
     Args:
-        vectors: float32 [M, vector_dim].
-        top: How many items are answered; at most M.
+        vectors: The item vectors, float32 [M, vector_dim].
+        top: The number of items to return; at most M.
     """
 
     def __init__(self, vectors: tf.Variable, top: int):
@@ -63,7 +66,7 @@ class ExactSearch:
         self._blocks = vectors.shape[0] // BLOCK
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        """Returns scores, float32 [N, top], and vector indices, int32 [N, top], for users [N, vector_dim]."""
         vectors = tf.convert_to_tensor(self._vectors)
         if self._blocks <= self.top:
             scores, places = tf.math.top_k(tf.matmul(users, vectors, transpose_b=True), self.top)
@@ -73,34 +76,34 @@ class ExactSearch:
         _, blocks = tf.math.top_k(tf.reduce_max(products, axis=2), self.top)
         within = tf.reshape(tf.gather(products, blocks, batch_dims=1), [-1, self.top * BLOCK])
         places = tf.reshape(blocks[:, :, None] * BLOCK + tf.range(BLOCK), [-1, self.top * BLOCK])
-        behind = tf.matmul(users, vectors[end:], transpose_b=True)  # the last vectors, which fill no block
+        behind = tf.matmul(users, vectors[end:], transpose_b=True)  # the last vectors, which do not fill a block
         behind_places = tf.zeros_like(behind, tf.int32) + tf.range(end, vectors.shape[0])
         scores, best = tf.math.top_k(tf.concat([within, behind], axis=1), self.top)
         return scores, tf.gather(tf.concat([places, behind_places], axis=1), best, batch_dims=1)
 
 
 class CellSearch(tf.Module):
-    """Finds the largest products with the vectors of the cells that are nearest to a user.
+    """Finds the items with the largest dot products, among the cells nearest to the user.
 
-    Where the probed cells hold fewer than `top` items, further ones are read, so that every answer has `top`.
+    If the probed cells contain fewer than `top` items, further cells are read. A result always has `top` items.
 
     Args:
-        vectors: float32 [M, vector_dim], cell by cell.
-        cells: Their division.
-        top: How many items are answered; at most M.
+        vectors: The item vectors, float32 [M, vector_dim], ordered by cell.
+        cells: The partition into cells.
+        top: The number of items to return; at most M.
     """
 
     def __init__(self, vectors: tf.Variable, cells: Cells, top: int):
         super().__init__()
         sizes = np.bincount(cells.of_vector, minlength=len(cells.centers))
-        enough = int(np.searchsorted(np.cumsum(np.sort(sizes)), top)) + 1  # cells, however small, with `top` items
+        enough = int(np.searchsorted(np.cumsum(np.sort(sizes)), top)) + 1  # any so many cells have `top` items
         self.probes, self.top, self._most = cells.probes, top, max(cells.probes, enough)
         self._vectors = vectors
         self._centers = tf.Variable(cells.centers, trainable=False)
         self._starts = tf.Variable(np.append(0, np.cumsum(sizes)).astype(np.int32), trainable=False)
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        """Returns scores, float32 [N, top], and vector indices, int32 [N, top], for users [N, vector_dim]."""
         _, cells = tf.math.top_k(tf.matmul(users, self._centers, transpose_b=True), self._most)
         starts = tf.gather(self._starts, cells)
         sizes = tf.gather(self._starts, cells + 1) - starts
@@ -110,7 +113,7 @@ class CellSearch(tf.Module):
         ranges = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
         of_user = tf.gather(ranges.row_splits, self._most * tf.range(tf.shape(users)[0] + 1))
         places = tf.RaggedTensor.from_row_splits(ranges.values, of_user, validate=False).to_tensor(-1)
-        # Of a tensor: after a gather of a variable, each read of it copies all of it, the exact search's reads too.
+        # Gather from a tensor: after a gather from a variable, each read copies the variable, in the exact search too.
         vectors = tf.gather(tf.convert_to_tensor(self._vectors), tf.maximum(places, 0))
         products = tf.linalg.matvec(vectors, users)
         scores, best = tf.math.top_k(tf.where(places < 0, -np.inf, products), self.top)
@@ -118,13 +121,15 @@ class CellSearch(tf.Module):
 
 
 class ItemIndex(tf.Module):
-    """Items, and the searches among them: their names and vectors are variables, as a graph holds at most 2 GB.
+    """The items and the searches over them.
+
+    The names and vectors of the items are variables, because a graph is limited to 2 GB.
 
     Args:
-        names: The items' names, bytes [M].
-        vectors: Their vectors, float32 [M, vector_dim].
-        top: How many items are answered; at most M.
-        cells: How the vectors are divided; None for the exact search alone.
+        names: The names of the items, bytes [M].
+        vectors: The vectors of the items, float32 [M, vector_dim].
+        top: The number of items to return; at most M.
+        cells: The partition for the approximate search; None: only the exact search.
     """
 
     def __init__(self, names: Names, vectors: Vectors, top: int, cells: Cells | None = None):
@@ -141,17 +146,17 @@ class ItemIndex(tf.Module):
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """The signatures that the index answers."""
+        """The names of the index's signatures."""
         return tuple(self._searches)
 
     def best(self, signature: str, users: tf.Tensor) -> Tensors:
-        """Returns the names and the products of the best items of each user, whose vectors are [N, vector_dim]."""
+        """Returns the names and scores of the best items for user vectors [N, vector_dim]."""
         scores, places = self._searches[signature](users)
         return {ITEMS: tf.gather(self._names, places), SCORES: scores}
 
 
 class _Indexed(tf.Module):
-    """A loaded version and the index of its items."""
+    """A loaded version with the index of its items."""
 
     def __init__(self, version: pathlib.Path, index: ItemIndex):
         super().__init__()
@@ -160,7 +165,7 @@ class _Indexed(tf.Module):
         self._index = index
 
     def _signature(self, name: str) -> Any:
-        """Returns the signature that answers the best items of each user."""
+        """Returns the signature that finds the best items of each user."""
         user = self._loaded.signatures[USER_VECTORS]
 
         @tf.function(autograph=False)
@@ -170,7 +175,7 @@ class _Indexed(tf.Module):
         return serving_retrieve.get_concrete_function(**user.structured_input_signature[1])
 
     def all_signatures(self) -> dict[str, Any]:
-        """Returns the version's signatures, without those of an index that it had, and the index's."""
+        """Returns the version's signatures; those of the index replace those of a previous index."""
         former = {name: one for name, one in self._loaded.signatures.items() if name not in (RETRIEVE, APPROXIMATE)}
         return former | {name: self._signature(name) for name in self._index.signatures}
 
@@ -178,19 +183,19 @@ class _Indexed(tf.Module):
 def add_index(
     version: pathlib.Path, names: Names, vectors: Vectors, top: int, path: pathlib.Path, cells: Cells | None = None
 ) -> None:
-    """Writes a copy of a version that also has `serving_retrieve`: a user's columns in, the best items out.
+    """Writes a copy of a version with `serving_retrieve`, which finds the best items for a user.
 
-    It answers `items`, bytes [N, top], the best first, and `scores`, float32 [N, top], the products of the vectors.
-    With `cells` the version has `serving_retrieve_approximate` too, which answers the same of the probed cells. An
-    index that the version has already is left out of the copy.
+    Its outputs are `items`, bytes [N, top], best first, and `scores`, float32 [N, top], the dot products of the
+    vectors. With `cells`, the copy also has `serving_retrieve_approximate`, with the same outputs for the probed cells
+    only. The copy does not keep a previous index.
 
     Args:
-        version: An exported version with `serving_user`.
-        names: The items' names, bytes [M].
-        vectors: Their vectors, float32 [M, vector_dim].
-        top: How many items are answered; at most M.
+        version: An exported version with the signature `serving_user`.
+        names: The names of the items, bytes [M].
+        vectors: The vectors of the items, float32 [M, vector_dim].
+        top: The number of items to return; at most M.
         path: The folder to write.
-        cells: How the vectors are divided; None for the exact index alone.
+        cells: The partition for the approximate search; None: only the exact search.
     """
     indexed = _Indexed(version, ItemIndex(names, vectors, top, cells))
     signatures = indexed.all_signatures()
@@ -205,9 +210,9 @@ def add_index(
 
 
 def _replace_requests(file: pathlib.Path, requests: list[bytes]) -> None:
-    """Adds requests to those that a server replays before it takes a version, and leaves out those of a former index.
+    """Adds warm-up requests and removes those of a previous index.
 
-    A server refuses a version that cannot answer one of them.
+    A server refuses a version that fails on a warm-up request.
     """
     former = [
         record

@@ -1,1 +1,1 @@
-"""The latency benchmark: requests to a server beside calls of the same model in this process."""
+"""Latency benchmark: compares requests to a server with calls of the model in this process."""

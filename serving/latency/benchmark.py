@@ -1,4 +1,4 @@
-"""The benchmark of one model at one server, in rounds, each of which measures all cells in turn."""
+"""Benchmarks one model on one server, in rounds that each measure all cells in turn."""
 
 import dataclasses
 import pathlib
@@ -22,28 +22,28 @@ from ctrpipe.serving.loader import Servable
 
 Progress = Callable[[str], None]
 CEILING_SECONDS, WARM_SECONDS = 0.4, 0.1
-ANSWER_BYTES = 12  # of a row's probability in a response
-# The signature of each call in this process by `Session.make_callable`, by the call's name in the tables. LOADER calls
-# by the server's loader, SAVED_MODEL by `tf.saved_model.load`.
+ANSWER_BYTES = 12  # of one probability in a response
+# The signatures called in this process by `Session.make_callable`, by the call's name in the tables. LOADER uses the
+# server's loader, and SAVED_MODEL uses `tf.saved_model.load`.
 CALLS = {"call_packed": "serving_packed", "call_examples": "serving_default", "call_raw": "serving_raw"}
 LOADER, SAVED_MODEL = "loader_packed", "saved_model_packed"
-# The kinds, clients and rows that the ratios need; of a second model nothing else is measured.
+# The kinds, clients and rows that the ratios need. For further models, only these are measured.
 RATIO_KINDS = ("rest_columnar", "grpc_packed")
 RATIO_CLIENTS, RATIO_ROWS = 8, 100
 
 
 class MeasuredModel:
-    """A model in this process, and real rows for it.
+    """A model loaded in this process, and real rows for it.
 
     Args:
-        path: The version's folder, or the folder of its versions.
-        log: A raw log in the model's format; None: the golden rows that travel with the version.
-        most_rows: The largest number of rows of a request.
+        path: A version's folder, or the folder of a model's versions.
+        log: A raw log in the model's format; None: the golden rows from the version's assets.
+        most_rows: The largest number of rows in a request.
         config: The session's settings, equal to the server's.
-        history: Items of every history; None: as the rows have them.
+        history: The number of items in every history; None: the histories stay unchanged.
 
     Raises:
-        InputError: the folder holds no model that ctrpipe exported, or the log has no good row.
+        InputError: the folder contains no model exported by ctrpipe, or the log has no good row.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class MeasuredModel:
 
 @dataclasses.dataclass
 class Cell:
-    """One line of the table.
+    """One row of the results table.
 
     Attributes:
         kind: The kind of request, or of call in this process.
-        rows: Rows of a request.
-        concurrency: Clients, or calling threads; an open loop's connections.
+        rows: The number of rows in a request.
+        concurrency: The number of clients, of calling threads, or of an open loop's connections.
         measure: Measures for a number of seconds.
-        rate: Requests a second of an open loop, None for a closed one.
-        load: That rate over the highest one that a closed loop reached; None where the rate was given.
-        samples: The samples of the rounds that are done.
+        rate: The requests per second of an open loop; None for a closed loop.
+        load: The rate relative to the highest rate of a closed loop; None if the rate was given.
+        samples: The samples of the completed rounds.
     """
 
     kind: str
@@ -95,15 +95,15 @@ class Cell:
 
 
 class LatencyBenchmark:
-    """Measures one model at one server. After an interrupt `cells` keeps what was measured.
+    """Measures one model on one server. After an interrupt, `cells` contains the results so far.
 
     Args:
         model: The model that the server serves.
         target: The server.
         settings: The cells and rounds to measure.
         generators: The processes that send the load.
-        whole: Whether all that the settings name is measured, or only what the ratios need.
-        progress: Called with a line of text now and then.
+        whole: Whether to measure all cells of the settings, or only those that the ratios need.
+        progress: Called with lines of text about the progress.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class LatencyBenchmark:
         }
 
     def _check(self, kind: str) -> bool:
-        """Returns whether the server answers requests of the kind with what the model predicts in this process."""
+        """Returns whether the server's predictions for the kind equal those of the model in this process."""
         try:
             endpoint = self._target.endpoint(kind)
             for rows in self._settings.rows:
@@ -173,7 +173,7 @@ class LatencyBenchmark:
     # Closed loop ----------------------------------------------------------------------------------------------------
 
     def _closed_cells(self, kinds: Sequence[str]) -> Iterator[Cell]:
-        """Yields the cells, those that ratios compare next to each other, so that they are measured close in time."""
+        """Yields the cells. Cells that a ratio compares are adjacent, to be measured close in time."""
         session = Session(self._model.version, self._model.config)
         calls = {name: (session.call(signature), signature) for name, signature in CALLS.items()}
         calls[LOADER] = loader_call(self._model.servable, "serving_packed"), "serving_packed"
@@ -201,7 +201,10 @@ class LatencyBenchmark:
         return lambda seconds: self._generators.closed(endpoint, bodies, clients, self._settings.warm_up, seconds)
 
     def _warm(self, cells: Sequence[Cell]) -> None:
-        """Runs each kind and number of rows once, uncounted, with its most clients: first calls start threads."""
+        """Runs each kind and number of rows once, uncounted.
+
+        Uses the most clients, because first calls start threads.
+        """
         most: dict[tuple[str, int], Cell] = {}
         for cell in cells:
             most[cell.kind, cell.rows] = max(cell, most.get((cell.kind, cell.rows), cell), key=lambda c: c.concurrency)
@@ -239,10 +242,12 @@ class LatencyBenchmark:
 
 
 def ceilings(model: MeasuredModel, settings: Settings, generators: Generators) -> list[dict[str, Any]]:
-    """Measures the generators' own limit, at a server that computes nothing; sizes of messages are those of real ones.
+    """Measures the limit of the load generators.
+
+    The server computes nothing, but its messages have realistic sizes.
 
     Returns:
-        A cell by kind, rows and clients, as LatencyBenchmark.as_json has them.
+        A cell for each kind, number of rows and number of clients, in the format of LatencyBenchmark.as_json.
     """
     cells = []
     for kind in [kind for kind in RATIO_KINDS if kind in settings.kinds]:

@@ -1,4 +1,4 @@
-"""Sends a load from one generator process, and measures it."""
+"""Sends a load from one generator process and measures it."""
 
 import contextlib
 import time
@@ -11,22 +11,22 @@ from ctrpipe.serving.latency.sample import LatencySample, Recorder
 
 
 class LoadDriver(Protocol):
-    """The interface of what sends requests over one protocol: RestDriver, GrpcDriver."""
+    """Interface of a driver that sends requests over one protocol: RestDriver, GrpcDriver."""
 
     def run(self, bodies: list[bytes], begin: float, recorder: Recorder) -> None:
-        """Sends the bodies in turn from `begin` (of time.perf_counter) until the recorder closes."""
+        """Sends the bodies in turn, from `begin` (time.perf_counter) until the recorder closes."""
 
     def close(self) -> None:
         """Closes the connections."""
 
 
 def drive(load: Load, bodies: list[bytes], start: Callable[[], float] = soon) -> LatencySample:
-    """Sends the bodies in turn, from this process, and returns the sample of the requests.
+    """Sends the bodies in turn from this process, and returns the sample of the requests.
 
     Args:
         load: The connections, rate and duration.
         bodies: Request bodies: JSON, or serialized messages.
-        start: Called once all connections are open; returns the time.perf_counter() at which to begin.
+        start: Called once all connections are open. Returns the time.perf_counter() at which to begin.
     """
     is_rest = load.endpoint.protocol == "rest"
     driver: LoadDriver = rest_load.RestDriver(load) if is_rest else grpc_load.GrpcDriver(load)

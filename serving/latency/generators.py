@@ -1,4 +1,4 @@
-"""Processes that send load to a server, apart from the process that calls the model itself."""
+"""Processes that send load to a server, separate from the process that calls the model."""
 
 import contextlib
 import gc
@@ -12,15 +12,17 @@ from ctrpipe.serving.latency.drive import drive
 from ctrpipe.serving.latency.load import Endpoint, Load, poisson, soon
 from ctrpipe.serving.latency.sample import LatencySample, together
 
-PATIENCE = 60.0  # seconds past a load's end after which a generator counts as dead
+PATIENCE = 60.0  # seconds after a load's end until a generator counts as dead
 
 
 class Generators(contextlib.AbstractContextManager["Generators"]):
-    """Generator processes; a closed loop's clients are spread over them, an open loop's rate is divided among them.
+    """A pool of generator processes.
+
+    They share the clients of a closed loop, and the rate and connections of an open loop.
 
     Args:
-        count: Number of processes.
-        seed: Seed of the arrival times.
+        count: The number of processes.
+        seed: The seed of the arrival times.
     """
 
     def __init__(self, count: int, seed: int = 1):
@@ -36,7 +38,7 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
     def closed(
         self, endpoint: Endpoint, bodies: Sequence[bytes], clients: int, warm_up: float, seconds: float
     ) -> LatencySample:
-        """Measures a closed loop: `clients` clients, each with one request at a time."""
+        """Measures a closed loop of `clients` clients, each with one request at a time."""
         shares = [clients // len(self._pipes) + (i < clients % len(self._pipes)) for i in range(len(self._pipes))]
         return self._run(bodies, [Load(endpoint, share, warm_up, seconds) for share in shares if share])
 
@@ -50,7 +52,7 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
         seconds: float,
         timeout: float = 30.0,
     ) -> LatencySample:
-        """Measures an open loop: Poisson arrivals, `rate` a second on average, whether the server keeps up or not."""
+        """Measures an open loop of Poisson arrivals, on average `rate` per second."""
         count = min(len(self._pipes), connections)
         loads = []
         for _ in range(count):
@@ -80,7 +82,7 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
 
 
 def _work(pipe: Connection) -> None:
-    """Drives the loads that come through the pipe and sends back their samples, until it closes."""
+    """Runs the loads from the pipe and sends back their samples, until the pipe closes."""
     gc.disable()
     pipe.send(None)
     with contextlib.suppress(EOFError, BrokenPipeError):

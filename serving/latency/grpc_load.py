@@ -1,4 +1,4 @@
-"""Sends gRPC load from one process: a channel per client, messages that were serialized before."""
+"""Sends gRPC load from one process, with a channel per client and preserialized messages."""
 
 import contextlib
 import itertools
@@ -12,24 +12,24 @@ from ctrpipe.serving.latency.load import Load
 from ctrpipe.serving.latency.sample import Recorder
 
 OPTIONS = (
-    ("grpc.use_local_subchannel_pool", 1),  # a connection per channel
+    ("grpc.use_local_subchannel_pool", 1),  # one connection per channel
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 )
 
-PAUSE = 0.05  # seconds after a request that reached no server
+PAUSE = 0.05  # seconds to wait after a request that reached no server
 CONNECT_SECONDS = 2.0
 
 
 class GrpcDriver:
-    """Sends a load over gRPC. The constructor opens the connections, where a server listens."""
+    """Sends a load over gRPC. The constructor opens the connections, if a server listens."""
 
     def __init__(self, load: Load):
         self._load = load
         self._channels = [grpc.insecure_channel(load.endpoint.address, OPTIONS) for _ in range(load.connections)]
         end, ready = time.monotonic() + CONNECT_SECONDS, [grpc.channel_ready_future(c) for c in self._channels]
-        with contextlib.suppress(grpc.FutureTimeoutError):  # the requests that need the connection will fail
+        with contextlib.suppress(grpc.FutureTimeoutError):  # requests on these channels will fail and be recorded
             for future in ready:
                 future.result(max(0.0, end - time.monotonic()))
         for future in ready:

@@ -1,4 +1,4 @@
-"""Gives the rows of a latency benchmark histories of one length."""
+"""Sets the histories of a latency benchmark's rows to one length."""
 
 import pyarrow as pa
 
@@ -7,17 +7,18 @@ from ctrpipe.transforms.log.spec import ItemSequence, LogSpec
 
 
 def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordBatch:
-    """Returns raw rows whose histories have `length` items: a row's own, again from its oldest on where they are fewer.
+    """Returns raw rows whose histories have exactly `length` items, so all requests cost the same.
 
-    A row without a history gets the last one before it, or the first of all: every request asks as much.
+    A row's own items are cut, or repeated from the oldest, to `length`. A row without a history takes the history of
+    the nearest row before it, or else the first history of all rows.
 
     Args:
-        rows: Raw columns, null = missing; those of sequences are text.
+        rows: Raw columns, null = missing; columns of sequences are text.
         spec: The description of the model's log.
-        length: Items of a history.
+        length: The number of items in a history.
 
     Raises:
-        InputError: the model reads no history or keeps fewer items, or no row has one.
+        InputError: the model reads no history or keeps fewer items, or no row has a history.
     """
     sequences = [feature for feature in spec.features if isinstance(feature, ItemSequence)]
     if not sequences:
@@ -33,7 +34,7 @@ def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordB
 
 
 def _stretched(texts: list[list[bytes | None]], separator: bytes, length: int) -> list[pa.Array]:
-    """Returns aligned sequences, one list of texts for each column, stretched alike."""
+    """Returns aligned sequences, one list of texts per column, all set to the same length."""
     found: list[list[bytes]] = [[] for _ in texts]
     events = list(zip(*texts, strict=True))
     last = next((event for event in events if event[0]), None)

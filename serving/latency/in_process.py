@@ -1,4 +1,4 @@
-"""Calls of the model in this process, without a server: the least that a request can take."""
+"""Calls the model in this process, without a server: a lower bound of a request's latency."""
 
 import gc
 import pathlib
@@ -20,7 +20,7 @@ Call = Callable[[Arrays], Any]
 
 
 class Session:
-    """A version in the TF1/C++ loader, called by the public `Session.make_callable`.
+    """A version in the TF1/C++ loader, called through the public `Session.make_callable`.
 
     Args:
         version: The version's folder.
@@ -31,7 +31,7 @@ class Session:
         self._session, self._signatures = load_session(version, config)
 
     def call(self, signature: str) -> Call:
-        """Returns a function of the signature's inputs by name, which returns all outputs in order of their names."""
+        """Returns a function from the signature's inputs by name to all outputs, sorted by name."""
         definition = self._signatures[signature]
         names = sorted(definition.inputs)
         fetches = [definition.outputs[name].name for name in sorted(definition.outputs)]
@@ -40,16 +40,16 @@ class Session:
 
 
 def loader_call(servable: Servable, signature: str) -> Call:
-    """Returns the call that the server makes, which is faster than the public `Session.make_callable`."""
+    """Returns the server's own call, which is faster than the public `Session.make_callable`."""
     return lambda inputs: servable.run(signature, inputs)
 
 
 def saved_model_call(path: str, signature: str) -> Call:
-    """Returns a call as TensorFlow's guide to SavedModel shows it: `tf.saved_model.load`, numpy in, numpy out."""
+    """Returns a call as in TensorFlow's SavedModel guide: `tf.saved_model.load`, numpy in, numpy out."""
     loaded = tf.saved_model.load(path)
 
     def call(inputs: Arrays) -> dict[str, np.ndarray]:
-        # The signature is looked up in each call, as it alone would not keep the model's variables alive.
+        # Looked up in each call: a reference to the signature alone does not keep the model's variables alive.
         outputs = loaded.signatures[signature](**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: value.numpy() for name, value in outputs.items()}
 
@@ -57,7 +57,7 @@ def saved_model_call(path: str, signature: str) -> Call:
 
 
 def measure_calls(call: Call, batches: Sequence[Arrays], threads: int, warm_up: float, seconds: float) -> LatencySample:
-    """Measures a closed loop of `threads` threads, each of which calls with the batches in turn."""
+    """Measures a closed loop of `threads` threads that each call with the batches in turn."""
     clock = time.perf_counter
     opens = clock() + warm_up
     recorder = Recorder(opens, opens + seconds)
@@ -71,7 +71,7 @@ def measure_calls(call: Call, batches: Sequence[Arrays], threads: int, warm_up: 
 
     others = [threading.Thread(target=client, args=(index,)) for index in range(1, threads)]
     collecting = gc.isenabled()
-    gc.disable()  # no pauses, as in the generators
+    gc.disable()  # avoid pauses, like the generators
     try:
         for thread in others:
             thread.start()

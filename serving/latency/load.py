@@ -5,12 +5,12 @@ import time
 
 import numpy as np
 
-LEAD = 0.05  # seconds from the agreement on a start to the first request, for all generators to be told
+LEAD = 0.05  # seconds before the first request, for the start time to reach all generators
 
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """A server's address for requests of one kind.
+    """The address of a server for requests of one kind.
 
     Attributes:
         protocol: `rest` or `grpc`.
@@ -29,12 +29,12 @@ class Load:
 
     Args:
         endpoint: The server.
-        connections: Closed loop: the clients, each with one request at a time. Open loop: the most requests under way
-            at once over REST; the others wait, which counts as their latency.
-        warm_up: Seconds from the first request on that are not counted.
-        seconds: Length of the window after that which is counted.
-        arrivals: Open loop: seconds after the start at which requests are due, whether those before were answered or
-            not (else the sample would have coordinated omission). None: closed loop.
+        connections: Closed loop: the number of clients, each with one request at a time. Open loop: the largest number
+            of requests in flight over REST; further requests wait, and the wait counts as latency.
+        warm_up: The uncounted seconds from the first request on.
+        seconds: The length of the counted window after the warm-up.
+        arrivals: Open loop: the seconds after the start at which requests are due, even if earlier ones have no
+            response yet (which avoids coordinated omission). None: closed loop.
         timeout: Seconds after which a request is given up.
     """
 
@@ -53,5 +53,5 @@ def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
 
 
 def soon() -> float:
-    """Returns the time.perf_counter() at which to begin, the same clock in all processes of a machine."""
+    """Returns the time.perf_counter() at which to begin. All processes of a machine share this clock."""
     return time.perf_counter() + LEAD

@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on, and whether other programs use it too."""
+"""Describes the machine of a benchmark, and measures the load of other programs on it."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from ctrpipe.common.processes import CPUINFO, cores
 
 STAT = pathlib.Path("/proc/stat")
 BUSY = 0.1
-# Packages and environment variables that decide how fast a model and its server are.
+# Packages and environment variables that affect the speed of a model and its server.
 PACKAGES = ("tensorflow", "numpy", "grpcio", "uvicorn", "uvloop", "httptools", "orjson")
 VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
@@ -23,14 +23,14 @@ VARIABLES = (
 
 
 def machine() -> dict[str, Any]:
-    """Returns processor, number of cores and Python version."""
+    """Returns the processor, the number of cores and the Python version."""
     lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {"cpu": models[0] if models else platform.processor(), "cores": cores(), "python": platform.python_version()}
 
 
 def software() -> dict[str, Any]:
-    """Returns the versions of packages and kernel, and the environment variables that change speed, where set."""
+    """Returns the versions of packages and kernel, and environment variables that affect speed."""
     versions = {name: installed_version(name) for name in PACKAGES}
     return {
         "versions": {**versions, "kernel": platform.release()},
@@ -39,10 +39,10 @@ def software() -> dict[str, Any]:
 
 
 def busy(seconds: float = 1.0) -> float:
-    """Returns the share (0 to 1) of the machine's cores that other programs use, while nothing of ours runs.
+    """Returns the share (0 to 1) of the machine's cores that other programs use. Call it while idle.
 
-    Above BUSY a comparison is not valid: on shared cores, threads that wait for each other at every operation (OpenMP,
-    PyTorch) lose far more than threads that take work from a queue (TensorFlow).
+    Comparisons are not valid above BUSY. On shared cores, threads that wait for each other at every operation (OpenMP,
+    PyTorch) slow down far more than threads that take work from a queue (TensorFlow).
     """
     before = _times()
     time.sleep(seconds)
@@ -51,7 +51,7 @@ def busy(seconds: float = 1.0) -> float:
 
 
 def _times() -> tuple[int, int]:
-    """Returns the clock ticks of all cores: idle ones (waiting for a disk included), and all."""
+    """Returns the idle clock ticks of all cores, including I/O wait, and the total clock ticks."""
     if not STAT.exists():
         return 0, 0
     ticks = [int(value) for value in STAT.read_text().splitlines()[0].split()[1:9]]
@@ -59,7 +59,7 @@ def _times() -> tuple[int, int]:
 
 
 def busy_caption(share: float) -> str | None:
-    """Returns a table's caption where other programs used more than BUSY of the machine, else None."""
+    """Returns a table caption if other programs used more than BUSY of the machine, else None."""
     if share <= BUSY:
         return None
     return f"Other work took {share:.0%} of the machine's cores: these numbers are no comparison."

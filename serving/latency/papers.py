@@ -1,4 +1,4 @@
-"""Measures predictions by the methods of two papers, Hiformer and BERT4CTR, for any function of a batch."""
+"""Measures prediction latency by the methods of two papers, Hiformer and BERT4CTR."""
 
 import statistics
 import time
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-# Hiformer, section 4.1.2: the latency of batches of 1024, over that of a Transformer of one layer, pruned.
+# Hiformer, section 4.1.2: the latency of batches of 1024 rows, relative to a pruned one-layer Transformer.
 HIFORMER_BATCHES, HIFORMER_ROWS = 20, 1024
-# BERT4CTR, section 4.1.5: ms/sample of batches of 10; every experiment is repeated 20 times.
+# BERT4CTR, section 4.1.5: ms/sample in batches of 10 rows; each experiment is repeated 20 times.
 BERT4CTR_BATCHES, BERT4CTR_ROWS, BERT4CTR_REPEATS = 100, 10, 20
 WARM_UP = 2
 
@@ -19,11 +19,11 @@ Predict = Callable[[Any], Any]
 def batch_seconds(
     calls: Mapping[str, tuple[Predict, Sequence[Any]]], report: Callable[[int], None] | None = None
 ) -> dict[str, list[float]]:
-    """Returns the seconds of each batch by model, the models in turn, after two uncounted batches each.
+    """Returns the seconds of each batch by model, after two warm-up batches. The models take turns.
 
     Args:
-        calls: The function and its batches by model, equally many batches for each.
-        report: Called with the number of batches that all models have done.
+        calls: The function and its batches by model, with equally many batches for each model.
+        report: Called with the number of batches that all models have completed.
     """
     for predict, batches in calls.values():
         for batch in batches[:WARM_UP]:
@@ -40,7 +40,7 @@ def batch_seconds(
 
 
 def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str | None) -> dict[str, dict[str, Any]]:
-    """Returns, by model, `batch_ms`, the median ms of a batch, and `relative`, the same over the baseline's or None."""
+    """Returns `batch_ms` by model, the median ms of a batch, and `relative` to the baseline, or None."""
     medians = {name: statistics.median(seconds) for name, seconds in batch_seconds(calls).items()}
     unit = medians.get(baseline) if baseline else None
     return {
@@ -52,12 +52,12 @@ def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str |
 def bert4ctr(
     calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int, report: Callable[[int], None] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Returns, by model, average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all batches.
+    """Returns average, median, p90 and p95 of the ms/sample of 20 repeats of all batches, by model.
 
     Args:
         calls: The function and its batches by model.
-        rows: Rows of a batch.
-        report: Called with the number of repeats that all models have done.
+        rows: The number of rows in a batch.
+        report: Called with the number of repeats that all models have completed.
     """
 
     def repeat(predict: Predict, batches: Sequence[Any]) -> Callable[[], None]:
@@ -74,11 +74,11 @@ def bert4ctr(
 def bert4ctr_repeats(
     repeats: Mapping[str, tuple[Callable[[], Any], int]], report: Callable[[int], None] | None = None
 ) -> dict[str, np.ndarray]:
-    """Returns the ms/sample of each of 20 repeats by name, (20,), all names in turn.
+    """Returns the ms/sample of 20 repeats by name, (20,). The names take turns.
 
     Args:
-        repeats: What one repeat does, and the number of its rows.
-        report: Called with the number of repeats that all names have done.
+        repeats: A function that runs one repeat, and the repeat's number of rows, by name.
+        report: Called with the number of repeats that all names have completed.
     """
 
     def numbered(repeat: Callable[[], Any]) -> Predict:

@@ -1,12 +1,12 @@
-"""Ratios of a benchmark's cells: the cost of a server over that of the model that it serves."""
+"""Ratios of a benchmark's cells: the cost of a server relative to the model that it serves."""
 
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-# Targets: the largest p50 over that of a call in this process, by ratio and rows; of gRPC p50 over REST's, from so many
-# rows on; the smallest rows/s over those of calls in this process; the largest p99 over p50 at so much of the rate that
-# a closed loop reached.
+# Targets. OVER_CALL: the largest p50 relative to a call in this process, by ratio and rows. GRPC_OVER_REST: the largest
+# gRPC p50 relative to REST, from GRPC_FROM_ROWS rows on. THROUGHPUT_SHARE: the smallest rows/s relative to calls in
+# this process. TAIL: the largest p99 relative to p50, at OPEN_LOAD times the highest rate of a closed loop.
 OVER_CALL = {
     "rest_packed_over_call": ("REST packed", {1: 1.3, 100: 1.2}),
     "rest_row_over_call": ("REST row JSON", {100: 2.0}),
@@ -16,21 +16,25 @@ GRPC_FROM_ROWS, GRPC_OVER_REST = 270, 1.0
 THROUGHPUT_CLIENTS, THROUGHPUT_ROWS, THROUGHPUT_SHARE = 8, 100, 0.85
 OPEN_LOAD, TAIL = 0.8, 5.0
 PROTOCOLS = {"rest": "rest_columnar", "grpc": "grpc_packed"}
-# The share of the generators' own rate, and their delay as a share of p99, above which they may be what is measured.
+# The generators may be the limit above this share of their own highest rate, or of p99 as their delay.
 NEAR_CEILING, LATE = 0.7, 0.5
 
 Cells = Sequence[dict[str, Any]]
 
 
 def ratios(cells: Cells) -> dict[str, Any]:
-    """Returns ratios of a model's cells, each the median over the rounds; those not measured are absent.
+    """Returns ratios of a model's cells. Ratios that were not measured are absent.
+
+    Ratios of a closed loop are medians over the rounds.
 
     Returns:
-        `rest_packed_over_call`, `rest_packed_over_loader`, `rest_row_over_call`, `grpc_packed_over_call` and
-        `grpc_packed_over_rest` (p50, one client, by rows; a call is one by `Session.make_callable`, the loader's own is
-        faster), `rest_fixed_ms` and `grpc_fixed_ms` (p50 above that of the call, with the fewest rows),
-        `rest_share_of_calls` and `grpc_share_of_calls` (rows/s, 8 clients of 100 rows over 8 threads that call),
-        `rest_p99_over_p50` and `grpc_p99_over_p50` (by rows, of the open loop at OPEN_LOAD).
+        - `rest_packed_over_call`, `rest_packed_over_loader`, `rest_row_over_call`, `grpc_packed_over_call` and
+          `grpc_packed_over_rest`: ratios of p50 with one client, by rows. A call uses `Session.make_callable`; the
+          loader's own call is faster.
+        - `rest_fixed_ms` and `grpc_fixed_ms`: p50 minus the p50 of the call, for the fewest rows.
+        - `rest_share_of_calls` and `grpc_share_of_calls`: rows/s of 8 clients with 100 rows, relative to 8 threads of
+          calls.
+        - `rest_p99_over_p50` and `grpc_p99_over_p50`: by rows, in the open loop at OPEN_LOAD.
     """
     rows = sorted({cell["rows"] for cell in cells})
     measured: dict[str, Any] = {
@@ -67,7 +71,7 @@ def _rounds(cells: Cells, place: tuple[int, int], kind: str, what: str) -> list[
 
 
 def _ratio(cells: Cells, place: tuple[int, int], kind: str, base: str, what: str) -> float | None:
-    # An interrupted round may have one of the two only.
+    # An interrupted round may have only one of the two.
     pairs = zip(_rounds(cells, place, kind, what), _rounds(cells, place, base, what), strict=False)
     values = [value / unit for value, unit in pairs if value is not None and unit]
     return statistics.median(values) if values else None
@@ -81,7 +85,7 @@ def _difference(cells: Cells, rows: int, kind: str) -> float | None:
 
 
 def targets(measured: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns each target: its `name`, measured `value`, `target`, whether it is `at_most`, and whether it is `met`."""
+    """Returns the `name`, measured `value`, `target`, `at_most` and `met` of each measured target."""
     checks: list[tuple[str, float | None, float, bool]] = []
     for key, (kind, limits) in OVER_CALL.items():
         for rows, limit in limits.items():
@@ -108,7 +112,7 @@ def targets(measured: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def near_ceiling(cells: Cells, ceiling: Cells) -> list[str]:
-    """Returns the cells whose limit may be the generators: a closed loop near their own rate, an open one sent late."""
+    """Returns the cells that the generators may limit: near their own rate, or sent late."""
     limits = {(one["kind"], one["rows"], one["concurrency"]): one["requests_per_s"] for one in ceiling}
     near_cells = []
     for cell in cells:

@@ -1,4 +1,4 @@
-"""Writes the report of a latency benchmark: JSON, tables for a terminal, and a page that opens offline."""
+"""Writes the report of a latency benchmark: JSON, terminal tables, and a self-contained HTML page."""
 
 import base64
 import io
@@ -24,7 +24,7 @@ Cells = list[dict[str, Any]]
 
 
 def last_line(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the summary that the command prints last: the ratios of every model, and the targets."""
+    """Returns the summary that the command prints last, with the ratios of each model and the targets."""
     return {
         "benchmark": "latency",
         "interrupted": report["interrupted"],
@@ -36,7 +36,7 @@ def last_line(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(report: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes latency.json and latency.html, each in one rename; returns their paths.
+    """Writes latency.json and latency.html, each by an atomic rename, and returns their paths.
 
     Raises:
         InputError: the folder cannot be written.
@@ -54,7 +54,7 @@ def write(report: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
 def show(report: dict[str, Any]) -> None:
     """Prints all tables."""
     console = Console()
-    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits
+    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and narrow tables lose digits
     for table in tables(report):
         console.print(table)
     for line in remarks(report):
@@ -62,7 +62,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def tables(report: dict[str, Any]) -> Iterable[Table]:
-    """Yields the tables of each model's cells, the generators' ceiling, the papers' methods, and the targets."""
+    """Yields tables of the models' cells, the generators' limit, the papers' methods and targets."""
     caption = busy_caption(max(report["busy"].values()))
     for model in report["models"]:
         title = f"{model['name']} version {model['version']} at {report['target'].get('url')}, ms"
@@ -114,7 +114,7 @@ def _papers_table(papers: dict[str, Any]) -> Table:
 
 
 def remarks(report: dict[str, Any]) -> Iterable[str]:
-    """Yields notes on the tables: the server, the session, the machine, and what was not measured."""
+    """Yields notes on the server, the session, the machine, and cells that were not measured."""
     target, flags = report["target"], report["target"].get("flags")
     if target:
         yield (
@@ -143,7 +143,7 @@ def _number(value: float | None) -> str:
 
 
 def page(report: dict[str, Any]) -> str:
-    """Returns the report as one HTML file, which contains its plots."""
+    """Returns the report as one HTML file with embedded plots."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -183,7 +183,7 @@ def _lines(cells: Cells) -> Iterable[tuple[str, Cells]]:
 
 
 def _figure() -> tuple[Any, Any]:
-    from matplotlib.figure import Figure  # of the extra `pipeline`: all but the plots does without
+    from matplotlib.figure import Figure  # in the extra `pipeline`; only the plots need it
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     return figure, figure.subplots()

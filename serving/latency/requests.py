@@ -1,4 +1,4 @@
-"""Makes requests of every kind that a served model takes, of raw rows."""
+"""Builds requests of every kind that a served model accepts, from raw rows."""
 
 import base64
 import dataclasses
@@ -24,14 +24,14 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 GRPC_PATH = "/tensorflow.serving.PredictionService/Predict"
 BODIES = 8  # different bodies of a kind, sent in turn
-MOST_BYTES = 8 << 20  # of all bodies of a kind together
+MOST_BYTES = 8 << 20  # of all bodies of a kind
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of request: its protocol (`rest` or `grpc`), its signature, and its title in the report."""
+    """A kind of request: its protocol (`rest` or `grpc`), signature, and title in the report."""
 
     protocol: str
     signature: str
@@ -52,7 +52,7 @@ class RequestRows:
     """Real rows as the inputs of each signature.
 
     Args:
-        servable: The model, which also transforms the rows for `serving_packed`.
+        servable: The model. It also transforms the rows for `serving_packed`.
         spec: The description of the model's log.
         rows: Raw columns [N], null = missing.
     """
@@ -69,12 +69,12 @@ class RequestRows:
         }
 
     def inputs(self, signature: str, rows: int) -> list[Arrays]:
-        """Returns up to BODIES batches of `rows` rows each; where there are too few rows, rows are repeated."""
+        """Returns up to BODIES batches of `rows` rows each. Repeats rows if there are too few."""
         arrays = self._inputs[signature]
         return [{name: values[index] for name, values in arrays.items()} for index in self._batches(rows)]
 
     def bodies(self, kind: str, rows: int, model: str) -> list[bytes]:
-        """Returns request bodies of a kind, of `rows` rows each, at most MOST_BYTES together but at least one."""
+        """Returns request bodies of `rows` rows each: at least one, until their total exceeds MOST_BYTES."""
         bodies: list[bytes] = []
         for inputs in self.inputs(KINDS[kind].signature, rows):
             bodies.append(_body(kind, inputs, model))
@@ -103,21 +103,21 @@ def _body(kind: str, inputs: Arrays, model: str) -> bytes:
     else:
         columns = {name: _values(values) for name, values in inputs.items()}
         body["instances"] = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps(body, separators=(",", ":")).encode()  # NaN is a token, as TF Serving reads it
+    return json.dumps(body, separators=(",", ":")).encode()  # writes NaN as a token, which TF Serving accepts
 
 
 def _values(values: np.ndarray) -> list[Any]:
     if values.dtype == np.float32:
-        return [float(str(value)) for value in values]  # the shortest digits, as a client writes them
+        return [float(str(value)) for value in values]  # the shortest decimal form, as clients write it
     return [value.decode() for value in values.tolist()]
 
 
 def read_rows(
     version: pathlib.Path, servable: Servable, log: pathlib.Path | None, most: int, history: int | None = None
 ) -> RequestRows:
-    """Returns the first good rows of a log, at most `most`; without a log, those that travel with the model.
+    """Returns the first good rows of a log, at most `most`, or the golden rows without a log.
 
-    With `history` every row has so many items in its history (see `with_history`).
+    With `history`, every row's history has this number of items (see `with_history`).
 
     Raises:
         InputError: the log cannot be read or has no good row, or ctrpipe did not export the model.

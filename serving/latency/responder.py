@@ -1,4 +1,7 @@
-"""Servers that compute nothing and answer as many bytes as the path says, to measure the generators' own ceiling."""
+"""Servers that compute nothing, to measure the limit of the load generators.
+
+The request path gives the number of bytes in the response.
+"""
 
 import asyncio
 import contextlib
@@ -18,13 +21,16 @@ from ctrpipe.serving.latency.load import Endpoint
 
 @contextlib.contextmanager
 def responder(protocol: str) -> Iterator[Endpoint]:
-    """Runs a server in a process of its own, on a free port; the endpoint is that of empty answers (see `sized`)."""
+    """Runs a server in a process of its own, on a free port.
+
+    The endpoint returns empty responses; `sized` changes their length.
+    """
     with child_process(_serve, protocol) as connection:
         yield sized(Endpoint(protocol, f"127.0.0.1:{connection.recv()}", ""), 0)
 
 
 def sized(endpoint: Endpoint, length: int) -> Endpoint:
-    """Returns the endpoint of the same responder whose answers have `length` bytes."""
+    """Returns the endpoint of the same responder for responses of `length` bytes."""
     return dataclasses.replace(endpoint, path=f"/answer/{length}")
 
 
@@ -51,7 +57,10 @@ async def _serve_rest(pipe: Connection) -> None:
 
 
 class _Answer(asyncio.Protocol):
-    """A connection that answers once all bytes of a request have arrived, and parses no more than their number."""
+    """A connection that responds once all bytes of a request have arrived.
+
+    It parses only the path and the Content-Length.
+    """
 
     def __init__(self) -> None:
         self._response = self._head = b""

@@ -1,4 +1,4 @@
-"""Sends REST load from one thread: raw sockets, requests that were built before, httptools to find an answer's end."""
+"""Sends REST load from one thread, over raw sockets, with prebuilt requests and httptools."""
 
 import contextlib
 import itertools
@@ -13,16 +13,16 @@ from ctrpipe.serving.latency.load import Load
 from ctrpipe.serving.latency.sample import Recorder
 
 RECEIVE = 1 << 18
-PAUSE = 0.05  # seconds after a failed connection
+PAUSE = 0.05  # seconds to wait after a failed connection
 
 
 class RestDriver:
-    """Sends a load over REST. The constructor opens the connections, where a server listens."""
+    """Sends a load over REST. The constructor opens the connections, if a server listens."""
 
     def __init__(self, load: Load):
         self._load = load
         self._connections = [_Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
-        with contextlib.suppress(OSError):  # the request that needs the connection will fail
+        with contextlib.suppress(OSError):  # a request on this connection will fail and be recorded
             for connection in self._connections:
                 connection.connect()
 
@@ -36,7 +36,7 @@ class RestDriver:
 
 
 def message(load: Load, body: bytes) -> bytes:
-    """Returns a whole HTTP request."""
+    """Returns a complete HTTP request."""
     head = (
         f"POST {load.endpoint.path} HTTP/1.1\r\nHost: {load.endpoint.address}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -45,7 +45,7 @@ def message(load: Load, body: bytes) -> bytes:
 
 
 class _Connection:
-    """A keep-alive connection with at most one request under way."""
+    """A keep-alive connection with at most one request in flight."""
 
     def __init__(self, address: str, timeout: float):
         self._address = address
@@ -59,7 +59,7 @@ class _Connection:
         return self.socket.fileno()
 
     def connect(self) -> None:
-        """Connects; raises OSError."""
+        """Connects. Raises OSError."""
         host, _, port = self._address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -67,7 +67,7 @@ class _Connection:
         self._parser = httptools.HttpResponseParser(self)
 
     def start(self, request: bytes, intended: float, now: float) -> None:
-        """Sends what the socket takes of a request; raises OSError."""
+        """Starts to send a request. Raises OSError."""
         self.intended, self.started = intended, now
         if self.socket is None:
             self.connect()
@@ -76,7 +76,7 @@ class _Connection:
         self.send()
 
     def send(self) -> None:
-        """Sends as much as the socket takes. Raises OSError."""
+        """Sends as much as the socket accepts. Raises OSError."""
         assert self.socket
         try:
             self.unsent = self.unsent[self.socket.send(self.unsent) :]
@@ -84,7 +84,10 @@ class _Connection:
             pass
 
     def receive(self) -> int | None:
-        """Returns the answer's status once it is whole, None before. Raises OSError or httptools.HttpParserError."""
+        """Returns the status once the response is complete, else None.
+
+        Raises OSError or httptools.HttpParserError.
+        """
         assert self.socket
         data = self.socket.recv(RECEIVE)
         if not data:
@@ -97,7 +100,7 @@ class _Connection:
         return self._status
 
     def on_message_complete(self) -> None:
-        # Read here, as the parser then turns to the next message.
+        # Read here, because the parser then resets for the next message.
         self._complete = True
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()
@@ -109,7 +112,7 @@ class _Connection:
 
 
 class _Loop:
-    """The event loop that sends a load's requests on its connections."""
+    """The event loop that sends a load's requests on the connections."""
 
     def __init__(
         self, load: Load, connections: list[_Connection], requests: Iterator[bytes], begin: float, recorder: Recorder
@@ -149,7 +152,7 @@ class _Loop:
                 self._give_up_old(now)
 
     def _next_due(self) -> float | None:
-        """Returns when the next request should start (0: as soon as a connection is free), None after the last one."""
+        """Returns when the next request is due (0: once a connection is free), or None after the last."""
         if self._due is not None:
             after = next(self._due, None)
             return None if after is None else self._begin + after
@@ -166,7 +169,7 @@ class _Loop:
         return self._try(connection, lambda: connection.start(next(self._requests), intended, now))
 
     def _receive(self, connection: _Connection, now: float) -> None:
-        if connection not in self._busy:  # its sending has failed
+        if connection not in self._busy:  # sending has failed
             return
         status: list[int | None] = [None]
 
@@ -181,7 +184,7 @@ class _Loop:
             self._leave(connection, now)
 
     def _try(self, connection: _Connection, step: Callable[[], object]) -> bool:
-        """Returns whether the step succeeded; a failure is recorded and frees the connection."""
+        """Returns whether the step succeeded. A failure is recorded and frees the connection."""
         try:
             step()
         except (OSError, httptools.HttpParserError) as error:
@@ -209,7 +212,7 @@ class _Loop:
             self._leave(connection, now)
 
     def _give_up_all(self, now: float) -> None:
-        """Records as given up the requests under way, and those that were due without a free connection."""
+        """Records requests in flight, and due requests without a free connection, as given up."""
         for connection in self._busy:
             self._recorder.given_up(connection.intended, now)
         while self._next is not None and self._due is not None:

@@ -1,4 +1,4 @@
-"""Runs the latency benchmark of `ctrpipe bench latency`: models, server, load, report."""
+"""Runs the latency benchmark of `ctrpipe bench latency`."""
 
 import contextlib
 import datetime
@@ -35,21 +35,22 @@ def measure_latency(
     baseline: pathlib.Path | None = None,
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
-    """Measures all that the settings name of the first model, and what the ratios need of each further one.
+    """Measures all cells for the first model, and the cells that ratios need for each further model.
 
     Args:
-        models: Folders of versions, or of one version each. A server that runs already serves the first.
-        log: Raw rows in the models' format; None: the golden rows that travel with a model.
+        models: Folders of models or of single versions. A server that already runs must serve the first; the further
+            models are then not measured on a server.
+        log: Raw rows in the models' format; None: the golden rows from each version's assets.
         settings: The cells and rounds to measure.
-        command: The command that starts our server, without its flags.
-        target: `local`, or the URL of a model at a server that runs already.
-        grpc: That server's HOST:PORT for gRPC.
-        flags: More flags for our server; those of the session also hold for the calls in this process.
-        baseline: The model by whose time Hiformer's method divides, a Transformer of one layer.
-        progress: Called with a line of text now and then.
+        command: The command that starts ctrpipe's server, without flags.
+        target: `local`, or the URL of a model on a server that already runs.
+        grpc: HOST:PORT of that server's gRPC API.
+        flags: More flags for ctrpipe's server. Session flags also apply to the calls in this process.
+        baseline: The one-layer Transformer whose latency is the unit of Hiformer's method.
+        progress: Called with lines of text about the progress.
 
     Returns:
-        The report; `interrupted` says whether Ctrl-C ended it early.
+        The report. `interrupted` is true if Ctrl-C ended the benchmark early.
 
     Raises:
         InputError: a model, the log or the server cannot be used.
@@ -116,7 +117,7 @@ def _server(
 
 
 def _tell_apart(models: Sequence[MeasuredModel]) -> None:
-    """Appends a number to the names of models that have the same name."""
+    """Appends a number to the names of models that share a name."""
     for index, model in enumerate(models):
         count = sum(other.name == model.name for other in models[:index])
         if count:
@@ -124,7 +125,10 @@ def _tell_apart(models: Sequence[MeasuredModel]) -> None:
 
 
 def _papers(models: Sequence[MeasuredModel], baseline: str | None) -> dict[str, Any]:
-    """Measures by both papers' methods, on packed tensors, in this process, all models in turn."""
+    """Measures by the methods of both papers, on packed tensors in this process.
+
+    The models take turns.
+    """
 
     def calls(rows: int, batches: int) -> dict[str, tuple[papers.Predict, list[Any]]]:
         by_model = {}

@@ -21,13 +21,13 @@ class LatencySample:
     """The requests of one window.
 
     Attributes:
-        latencies: Seconds from the intended start of each request to its answer, or until it was given up, so that a
-            server that hangs does not look fast. Requests answered with an error are in `errors` alone.
-        completed: Good answers that arrived within the window, whenever their requests started.
-        seconds: Length of the window.
-        errors: Requests that failed, by reason.
-        lags: Seconds by which the generator sent each request too late, in an open loop.
-        cpu_seconds: CPU time of the generator.
+        latencies: Seconds from the intended start of each request to its response, or until it was given up: a server
+            that hangs must not look fast. Requests with an error response are only in `errors`.
+        completed: The number of good responses that arrived within the window, whenever their requests started.
+        seconds: The length of the window.
+        errors: The number of failed requests by reason.
+        lags: Seconds by which the generator sent each request late, in an open loop.
+        cpu_seconds: The CPU time of the generator.
     """
 
     latencies: np.ndarray
@@ -39,7 +39,7 @@ class LatencySample:
 
 
 class Recorder:
-    """Records requests, from any thread; those count whose intended start lies between `opens` and `closes`."""
+    """Records requests with an intended start from `opens` to `closes`. Thread-safe."""
 
     def __init__(self, opens: float, closes: float):
         self.opens, self.closes = opens, closes
@@ -77,7 +77,7 @@ class Recorder:
 
 
 def together(samples: Sequence[LatencySample]) -> LatencySample:
-    """Returns the samples of generators that ran at the same time as one sample."""
+    """Merges the samples of generators that ran concurrently into one sample."""
     errors: collections.Counter[str] = collections.Counter()
     for sample in samples:
         errors.update(sample.errors)
@@ -92,7 +92,7 @@ def together(samples: Sequence[LatencySample]) -> LatencySample:
 
 
 def percentiles(seconds: np.ndarray) -> dict[str, float | None]:
-    """Returns each of PERCENTILES in ms, by nearest rank; None where no request lies above it."""
+    """Returns each of PERCENTILES in ms, by nearest rank; None if no request lies above it."""
     ordered, count = np.sort(seconds), len(seconds)
     by_name: dict[str, float | None] = {}
     for percentile in PERCENTILES:
@@ -102,7 +102,7 @@ def percentiles(seconds: np.ndarray) -> dict[str, float | None]:
 
 
 def summarise(rounds: Sequence[LatencySample], rows: int) -> dict[str, Any]:
-    """Returns a cell's percentiles, rates and errors over all rounds, and its p50 and rows/s by round."""
+    """Returns a cell's percentiles, rates and errors over all rounds, and p50 and rows/s by round."""
     latencies = np.concatenate([sample.latencies for sample in rounds])
     lags = np.concatenate([sample.lags for sample in rounds])
     seconds = sum(sample.seconds for sample in rounds)

@@ -1,4 +1,7 @@
-"""The settings of the latency benchmark: the YAML file of --config; with the defaults it takes some minutes."""
+"""The settings of the latency benchmark, from the YAML file of --config.
+
+A benchmark with the default settings takes some minutes.
+"""
 
 import pathlib
 from typing import Annotated, Any, Literal
@@ -21,12 +24,12 @@ class OpenLoop(_Section):
     """An open loop of Poisson arrivals.
 
     Attributes:
-        kinds: Kinds of requests.
-        rows: Numbers of rows of a request.
-        loads: Arrival rates as shares of the highest rate that a closed loop reached.
-        rates: Further arrival rates, in requests a second.
-        connections: The most requests under way at once over REST.
-        seconds: Seconds of one cell.
+        kinds: The kinds of requests.
+        rows: The numbers of rows in a request.
+        loads: Arrival rates, as shares of the highest rate of a closed loop.
+        rates: Further arrival rates, in requests per second.
+        connections: The largest number of requests in flight over REST.
+        seconds: The seconds of one cell.
     """
 
     kinds: tuple[KindName, ...] = ("rest_columnar", "grpc_packed")
@@ -38,20 +41,20 @@ class OpenLoop(_Section):
 
 
 class Settings(_Section):
-    """The settings of a benchmark: its cells are all combinations of kinds, rows and concurrency.
+    """The settings of a benchmark. Its cells are all combinations of kinds, rows and concurrency.
 
     Attributes:
-        kinds: Kinds of requests.
-        rows: Numbers of rows of a request.
-        concurrency: Numbers of clients of the closed loop.
-        rounds: Rounds, each of which measures all cells in turn.
-        seconds: Seconds of one cell in one round, after `warm_up` seconds that are not counted.
-        warm_up: Seconds before each measurement that are not counted.
-        open_loop: The open loop; None: none.
-        history: Items of every row's history; None: as the rows have them.
-        generators: Processes that send the load; None: half as many as there are cores.
-        papers: Whether Hiformer's and BERT4CTR's methods are measured too.
-        seed: Seed of the arrival times.
+        kinds: The kinds of requests.
+        rows: The numbers of rows in a request.
+        concurrency: The numbers of clients of the closed loop.
+        rounds: The number of rounds. Each round measures all cells in turn.
+        seconds: The seconds of one cell in one round, after `warm_up`.
+        warm_up: The uncounted seconds before each measurement.
+        open_loop: The open loop; None: no open loop.
+        history: The number of items in every row's history; None: the histories stay unchanged.
+        generators: The number of processes that send the load; None: half the number of cores.
+        papers: Whether to measure by the methods of Hiformer and BERT4CTR too.
+        seed: The seed of the arrival times.
     """
 
     kinds: tuple[KindName, ...] = ("rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples")
@@ -79,15 +82,15 @@ QUICK = Settings(
 
 
 def read_settings(path: pathlib.Path | None, quick: bool, **options: object) -> Settings:
-    """Returns the settings of a YAML file, or the default ones, overridden by the options that are not None or empty.
+    """Returns the defaults, overridden by a YAML file and by options that are not None or empty.
 
     Args:
-        path: The YAML file; None: the defaults.
-        quick: Whether the defaults are QUICK's.
-        options: Settings by name; `rates` replaces the open loop's loads.
+        path: The YAML file, or None.
+        quick: Whether the defaults are those of QUICK.
+        options: Settings by name. `rates` replaces the open loop's loads.
 
     Raises:
-        InputError: the file cannot be read, or a key or a value is wrong.
+        InputError: the file cannot be read, or a key or value is invalid.
     """
     values: dict[str, Any] = (QUICK if quick else Settings()).model_dump()
     where = "options"

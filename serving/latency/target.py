@@ -1,4 +1,4 @@
-"""The server that is measured: one that the benchmark starts, or one that runs already."""
+"""The server to measure: one that the benchmark starts, or one that already runs."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from ctrpipe.serving.latency.requests import GRPC_PATH, KINDS
 
 LOCAL_NAME = "ctr"
 START_SECONDS, STOP_SECONDS = 120.0, 20.0
-TOLERANCE = 1e-4  # between an answer and the same call in this process
+TOLERANCE = 1e-4  # between a response and the same call in this process
 _URL = re.compile(
     r"http://(?P<address>(\[[^]]+\]|[^/:]+):\d+)/v1/models/(?P<name>[^/:]+)(?P<version>/(versions|labels)/[^/:]+)?/?"
 )
@@ -34,13 +34,13 @@ _URL = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class ServerTarget:
-    """A model at a server.
+    """A model on a server.
 
     Attributes:
-        address: HOST:PORT of its REST API.
-        path: `/v1/models/NAME`, or that with /versions/N or /labels/L behind it.
-        name: The model's name at the server.
-        grpc: HOST:PORT of its gRPC API, or None.
+        address: HOST:PORT of the REST API.
+        path: `/v1/models/NAME`, optionally followed by /versions/N or /labels/L.
+        name: The model's name on the server.
+        grpc: HOST:PORT of the gRPC API, or None.
         flags: The flags of a server that the benchmark started; None: unknown.
     """
 
@@ -51,7 +51,7 @@ class ServerTarget:
     flags: tuple[str, ...] | None = None
 
     def endpoint(self, kind: str) -> Endpoint:
-        """Returns where requests of a kind go; raises InputError where the server has no such API."""
+        """Returns the endpoint for requests of a kind. Raises InputError without a gRPC address."""
         if KINDS[kind].protocol == "rest":
             return Endpoint("rest", self.address, f"{self.path}:predict")
         if self.grpc is None:
@@ -67,7 +67,7 @@ class ServerTarget:
 
 
 def request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
-    """Sends one request and returns its answer; raises InputError where nothing answers."""
+    """Sends one request, and returns the response and its body. Raises InputError without a response."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=60)
     try:
@@ -81,10 +81,10 @@ def request(address: str, method: str, path: str, body: bytes | None = None) -> 
 
 
 def at_url(url: str, grpc_address: str | None) -> ServerTarget:
-    """Returns the model at a server that runs already.
+    """Returns the model on a server that already runs.
 
     Raises:
-        InputError: the URL is not a model's, or nothing answers there.
+        InputError: the URL is not a model's URL, or the server does not respond or reports an error.
     """
     match = _URL.fullmatch(url)
     if not match:
@@ -100,15 +100,15 @@ def at_url(url: str, grpc_address: str | None) -> ServerTarget:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[ServerTarget]:
-    """Runs our server in a process of its own, on free ports, until the block ends.
+    """Runs ctrpipe's server in a process of its own, on free ports, until the block ends.
 
     Args:
-        command: The command that starts it, without its flags.
+        command: The command that starts the server, without flags.
         base_path: The folder of the model's versions.
-        flags: Flags besides those that name the model and the ports.
+        flags: Flags in addition to those for the model and the ports.
 
     Raises:
-        InputError: the server ends, or does not answer in time.
+        InputError: the server exits, or has no available model in time.
     """
     rest, rpc = _free_port(), _free_port()
     own = [
@@ -150,14 +150,14 @@ def _wait(target: ServerTarget, process: subprocess.Popen[bytes], output: Any) -
     raise InputError(f"the server has no model after {START_SECONDS:.0f} s")
 
 
-# One answer of each kind ----------------------------------------------------------------------------------------------
+# A single request -----------------------------------------------------------------------------------------------------
 
 
 def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
-    """Sends a request, and returns the probabilities of its answer, float32 [N].
+    """Sends a request and returns the probabilities in the response, float32 [N].
 
     Raises:
-        InputError: the answer is an error.
+        InputError: the response is an error.
     """
     if endpoint.protocol == "grpc":
         return _ask_grpc(endpoint, body, task)
@@ -183,10 +183,10 @@ def _ask_grpc(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
 
 
 def compare(endpoint: Endpoint, body: bytes, task: str, expected: np.ndarray) -> float:
-    """Returns the largest difference between an answer and the same call in this process.
+    """Returns the largest difference between a response and the same call in this process.
 
     Raises:
-        InputError: the answer is an error, has another number of rows, or another model's probabilities.
+        InputError: the response is an error, has another number of rows, or differs by more than TOLERANCE.
     """
     answered = ask(endpoint, body, task)
     if answered.shape != expected.shape:

@@ -1,4 +1,4 @@
-"""The output folder of a batch scoring: its plan, the parts that are done, and how a second call resumes the first."""
+"""The output folder of a batch scoring: its plan, its completed parts, and how to resume it."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from ctrpipe.common.files import write_text
 from ctrpipe.serving.layout import model_files
 from ctrpipe.transforms.log.readers import Range
 
-# Readers of a folder of Parquet files pass over names that begin with an underscore.
+# Readers of a folder of Parquet files skip names that start with an underscore.
 DEAD_LETTER = "_dead_letter"
 UNFINISHED = "_unfinished"
 SUMMARY = "_summary.json"
@@ -25,7 +25,7 @@ _RESERVED = ("file", "line", "ctr", "model_version")
 
 @dataclasses.dataclass(frozen=True)
 class ScoredPart:
-    """A range of the log that is scored by itself, with its number among all parts."""
+    """A range of the log that is scored as one part: part `number` `of` all parts."""
 
     range: Range
     number: int
@@ -38,14 +38,14 @@ class ScoredPart:
 
 @dataclasses.dataclass(frozen=True)
 class ScoringPlan:
-    """The inputs of a scoring, and how they are split into parts.
+    """The inputs of a scoring and their division into parts.
 
     Attributes:
-        version: The model version's folder.
+        version: The version's folder.
         files: The log's files.
-        states: Size in bytes and modification time in ns of each input and each of the model's files, by path.
-        options: Options that the result depends on.
-        parts: The parts, in the log's order.
+        states: The size in bytes and the modification time in ns of each log file and model file, by path.
+        options: The options that affect the result.
+        parts: The parts, in the order of the log.
     """
 
     version: str
@@ -72,14 +72,14 @@ def _numbered(ranges: list[Range]) -> list[ScoredPart]:
 
 
 def score_columns(tasks: list[str]) -> dict[str, str]:
-    """Returns the column of each task: `ctr` for the first, else its name, with `_score` behind a reserved one."""
+    """Returns the column of each task: `ctr` for the first, else TASK, or TASK_score if reserved."""
     return {
         task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
     }
 
 
 def file_states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Returns the size in bytes and modification time in ns of each input and each of the model's files, by path.
+    """Returns the size in bytes and modification time in ns of each log file and model file, by path.
 
     Raises:
         InputError: a file cannot be read.
@@ -95,10 +95,10 @@ def file_states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int,
 
 
 class ScoringFolder:
-    """The output folder while a scoring runs.
+    """The output folder during a scoring.
 
     Args:
-        output: The folder; in the end it holds `part-*.parquet`, `_dead_letter/part-*.jsonl` and `_summary.json`.
+        output: The folder. It finally contains `part-*.parquet`, `_dead_letter/part-*.jsonl` and `_summary.json`.
     """
 
     def __init__(self, output: pathlib.Path):
@@ -107,10 +107,10 @@ class ScoringFolder:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Makes the folder, and locks it against other scorings inside the block.
+        """Creates the folder and locks it against other scorings inside the block.
 
         Raises:
-            InputError: the folder cannot be made, holds a finished scoring, or another process works in it.
+            InputError: the folder cannot be created, contains a finished scoring, or is locked by another process.
         """
         try:
             if not self._unfinished_plan() and any(self.output.glob("part-*.parquet")):
@@ -136,23 +136,23 @@ class ScoringFolder:
             try:
                 yield
             finally:
-                if not self._unfinished_plan():  # nothing is done, or all is
+                if not self._unfinished_plan():  # no part is done, or all are
                     shutil.rmtree(self.unfinished, ignore_errors=True)
                     _remove_where_empty(self.output / DEAD_LETTER, self.output)
 
     def planned(
         self, version: pathlib.Path, files: list[str], options: dict[str, int], cut: Callable[[], list[Range]]
     ) -> ScoringPlan:
-        """Returns the plan of the scoring that was interrupted here, or a new one.
+        """Returns the plan of an interrupted scoring in this folder, or a new plan.
 
         Args:
-            version: The model version's folder.
+            version: The version's folder.
             files: The log's files.
-            options: Options that the result depends on.
+            options: The options that affect the result.
             cut: Returns the ranges of a new plan.
 
         Raises:
-            InputError: a scoring of other inputs was interrupted here.
+            InputError: the interrupted scoring has other inputs.
         """
         states = file_states(files, version)
         interrupted = self._unfinished_plan()
@@ -167,7 +167,7 @@ class ScoringFolder:
         return plan
 
     def _unfinished_plan(self) -> ScoringPlan | None:
-        """Returns the plan of an interrupted scoring that has done a part, or None."""
+        """Returns the plan of an interrupted scoring with at least one completed part, or None."""
         path = self.unfinished / _PLAN
         if not path.exists():
             return None
@@ -178,7 +178,7 @@ class ScoringFolder:
         return plan if any(map(self.is_done, plan.parts)) else None
 
     def _clear(self) -> None:
-        """Removes what an interrupted scoring has left that had not done a part."""
+        """Removes the files of an interrupted scoring without a completed part."""
         for path in self.unfinished.iterdir():
             if path.name != _LOCK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -203,7 +203,7 @@ class ScoringFolder:
         )
 
     def is_done(self, part: ScoredPart) -> bool:
-        """Returns whether a part is scored: its scores, written last, exist here or where `finish` moves them."""
+        """Returns whether a part is complete: its scores, the last file, exist before or after `finish`."""
         name = f"{part.name}.parquet"
         return (self.unfinished / name).exists() or (self.output / name).exists()
 
@@ -215,7 +215,7 @@ class ScoringFolder:
         return sorted((self.unfinished / SAMPLE).glob("*.parquet"))
 
     def finish(self, plan: ScoringPlan, summary: str) -> None:
-        """Moves the files of all parts to the output folder and writes the summary."""
+        """Moves the files of all parts to their final places and writes the summary."""
         for part in plan.parts:
             for source, target in (
                 (self.unfinished / f"{part.name}.jsonl", self.output / DEAD_LETTER),

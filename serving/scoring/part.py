@@ -1,4 +1,4 @@
-"""Scores one part of a raw log; each of its files appears whole or not at all."""
+"""Scores one part of a raw log. Each of its files appears by an atomic rename."""
 
 import dataclasses
 import json
@@ -18,19 +18,19 @@ from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogBatch, LogReader
 
-BLOCK_BYTES = 1 << 26  # of the rows that are packed together: some 160,000 of Criteo's
-BINS = 1000  # of equal width, of the scores' histogram
+BLOCK_BYTES = 1 << 26  # of a block of rows that are packed together: about 160,000 rows of Criteo
+BINS = 1000  # of equal width, in the histogram of the scores
 
 
 @dataclasses.dataclass
 class ScoreCounts:
-    """Counts of the scored lines and histograms of the scores, of a part or of the whole log.
+    """Counts of the lines and histograms of the scores, for a part or for the whole log.
 
     Attributes:
-        scored: Lines with scores.
-        rejected: Malformed lines.
-        tasks: By task the `sum` of its finite scores, how many are `not_finite`, and a `histogram` of BINS bins of
-            equal width from 0 to 1.
+        scored: The number of lines with scores.
+        rejected: The number of malformed lines.
+        tasks: By task, the `sum` of the finite scores, the number of `not_finite` scores, and a `histogram` of BINS
+            bins of equal width from 0 to 1.
     """
 
     scored: int
@@ -78,16 +78,16 @@ def score_part(
 ) -> None:
     """Scores a part and writes its files.
 
-    The last one is `<name>.parquet`, the scores; before it come `sample/<name>-00000.parquet`, a payload of sampled
-    rows, `<name>.jsonl` with the malformed lines, if any, and `<name>.json` (ScoreCounts).
+    The files, in the order of writing: `sample/<name>-00000.parquet`, a payload of sampled rows; `<name>.jsonl`, the
+    malformed lines, if any; `<name>.json`, the ScoreCounts; `<name>.parquet`, the scores.
 
     Args:
         scorer: The model.
-        part: The part.
+        part: The part to score.
         folder: The folder of unfinished work.
-        sample_rate: The share of the good rows that is sampled.
+        sample_rate: The share of the good rows to sample.
         progress: Called with a line of text after each block.
-        check: Called before each block and batch; what it raises ends the work.
+        check: Called before each block and batch; an exception from it ends the work.
 
     Raises:
         InputError: the log cannot be read, or the result cannot be written.
@@ -118,7 +118,7 @@ def _write(
     features = payload_schema(scorer.spec)
     features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
     with (
-        # Without Arrow's schema a reader sees plain strings, not dictionaries.
+        # Without Arrow's schema, readers see plain strings instead of dictionaries.
         pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
         PayloadWriter(fresh, "sample", features) as sample,
     ):
@@ -154,7 +154,7 @@ def _blocks(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
 
 
 def _read_ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], None, None]:
-    """Yields the blocks; a thread reads the next one meanwhile."""
+    """Yields the blocks, while a thread reads the next one."""
     with ThreadPoolExecutor(1, "score-reader") as thread:
         waiting = thread.submit(next, blocks, None)
         while (block := waiting.result()) is not None:
@@ -169,7 +169,7 @@ def _schema(tasks: list[str]) -> pa.Schema:
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
-    """Returns one row per line, in the order of the lines; a malformed line has no score."""
+    """Returns one row per line, in line order. Malformed lines have null scores."""
     lines = np.concatenate([batch.lines for batch in batches])
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")

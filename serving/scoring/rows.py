@@ -1,11 +1,11 @@
-"""Computes the probabilities of a raw log's rows, at nearly the rate of the model alone.
+"""Computes the probabilities of a raw log's rows, nearly as fast as the model alone.
 
-A value is packed once for all rows of a block that have it (ctrpipe.transforms.features.pack_rows), by the servable's
-own transform, the signature `transform_raw`; the model then answers `serving_packed`.
+The signature `transform_raw` packs each distinct value of a block once (ctrpipe.transforms.features.pack_rows). The
+packed rows then go to the signature `serving_packed`.
 
-A row of Criteo's 39 columns takes, in microseconds of one core (DCN-v2 of width 16, MLP 400-400; AMD EPYC): the model
-33, reading and checking the line 2.9, finding the distinct values 0.7, packing them 0.8, laying them out 0.3. Packing
-each row by itself would take 4.4 in place of the last three, a third of it for Python objects.
+Microseconds of one core for a row of Criteo's 39 columns (DCN-v2 of width 16, MLP 400-400; AMD EPYC): 33 in the model,
+2.9 to read and check the line, 0.7 to find the distinct values, 0.8 to pack them, 0.3 to lay them out. Packing each row
+by itself would take 4.4 instead of the last three, a third of it for Python objects.
 """
 
 import pathlib
@@ -24,26 +24,26 @@ from ctrpipe.transforms.features.pack_rows import PackedValues
 from ctrpipe.transforms.log.raw_arrays import number_array, text_array
 
 PACKED, TRANSFORM, RAW = "serving_packed", "transform_raw", "serving_raw"
-MODEL_ROWS = 1 << 12  # rows of one call of the model
+MODEL_ROWS = 1 << 12  # rows in one call of the model
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 Probabilities = dict[str, npt.NDArray[np.float32]]
 
 
 class Scorer:
-    """A loaded version that scores blocks of rows; it may be called from several threads.
+    """A loaded version that scores blocks of rows. Thread-safe.
 
-    A version without `transform_raw`, as of another exporter, is scored by `serving_raw`, which is slower.
+    A version without `transform_raw`, for example from another exporter, is scored by `serving_raw`, which is slower.
 
     Args:
         version: The version's folder.
 
     Attributes:
-        packs: Whether it has `transform_raw`.
-        explains: Whether it has `serving_explain`.
+        packs: Whether the version has `transform_raw` and `serving_packed`.
+        explains: Whether the version has `serving_explain`.
 
     Raises:
-        InputError: the version cannot be loaded, or has neither signature.
+        InputError: the version cannot be loaded, or can neither pack nor take raw rows.
     """
 
     def __init__(self, version: pathlib.Path):
@@ -61,11 +61,11 @@ class Scorer:
             raise InputError(f"{version}: the model has no signature {RAW}; export it with ctrpipe")
 
     def __call__(self, rows: pa.Table, check: Callable[[], None] = lambda: None) -> Probabilities:
-        """Returns the probabilities of each task, float32 [N].
+        """Returns the probabilities by task, float32 [N].
 
         Args:
-            rows: The columns as the log's reader returns them, null = missing.
-            check: Called before each batch; what it raises ends the work.
+            rows: The columns from the log's reader, null = missing.
+            check: Called before each batch; an exception from it ends the call.
         """
         if not rows.num_rows:
             return {task: np.empty(0, np.float32) for task in self.tasks}
@@ -77,13 +77,13 @@ class Scorer:
         self._servable.close()
 
     def packed(self, rows: pa.Table) -> Iterator[Arrays]:
-        """Yields the packed tensors of rows; needs `packs`."""
+        """Yields the packed tensors of the rows in batches. Needs `packs`."""
         packed = PackedValues(rows, self.spec, lambda columns: self._servable.run(TRANSFORM, columns))
         for start in range(0, rows.num_rows, MODEL_ROWS):
             yield packed.rows(start, min(start + MODEL_ROWS, rows.num_rows))
 
     def explained(self, rows: pa.Table) -> dict[str, npt.NDArray[np.float32]]:
-        """Returns what `serving_explain` answers to rows, by output [N]; needs `explains` and a row."""
+        """Returns the outputs of `serving_explain` by name, [N]. Needs `explains` and at least one row."""
         answers = [self._servable.run(explained.SIGNATURE, batch) for batch in self._raw(rows)]
         return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
 
@@ -103,7 +103,7 @@ def run_batches(
     tasks: Sequence[str],
     check: Callable[[], None] = lambda: None,
 ) -> Probabilities:
-    """Returns the signature's outputs for one batch or more, by task [N]; `check` is called before each batch."""
+    """Returns the outputs for at least one batch, by task [N]. Calls `check` before each batch."""
     answers = []
     for batch in batches:
         check()
@@ -112,13 +112,13 @@ def run_batches(
 
 
 def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int, signature: str = RAW) -> Iterator[Arrays]:
-    """Yields the rows as inputs of a signature that takes raw columns, `batch_rows` at a time.
+    """Yields the rows as inputs of a signature for raw columns, `batch_rows` at a time.
 
-    The signature decides what the inputs are, not the log's description, as an earlier model may have been trained on
-    other columns. The values of a column that the rows do not have are missing.
+    The signature determines the inputs, not the log's description, because an earlier model may have been trained on
+    other columns. A column that is absent from the rows has missing values.
 
     Raises:
-        InputError: the model takes a column as text that is a number in the rows, or vice versa.
+        InputError: a column is text in the model but a number in the rows, or vice versa.
     """
     inputs = _raw_inputs(servable, rows, signature)
     for start in range(0, rows.num_rows, batch_rows):

@@ -1,4 +1,4 @@
-"""Scores every line of a raw log, part by part, so that an interrupted scoring can be resumed."""
+"""Scores every line of a raw log in parts. An interrupted scoring can be resumed."""
 
 import dataclasses
 import functools
@@ -25,27 +25,28 @@ from ctrpipe.transforms.log.readers import LogReader, find_files, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 log = logging.getLogger(__name__)
-# Takes the model version's folder, the files of a sample of the log, and the log's numbers of good and malformed rows.
+# Takes the version's folder, the files of a sample of the log, and the numbers of good and malformed rows of the log.
 Compare = Callable[[pathlib.Path, list[pathlib.Path], int, int], dict[str, Any] | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreResult:
-    """The result of a scoring, as `_summary.json` holds it.
+    """The result of a batch scoring, also written to `_summary.json`.
 
     Attributes:
-        rows: Lines of the log: scored and rejected ones.
-        scored: Lines with scores.
-        rejected: Malformed lines.
-        model_version: The version that scored them.
+        rows: The number of lines in the log, scored and rejected.
+        scored: The number of lines with scores.
+        rejected: The number of malformed lines.
+        model_version: The version that scored the log.
         output: The output folder.
-        parts: Number of files of scores.
-        parts_before: How many of them an interrupted scoring had left.
+        parts: The number of files of scores.
+        parts_before: The number of these files that an interrupted scoring had completed.
         start_seconds: Seconds until the first part started: planning, loading the model.
-        seconds: Seconds of scoring the parts that were not done.
-        rows_per_s: Rows a second of these parts.
-        scores: By column its `mean`, how many are `not_finite`, and a `histogram` of bins of equal width from 0 to 1.
-        drift: The result of `compare`.
+        seconds: Seconds to score the remaining parts.
+        rows_per_s: Rows per second of the remaining parts.
+        scores: By column, the `mean`, the number of `not_finite` scores, and a `histogram` of bins of equal width from
+            0 to 1.
+        drift: The result of `compare`; None if it was not called.
     """
 
     rows: int
@@ -74,25 +75,28 @@ def score(
     sample_rows: int = 0,
     compare: Compare = lambda version, files, rows, rejected: None,
 ) -> ScoreResult:
-    """Scores every line of a raw log, labelled or not. The result appears when all of it is written.
+    """Scores every line of a raw log, with or without labels.
 
-    After an interrupt, even by kill -9, the same call resumes: parts that are done are kept, and every line is scored
-    exactly once.
+    The output appears once all of it is written.
+
+    After an interrupt, even by kill -9, the same call resumes. It keeps completed parts, so each line is scored exactly
+    once in the output.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
         inputs: The log's files and globs.
         output: The folder for part-*.parquet (file, line, ctr, further tasks, model_version; one row per line in line
             order, no score for a malformed one), _dead_letter/part-*.jsonl and _summary.json.
-        beam_args: Arguments for Beam; where there are any, it scores the parts, on the runner that they name. Its
-            workers must see the same files as this process.
-        workers: Parts scored at a time in this process; None: one for each core. The result does not depend on it.
-        sample_rows: About how many good rows are sampled for `compare`; 0: it is not called.
+        beam_args: Arguments for Beam. If there are any, Beam scores the parts on the runner that they name. Its workers
+            must see the same files as this process.
+        workers: The number of parts scored concurrently in this process; None: one per core. The result does not
+            depend on it.
+        sample_rows: The approximate number of good rows to sample for `compare`; 0: `compare` is not called.
         compare: Compares the sample with another log, such as the training rows.
 
     Raises:
-        InputError: the model, the input or the output folder cannot be used, or a scoring of other inputs was
-            interrupted there.
+        InputError: the model, the input or the output folder cannot be used, or the output folder contains an
+            interrupted scoring of other inputs.
     """
     started = time.monotonic()
     version = find_version(model).resolve()
@@ -141,7 +145,7 @@ def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:
 
 
 def quantile(scores: dict[str, Any], share: float) -> float:
-    """Returns the score below which a share of a column of ScoreResult.scores lies, exact to one bin's width."""
+    """Returns a quantile of a column of ScoreResult.scores, to the precision of one bin."""
     wanted, seen = share * sum(scores["histogram"]), 0
     for index, count in enumerate(scores["histogram"]):
         seen += count
@@ -151,7 +155,7 @@ def quantile(scores: dict[str, Any], share: float) -> float:
 
 
 def _sample_rate(planned: ScoringPlan, spec: LogSpec, sample_rows: int) -> float:
-    """Returns the share of the rows that is about `sample_rows`, by the number of lines in the log's first chunk."""
+    """Returns the share of rows that gives about `sample_rows`, estimated from the log's first chunk."""
     if not sample_rows:
         return 0.0
     ranges = [part.range for part in planned.parts]
@@ -165,15 +169,16 @@ def _sample_rate(planned: ScoringPlan, spec: LogSpec, sample_rows: int) -> float
 
 
 class _Stopped(Exception):
-    """Raised in the other threads when a part fails or the user interrupts the scoring."""
+    """Raised in the other threads if a part fails or the user interrupts the scoring."""
 
 
 def _score_here(
     planned: ScoringPlan, todo: list[ScoredPart], folder: ScoringFolder, rate: float, workers: int | None
 ) -> float:
-    """Scores in threads of this process, which share the model; returns the time when the first part started.
+    """Scores in threads of this process, and returns the time when the first part started.
 
-    Threads are enough, as the model, Arrow and TensorFlow's transform release Python's global lock.
+    The threads share the model. They run in parallel, because the model, Arrow and TensorFlow's transform release
+    Python's global interpreter lock.
     """
     if not todo:
         return time.monotonic()
@@ -220,12 +225,15 @@ class _BeamWork:
 
 @functools.lru_cache(maxsize=1)
 def _load(version: str) -> Scorer:
-    """Returns the model, loaded once in each of Beam's processes."""
+    """Returns the model, loaded once per worker process of Beam."""
     return Scorer(pathlib.Path(version))
 
 
 def _read_counts(folder: ScoringFolder, part: ScoredPart) -> ScoreCounts:
-    """Returns the counts of a part that is done; raises RuntimeError where its file has another number of rows."""
+    """Returns the counts of a completed part.
+
+    Raises RuntimeError if its file has another number of rows.
+    """
     counts = ScoreCounts(**json.loads((folder.unfinished / f"{part.name}.json").read_text()))
     written = pa.parquet.read_metadata(folder.scores(part)).num_rows
     if written != counts.rows:
@@ -234,7 +242,7 @@ def _read_counts(folder: ScoringFolder, part: ScoredPart) -> ScoreCounts:
 
 
 def _check_lines(parts: list[ScoredPart], by_part: list[ScoreCounts]) -> None:
-    """Raises RuntimeError where two neighbouring parts of a file leave out a line or share one."""
+    """Raises RuntimeError if two neighbouring parts of a file skip a line or share one."""
     for before, after, counts in zip(parts, parts[1:], by_part, strict=False):
         one, two = before.range, after.range
         if one.path == two.path and one.line + counts.rows != two.line:

@@ -1,7 +1,9 @@
-"""A local stand-in for tensorflow_model_server.
+"""A local replacement for tensorflow_model_server.
 
-docs/contract.md lists what it does as TF Serving does; a code in a comment, such as (P16), names an item of that list.
-Nothing is imported until a name is used, so that its options are read quickly.
+docs/contract.md lists the behaviour shared with TF Serving. A code in a comment, such as (P16), names an item of that
+list.
+
+Submodules are imported on first use. This keeps the parsing of flags fast.
 """
 
 import importlib

@@ -1,7 +1,7 @@
-"""Batching: requests that arrive together run as one (contract B1 to B5; TF Serving's batching/batching_session.cc).
+"""Batching: concurrent requests run as one (contract B1 to B5; TF Serving's batching/batching_session.cc).
 
-A signature has a queue of batches, of which the last is open. A batch runs when it is full or has waited long enough,
-and a thread is free. The threads are shared by all queues of the server.
+Each combination of a signature and its requested outputs has a queue of batches. New requests join the last batch. A
+batch runs when it is full or has waited long enough, and a thread is free. All queues of the server share the threads.
 """
 
 import collections
@@ -23,11 +23,11 @@ from ctrpipe.serving.server.metrics import Metrics
 from ctrpipe.serving.server.options import ServerOptions
 
 Arrays = dict[str, np.ndarray]
-_POOL_NAME = "model_server_batch_threads"  # TF Serving's, where no file names it
+_POOL_NAME = "model_server_batch_threads"  # TF Serving's name if no file sets one
 
 
 class _Task:
-    """A request, or a piece of one: rows that run in the same batch."""
+    """A request or a slice of one. All its rows run in the same batch."""
 
     def __init__(self, inputs: Arrays, rows: int, deadline: float | None):
         self.inputs = inputs
@@ -36,14 +36,14 @@ class _Task:
         self.enqueued = time.monotonic()
         self.outputs: Arrays = {}
         self.error: Exception | None = None
-        self._done = threading.Lock()  # held until there is an answer; costs a fifth of an Event
+        self._done = threading.Lock()  # held until there is a result; five times cheaper than an Event
         self._done.acquire()
 
     def finish(self) -> None:
         self._done.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the answer; returns whether it came in time."""
+        """Waits for the result. Returns False on timeout."""
         return self._done.acquire(timeout=-1 if timeout is None else max(timeout, 0))
 
 
@@ -61,11 +61,11 @@ class _Batch:
 
 
 class BatchQueue:
-    """The batches of one signature. Its methods are called with the scheduler's lock held.
+    """The batches of one signature and set of outputs. Callers must hold the scheduler's lock.
 
     Args:
         parameters: Sizes and limits of the batches.
-        run: Runs a batch's tasks, and sets the outputs or the error of each.
+        run: Runs the tasks of a batch, and sets the outputs or the error of each.
     """
 
     def __init__(self, parameters: BatchingParameters, run: Callable[[list[_Task]], None]):
@@ -76,7 +76,7 @@ class BatchQueue:
         self.running = 0
 
     def admit(self, inputs: Arrays, rows: int, deadline: float | None) -> list[_Task]:
-        """Queues a request, and returns the tasks that it was split into.
+        """Queues a request and returns the tasks it was split into.
 
         Raises:
             ServingError: the request is too large, or the queue is full (B3).
@@ -128,7 +128,10 @@ class BatchQueue:
         return not self.batches[0].tasks and len(self.batches) == 1
 
     def ready_at(self) -> float:
-        """Returns when the first batch may run, on the monotonic clock; 0 = now. The queue must not be empty."""
+        """Returns the earliest start of the first batch, on the monotonic clock; 0 = now.
+
+        The queue must not be empty.
+        """
         first = self.batches[0]
         if self.closed or len(self.batches) > 1 or first.rows >= self.parameters.execution_size:
             return 0
@@ -142,7 +145,7 @@ class BatchQueue:
         return batch
 
     def withdraw(self, task: _Task) -> bool:
-        """Removes a task that still waits; returns False where its batch has been taken."""
+        """Removes a waiting task. Returns False if its batch has already been taken."""
         for batch in self.batches:
             if task in batch.tasks:
                 batch.tasks.remove(task)
@@ -154,15 +157,15 @@ class BatchQueue:
 
 
 class BatchScheduler:
-    """The batch threads of a server.
+    """Runs the batches of all queues on shared threads.
 
     Args:
-        threads: Batches that run at the same time.
-        name: The threads' name, also in the metrics.
-        metrics: The server's counters; None counts nothing.
+        threads: Maximum number of batches that run at the same time.
+        name: Name of the threads, also in the metrics.
+        metrics: The server's metrics; None disables counting.
 
     Attributes:
-        metrics: The server's counters, or None.
+        metrics: The server's metrics, or None.
     """
 
     def __init__(self, threads: int, name: str = "batch_threads", metrics: Metrics | None = None):
@@ -173,14 +176,14 @@ class BatchScheduler:
         self._drained = threading.Condition(self._changed._lock)  # type: ignore[attr-defined]
         self._active: collections.OrderedDict[BatchQueue, None] = (
             collections.OrderedDict()
-        )  # a queue that has run goes to the end
+        )  # a queue moves to the end when it runs
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._running = 0
         self._stopped = False
 
     def submit(self, queue: BatchQueue, inputs: Arrays, rows: int, deadline: float | None) -> list[_Task]:
-        """Queues a request, and returns its tasks, which finish when their batches have run.
+        """Queues a request and returns its tasks. A task finishes when its batch has run.
 
         Raises:
             ServingError: the request is too large, the queue is full (B3), or the queue is closed.
@@ -192,7 +195,7 @@ class BatchScheduler:
             tasks = queue.admit(inputs, rows, deadline)
             batch = None
             if alone and len(tasks) == 1 and self._running < self._limit and queue.ready_at() <= tasks[0].enqueued:
-                batch = self._start(queue)  # nobody waits and a thread is free: the caller's own thread runs it
+                batch = self._start(queue)  # nothing waits and a thread is free: run in the caller's thread
             else:
                 self._active[queue] = None
                 self._wake()
@@ -201,7 +204,7 @@ class BatchScheduler:
         return tasks
 
     def withdraw(self, queue: BatchQueue, task: _Task) -> bool:
-        """Removes a task that still waits; returns False where its batch has been taken."""
+        """Removes a waiting task. Returns False if its batch has already been taken."""
         with self._changed:
             withdrawn = queue.withdraw(task)
             if queue.empty:
@@ -210,14 +213,14 @@ class BatchScheduler:
             return withdrawn
 
     def close_queue(self, queue: BatchQueue) -> None:
-        """Takes no more requests for a queue, and returns once those in it have run."""
+        """Closes a queue to new requests and waits until the queued ones have run."""
         with self._changed:
             queue.closed = True
             self._changed.notify_all()
             self._drained.wait_for(lambda: queue.empty and not queue.running)
 
     def close(self) -> None:
-        """Stops the threads. Every queue must be closed before."""
+        """Stops the threads. All queues must be closed first."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -249,14 +252,14 @@ class BatchScheduler:
             self._run(queue, batch)
 
     def _next(self) -> BatchQueue | None:
-        """Returns the next queue in turn whose first batch may run now."""
+        """Returns the next queue whose first batch may run now, in round-robin order."""
         if self._running >= self._limit:
             return None
         now = time.monotonic()
         return next((queue for queue in self._active if queue.ready_at() <= now), None)
 
     def _pause(self) -> float | None:
-        """Returns the seconds until a batch may run; None where a request or a free thread has to come first."""
+        """Returns the seconds until a batch may run; None if a request or a free thread must come first."""
         if self._running >= self._limit or not self._active:
             return None
         return max(min(queue.ready_at() for queue in self._active) - time.monotonic(), 0)
@@ -267,7 +270,7 @@ class BatchScheduler:
         queue.running += 1
         self._active.pop(queue, None)
         if not queue.empty:
-            self._active[queue] = None  # after the others
+            self._active[queue] = None  # behind the other queues
         return batch
 
     def _run(self, queue: BatchQueue, batch: _Batch) -> None:
@@ -291,12 +294,12 @@ class BatchScheduler:
 
 
 class BatchingServable:
-    """A servable whose runs are joined into batches, with the interface of LoadedServable.
+    """A LoadedServable that joins concurrent runs into batches.
 
     Args:
         servable: The servable that runs the batches.
-        parameters: Sizes and limits of the batches.
-        scheduler: The batch threads; `num_batch_threads` of the parameters is not read.
+        parameters: Sizes and limits of the batches; `num_batch_threads` is ignored.
+        scheduler: Provides the batch threads.
     """
 
     def __init__(self, servable: Servable, parameters: BatchingParameters, scheduler: BatchScheduler):
@@ -322,14 +325,16 @@ class BatchingServable:
         outputs: Sequence[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> Arrays:
-        """Returns the signature's outputs by alias, all or those named, for the rows of this request alone.
+        """Returns the signature's outputs by alias, for the rows of this request only.
+
+        `outputs` names the outputs to return; None returns all.
 
         Raises:
-            ServingError: the request cannot be in a batch, the queue is full, its time is up before its batch runs, or
-                its batch has failed.
+            ServingError: the request cannot be in a batch, the queue is full, the timeout expires before its batch
+                runs, or its batch has failed.
         """
         arrays = self._servable.with_defaults(signature, inputs)
-        if not self._fits(signature, arrays):  # alone, as its error would fail the whole batch
+        if not self._fits(signature, arrays):  # alone: its error would fail the whole batch
             return self._servable.run(signature, arrays, outputs, timeout_seconds)
         rows = _batch_size(arrays)
         queue = self._queue((signature, *(outputs or ())))
@@ -352,25 +357,25 @@ class BatchingServable:
     def run_together(
         self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
     ) -> dict[str, Arrays]:
-        """Returns the outputs of several signatures, without a batch, as TF Serving's batching session runs them."""
+        """Returns the outputs of several signatures. Not batched, as in TF Serving's batching session."""
         return self._servable.run_together(outputs, values, timeout_seconds)
 
     def _fits(self, signature: str, arrays: Arrays) -> bool:
-        """Returns whether the signature has inputs of these names, types and dimensions."""
+        """Returns whether the arrays match the names, dtypes and shapes of the signature's inputs."""
         types, shapes = self.input_types[signature], self._shapes[signature]
         return all(
             name in types
             and array.dtype == types[name].as_numpy_dtype
-            and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # a scalar is refused in _batch_size
+            and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # _batch_size refuses scalars
             for name, array in arrays.items()
         )
 
     def _has_known_ids(self, inputs: Arrays) -> bool:
-        """Returns whether every id of the packed tensors is one of the feature map's; another one fails the batch."""
+        """Returns whether the feature map has every id of the packed tensors. Any other id fails the batch."""
         return all(_are_below(count, inputs[name]) for name, count in self._ids.items() if name in inputs)
 
     def close(self) -> None:
-        """Answers what is queued, then closes the servable."""
+        """Answers the queued requests, then closes the servable."""
         with self._lock:
             queues = list(self._queues.values())
         for queue in queues:
@@ -409,18 +414,18 @@ class BatchingServable:
                 return
             self._split(live, self._servable.run(signature, merged, outputs, _longest(live)))
         except (tf.errors.OpError, ServingError) as error:
-            if len(live) == 1 or isinstance(error, tf.errors.DeadlineExceededError):  # nobody's time is left
+            if len(live) == 1 or isinstance(error, tf.errors.DeadlineExceededError):  # the latest deadline has passed
                 for task in live:
                     task.error = error if isinstance(error, ServingError) else from_tensorflow(error)
                 return
-            for task in live:  # alone, so that a client's mistake fails no other request, as it does at TF Serving
+            for task in live:  # one by one: a bad request fails only itself, unlike in TF Serving
                 self._run_batch(signature, outputs, [task])
-        except Exception as error:  # these requests are answered with it
+        except Exception as error:  # every request of the batch gets this error
             for task in live:
                 task.error = error
 
     def _run_apart(self, signature: str, outputs: list[str], tasks: list[_Task]) -> None:
-        """Runs the tasks with known ids together, and each of the others alone."""
+        """Runs the tasks with known ids together, and each other task alone."""
         known = [task for task in tasks if self._has_known_ids(task.inputs)]
         for task in tasks:
             if task not in known:
@@ -428,7 +433,7 @@ class BatchingServable:
         self._run_batch(signature, outputs, known)
 
     def _alike(self, tasks: list[_Task]) -> list[list[_Task]]:
-        """Returns the tasks by the shapes of their rows; together where all of them may be filled up to one shape."""
+        """Groups the tasks by the shapes of their rows. One group if padding can give all the same shape."""
         groups: dict[tuple[tuple[int, ...], ...], list[_Task]] = {}
         for task in tasks:
             shapes = tuple(array.shape[1:] for array in task.inputs.values())
@@ -440,7 +445,10 @@ class BatchingServable:
         return [tasks] if len(ranks) == 1 and not is_empty else list(groups.values())
 
     def _merge(self, tasks: list[_Task]) -> Arrays:
-        """Returns the tasks' rows, padded to an allowed size with copies of the last task's first row."""
+        """Returns the rows of all tasks, padded to an allowed batch size.
+
+        The padding repeats the first row of the last task.
+        """
         rows = sum(task.rows for task in tasks)
         padding = self._parameters.padded_size(rows) - rows if tasks[-1].rows else 0
         if self._scheduler.metrics:
@@ -475,14 +483,14 @@ class BatchingServable:
 
 
 class Batching:
-    """Batching as the flags ask for it: which versions are batched, and how.
+    """Batching as set by the flags: which versions are batched, and with which parameters.
 
     Args:
         options: The server's flags.
-        metrics: The server's counters; None counts nothing.
+        metrics: The server's metrics; None disables counting.
 
     Raises:
-        InputError: the parameters' file cannot be read, or has a mistake.
+        InputError: the parameters file cannot be read, or has a mistake.
     """
 
     def __init__(self, options: ServerOptions, metrics: Metrics | None = None):
@@ -496,7 +504,7 @@ class Batching:
             self._scheduler = BatchScheduler(threads, name, metrics)
 
     def wrap(self, servable: Servable) -> LoadedServable:
-        """Returns the servable, batched where the flags and its own file say so.
+        """Returns the servable, batched if the flags and the version's own parameters file ask for it.
 
         Raises:
             InputError: the version's own file (B5) cannot be read, or has a mistake.
@@ -508,13 +516,13 @@ class Batching:
         return servable if parameters is None else BatchingServable(servable, parameters, self._scheduler)
 
     def close(self) -> None:
-        """Stops the batch threads. Every version must be closed before."""
+        """Stops the batch threads. All versions must be closed first."""
         if self._parameters is not None:
             self._scheduler.close()
 
 
 def _same_shape(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Returns the arrays with each dimension but the first padded to the largest, by each one's first value."""
+    """Pads every dimension but the first to the largest size, with each array's own first value."""
     largest = np.max([array.shape[1:] for array in arrays], axis=0)
     padded = []
     for array in arrays:
@@ -535,23 +543,23 @@ def _batch_size(inputs: Arrays) -> int:
 
 
 def _count_ids(version: pathlib.Path) -> dict[str, int]:
-    """Returns the number of ids of each packed tensor, by its name; empty for a version without a feature map."""
+    """Returns the number of ids of each packed tensor, by name; empty without a feature map."""
     try:
         feature_map = FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
-    except (OSError, ValueError):  # another exporter's model may have a file of that name
+    except (OSError, ValueError):  # another exporter's model may use the same file name
         return {}
     counts = {"ids": feature_map.total_ids}
     return counts | {"tokens": feature_map.text.vocabulary_size} if feature_map.text else counts
 
 
 def _are_below(count: int, ids: np.ndarray) -> bool:
-    if ids.dtype != np.int32 or not ids.size:  # a raw column may have the same name
+    if ids.dtype != np.int32 or not ids.size:  # a raw column may have this name
         return True
-    return int(ids.view(np.uint32).max()) < count  # as unsigned, a negative id is a large one
+    return int(ids.view(np.uint32).max()) < count  # viewed as unsigned, a negative id is large
 
 
 def _longest(tasks: list[_Task]) -> float | None:
-    """Returns the seconds until the last deadline; None where a task has none."""
+    """Returns the seconds until the latest deadline; None if any task has no deadline."""
     deadlines = [task.deadline for task in tasks if task.deadline is not None]
     return max(deadlines) - time.monotonic() if len(deadlines) == len(tasks) else None
 

@@ -1,4 +1,7 @@
-"""Reads and writes BatchingParameters: --batching_parameters_file and batching_params.pbtxt (contract B1, B2, B5)."""
+"""Reads and writes BatchingParameters: --batching_parameters_file and batching_params.pbtxt.
+
+See contract B1, B2 and B5.
+"""
 
 import dataclasses
 import functools
@@ -26,18 +29,18 @@ _WRAPPED = {
 
 @dataclasses.dataclass(frozen=True)
 class BatchingParameters:
-    """How requests are joined; names and defaults are those of TF Serving's BatchingParameters and its scheduler.
+    """How requests are batched. Names and defaults follow TF Serving's BatchingParameters and scheduler.
 
     Args:
-        max_batch_size: Rows of a request, and of a batch where requests are not split.
-        batch_timeout_micros: How long a batch that is not full waits for more requests.
-        max_enqueued_batches: Batches of a signature that wait for a thread.
-        num_batch_threads: Batches that run at the same time, of all signatures of all models.
-        thread_pool_name: Their threads' name.
-        allowed_batch_sizes: A batch gets padding rows up to the next of them.
-        pad_variable_length_inputs: Inputs of different shapes are padded to the largest.
-        enable_large_batch_splitting: A request may be spread over several batches.
-        max_execution_batch_size: Rows of a batch where requests are split; 0 = max_batch_size.
+        max_batch_size: Maximum rows of a request; also of a batch, unless large requests are split.
+        batch_timeout_micros: How long a batch that is not full waits for more requests, in microseconds.
+        max_enqueued_batches: Maximum number of batches in a queue, waiting for a thread.
+        num_batch_threads: Batches that run at the same time, over all signatures of all models.
+        thread_pool_name: Name of the batch threads.
+        allowed_batch_sizes: Allowed batch sizes, increasing. A batch is padded to the next one.
+        pad_variable_length_inputs: Pad inputs of different shapes to the largest.
+        enable_large_batch_splitting: Allow a request to be spread over several batches.
+        max_execution_batch_size: Maximum rows of a batch if requests are split; 0 = max_batch_size.
 
     Raises:
         InputError: TF Serving would refuse a value.
@@ -86,21 +89,22 @@ class BatchingParameters:
 
     @property
     def execution_size(self) -> int:
-        """The largest number of rows of a batch."""
+        """The maximum number of rows of a batch."""
         if self.enable_large_batch_splitting and self.max_execution_batch_size:
             return self.max_execution_batch_size
         return self.max_batch_size
 
     def padded_size(self, rows: int) -> int:
-        """Returns the next allowed size, or `rows` where any size is allowed."""
+        """Returns the next allowed size, or `rows` if any size is allowed."""
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 
 @functools.cache
 def _message_class() -> Any:
-    """Returns a class like TF Serving's BatchingParameters, with what reading text needs: names and types of fields.
+    """Returns a class equivalent to TF Serving's BatchingParameters.
 
-    The tensorflow-serving-api package has no class for it.
+    The tensorflow-serving-api package has no such class. This one defines the names and types of the fields: enough to
+    parse text.
     """
     file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/batching_parameters.proto", package=_PACKAGE)
     file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
@@ -126,7 +130,7 @@ def read_parameters(file: pathlib.Path) -> BatchingParameters:
     """Reads a text proto BatchingParameters.
 
     Raises:
-        InputError: the file cannot be read, is no BatchingParameters, or TF Serving would refuse its values.
+        InputError: the file cannot be read, is not a BatchingParameters, or TF Serving would refuse its values.
     """
     message = read_text_proto(file, _message_class()(), "max_batch_size { value: 128 }")
     values = {name: getattr(message, name).value for name in _WRAPPED if message.HasField(name)}
@@ -141,8 +145,9 @@ def read_parameters(file: pathlib.Path) -> BatchingParameters:
 
 
 def write_parameters(parameters: BatchingParameters) -> str:
-    """Returns the text proto: the values that are not defaults, and the number of threads, as it depends on the
-    machine.
+    """Returns the text proto of the values that differ from the defaults.
+
+    The number of threads is always written, as its default depends on the machine.
     """
     message, defaults = _message_class()(), BatchingParameters()
     for name in _WRAPPED:

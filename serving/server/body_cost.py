@@ -1,7 +1,7 @@
-"""Estimates how much memory a JSON body takes once it is parsed, where two bytes of text may become a hundred.
+"""Estimates the memory that a parsed JSON body takes, where two bytes of text may become a hundred.
 
-The estimate counts commas, brackets, braces and colons outside of strings, which is quick. It is an upper bound of what
-parsers, arrays, TensorFlow and the response's text take together, as `python -m tests.attack` measures.
+The estimate is fast: it counts commas, brackets, braces and colons outside of strings. It is an upper bound for the
+parsers, the arrays, TensorFlow and the text of the response together, as `python -m tests.attack` measures.
 """
 
 import dataclasses
@@ -14,18 +14,18 @@ import numpy as np
 
 from ctrpipe.serving.server.errors import ServingError, bad_request
 
-TIMES_SIZE = 4  # times its own size that a body may take, on top of --max_json_memory_bytes
-# Bytes that each takes, measured with the parser that needs most.
+TIMES_SIZE = 4  # a body may take this many times its own size, plus --max_json_memory_bytes
+# Bytes per element, measured with the most expensive parser.
 _VALUE, _STRING, _LIST, _OBJECT, _MEMBER, _LEVEL = 112, 184, 176, 272, 32, 240
-_MEMBER_SAVES = 58  # bytes that a number takes less as a member than in a list: each column is one array
-_TEXT = 11  # bytes for each byte of a string: as str, as bytes, as TensorFlow's string, in the response
+_MEMBER_SAVES = 58  # bytes saved by a number that is a member: each column is one array
+_TEXT = 11  # bytes per byte of a string: as str, bytes, TensorFlow string and response text
 _BODY = 1
-# The most bytes for one byte of a body: it consists of opening brackets alone.
+# The worst case, in bytes per byte of a body: a body of opening brackets only.
 _WORST = _VALUE + _OBJECT + _LEVEL
 _PIECE_BYTES = 1 << 20
 _MARKS = b',[{:"'
-_SINGLE_ROW = 320  # bytes for each value where rows are read one by one, not all at once
-CHECK_EVERY = 1000  # values between looks at the clock
+_SINGLE_ROW = 320  # bytes per value if rows are read one by one, not in bulk
+CHECK_EVERY = 1000  # values between checks of the time
 
 
 def _never() -> bool:
@@ -37,9 +37,9 @@ class Reading:
     """Limits of time and memory for reading one request.
 
     Attributes:
-        is_over: Returns whether nobody waits for the answer any more.
-        spare_bytes: Bytes of memory that it may take on top of four times the body's size.
-        deadline: When nobody waits any more, by the monotonic clock.
+        is_over: Returns whether the client no longer waits for the response.
+        spare_bytes: Bytes of memory that the request may take in addition to four times its body's size.
+        deadline: The deadline on the monotonic clock, in seconds.
     """
 
     is_over: Callable[[], bool] = _never
@@ -51,12 +51,15 @@ class Reading:
         return self.deadline - time.monotonic()
 
     def check_time(self) -> None:
-        """Raises ServingError where nobody waits for the answer any more."""
+        """Raises ServingError if the client no longer waits for the response."""
         if self.is_over():
             raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for notification")
 
     def check_single_rows(self, count: int) -> None:
-        """Raises ServingError where `count` values of rows that differ, which are read one by one, take too much."""
+        """Raises ServingError if `count` values would take too much memory when rows are read one by one.
+
+        Rows are read one by one if they differ in kind or shape.
+        """
         if count * _SINGLE_ROW > self.spare_bytes:
             raise bad_request(
                 f"The rows of 'instances' differ in kind or shape, and {count} of them would take more than "
@@ -65,15 +68,15 @@ class Reading:
 
 
 def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
-    """Refuses a body that would take too much memory, or is nested too deep.
+    """Refuses a body that would take too much memory or is nested too deeply.
 
     Args:
-        body: The body, decompressed.
-        spare_bytes: Bytes of memory that it may take on top of four times its size.
-        max_depth: The largest number of levels of lists and objects.
+        body: The decompressed body.
+        spare_bytes: Bytes of memory that the body may take in addition to four times its size.
+        max_depth: Maximum number of nested lists and objects.
 
     Raises:
-        ServingError: the body would take more memory, or has more levels.
+        ServingError: the body exceeds one of the limits.
     """
     size = len(body)
     if size * _WORST <= spare_bytes and size <= max_depth:
@@ -83,7 +86,7 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
     counts: tuple[int, ...] = (commas, lists, objects, colons, quotes)
     depth = lists + objects
     if depth <= max_depth and _cost(size, counts, depth, size) <= most:
-        return  # marks within strings were counted as well
+        return  # the counts include marks inside strings
     counts, depth, text = _count_outside_strings(body)
     if depth > max_depth:
         raise bad_request(f"The request's body is nested in {depth} levels, above --max_json_depth={max_depth}")
@@ -96,7 +99,10 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
 
 
 def count_byte(body: bytes, mark: int) -> int:
-    """Returns how often a byte occurs. numpy compares many bytes at a time; bytes.count stops at each that it finds."""
+    """Returns the number of occurrences of a byte.
+
+    numpy compares many bytes at a time; bytes.count stops at each match.
+    """
     pieces = (np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start) for start in _starts(body))
     return sum(int(np.count_nonzero(piece == mark)) for piece in pieces)
 
@@ -109,10 +115,10 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
     """Returns an upper bound of the bytes that a body takes.
 
     Args:
-        size: The body's bytes.
-        counts: Numbers of its commas, opening brackets, opening braces, colons and quotation marks.
-        depth: Levels of lists and objects.
-        text: Bytes in its strings.
+        size: Size of the body in bytes.
+        counts: Numbers of commas, opening brackets, opening braces, colons and quotation marks.
+        depth: Levels of nested lists and objects.
+        text: Bytes inside strings.
     """
     _, lists, objects, colons, _ = counts
     strings = _strings(counts)
@@ -129,33 +135,36 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
 
 
 def _strings(counts: tuple[int, ...]) -> int:
-    """Returns the number of strings that are values; a member's name is kept once for all rows."""
+    """Returns the number of strings that are values. A member's name is kept once for all rows."""
     *_, colons, quotes = counts
     return max(quotes // 2 - colons, 0)
 
 
 def _plain_values(counts: tuple[int, ...]) -> int:
-    """Returns the number of values that are no strings, lists or objects."""
+    """Returns the number of values that are not strings, lists or objects."""
     commas, lists, objects, _, _ = counts
-    values = commas + lists + objects + 1  # each begins a list or an object, or follows a comma
+    values = commas + lists + objects + 1  # each value begins a list or an object, or follows a comma
     return max(values - _strings(counts) - lists - objects, 0)
 
 
 def _saved(counts: tuple[int, ...]) -> int:
-    """Returns by how many bytes `_cost` is too high for rows that are objects, from counts of marks outside strings."""
+    """Returns by how many bytes `_cost` overestimates rows that are objects.
+
+    The counts must exclude marks inside strings.
+    """
     *_, colons, _ = counts
     return _MEMBER_SAVES * min(colons, _plain_values(counts))
 
 
 def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:
-    """Returns the counts of `,[{:"` outside of strings, the deepest level, and the bytes within strings.
+    """Returns the counts of `,[{:"` outside of strings, the deepest level, and the bytes inside strings.
 
-    It counts with numpy, which lets other threads run meanwhile.
+    Counting with numpy lets other threads run meanwhile.
     """
     marks = np.zeros(5, np.int64)
     level = deepest = text = 0
     inside = False
-    escapes = False  # the piece before ended within an escape
+    escapes = False  # the previous piece ended inside an escape
     for start in _starts(body):
         piece = np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start)
         quotes, escapes = _quotes(piece, escapes)
@@ -173,7 +182,7 @@ def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:
 
 
 def _quotes(piece: np.ndarray, escapes: bool) -> tuple[np.ndarray, bool]:
-    """Returns where quotation marks begin or end a string, and whether the next piece's first byte is escaped.
+    """Returns which quotation marks delimit strings, and whether the next piece's first byte is escaped.
 
     A byte is escaped after an odd number of backslashes.
     """
@@ -181,7 +190,7 @@ def _quotes(piece: np.ndarray, escapes: bool) -> tuple[np.ndarray, bool]:
     slashes = piece == ord("\\")
     if not escapes and not slashes.any():
         return quotes, False
-    # The number of backslashes right before each byte: its index less that of the last byte that is no backslash.
+    # The number of backslashes right before each byte: its distance to the last byte that is not a backslash.
     index = np.arange(len(piece))
     last_other = np.maximum.accumulate(np.where(slashes, -1 - escapes, index))
     run_before = np.concatenate(([escapes], index[:-1] - last_other[:-1]))

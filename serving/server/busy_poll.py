@@ -1,6 +1,6 @@
-"""Busy polling, as network drivers do it: the loop looks for the next request for a moment before it goes to sleep.
+"""Busy polling, as in network drivers: the event loop polls for the next request before it sleeps.
 
-A processor that sleeps is slow to wake, in a virtual machine above all, and runs slowly at first.
+A sleeping processor is slow to wake, above all in a virtual machine, and runs slowly at first.
 """
 
 import asyncio
@@ -8,10 +8,11 @@ import time
 
 
 class BusyPoll:
-    """Keeps an event loop awake between requests that follow one another closely; a quiet server sleeps.
+    """Keeps an event loop awake between requests that follow one another closely. An idle server sleeps.
 
     Args:
-        seconds: How long after an answer; 0 = never. Requests further apart than that are not waited for.
+        seconds: How long to poll after a response; 0 = never. The loop polls only after a request that began within
+            this time of the previous response.
     """
 
     def __init__(self, seconds: float):
@@ -21,22 +22,22 @@ class BusyPoll:
         self._looking = False
 
     def asked(self) -> None:
-        """Notes that a request has started."""
+        """Records that a request has started."""
         self._follows = time.perf_counter() - self._answered < self._seconds
 
     def answered(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notes that it was answered; keeps the loop awake if requests follow one another closely."""
+        """Records that a request was answered. Keeps the loop awake if requests follow one another closely."""
         self._answered = time.perf_counter()
         if self._follows and not self._looking:
             self._looking = True
             loop.call_soon(self._look, loop)
 
     def stop(self) -> None:
-        """Lets the loop sleep: others need the processor."""
+        """Lets the loop sleep, because other threads need the processor."""
         self._answered = float("-inf")
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A callback that is due keeps the loop from sleeping; between two of them it asks for what has arrived.
+        # A due callback keeps the loop from sleeping. Between two callbacks, the loop checks for new data.
         if time.perf_counter() - self._answered < self._seconds:
             loop.call_soon(self._look, loop)
         else:

@@ -1,4 +1,4 @@
-"""The served models with their versions and labels, from which REST and gRPC answer."""
+"""The served models with their versions and labels. REST and gRPC answer from them."""
 
 import concurrent.futures
 import contextlib
@@ -31,23 +31,23 @@ log = logging.getLogger(__name__)
 
 __all__ = ["ServedVersion", "ServerCore"]
 
-# How long a thread may keep the interpreter while others wait. At Python's 5 ms, the Python that builds a graph makes a
-# request wait for it each time that it comes back from TensorFlow.
+# The interpreter's thread switch interval. At Python's default of 5 ms, a request that returns from TensorFlow waits
+# that long for the interpreter lock while another thread builds a graph.
 SWITCH_SECONDS = 0.0005
 _TIDY_SECONDS = 10.0
-_LOOK_SECONDS = 0.01  # between looks at models that are waited for
+_LOOK_SECONDS = 0.01  # between checks of models that are loading
 _TRANSITION = (
     "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to another."
 )
 
 
 class ServerCore:
-    """The served models, as TF Serving's ServerCore (model_servers/server_core.h).
+    """The served models, as in TF Serving's ServerCore (model_servers/server_core.h).
 
     Attributes:
-        metrics: The server's counters.
-        request_log: Writes a sample of the answered requests; None without --request_log.
-        shadow: Asks a second version a sample of the requests; None without --shadow.
+        metrics: The server's metrics.
+        request_log: Writes a sample of the answered requests to files; None without --request_log.
+        shadow: Replays a sample of the requests on a second version (shadow traffic); None without --shadow.
 
     Raises:
         InputError: a folder does not exist, or the config file has a mistake.
@@ -59,7 +59,7 @@ class ServerCore:
         self._session_config = session_config(options)
         self._batching = Batching(options, self.metrics)
         self._models: dict[str, VersionManager] = {}
-        self._retired: dict[str, VersionManager] = {}  # taken out of the config: they keep their status
+        self._retired: dict[str, VersionManager] = {}  # removed from the config; they keep their status
         self._config = self._read_config()
         try:
             model_config.check_models(self._config)
@@ -74,7 +74,7 @@ class ServerCore:
             options.max_num_load_retries,
             options.load_retry_interval_micros / 1e6,
         )
-        self._out_of_reach = ""  # why no versions are looked for, which is logged once
+        self._out_of_reach = ""  # the reason of the latest failed poll; logged once
         self.request_log: RequestLog | None = None
         if options.request_log:
             tags = options.saved_model_tags.split(",")
@@ -95,12 +95,12 @@ class ServerCore:
         return model_config.single_model(self._options.model_name, base)
 
     def start(self) -> None:
-        """Loads the models, waits until each has a version, then follows the file system and the config file.
+        """Loads the models, waits until each has a version, then polls the file system and the config file.
 
-        A model whose folder holds no version yet is waited for without a limit.
+        There is no time limit for a model whose folder holds no version yet.
 
         Raises:
-            InputError: a model's version did not load, after all retries.
+            InputError: a model's version did not load after all retries.
         """
         self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -117,9 +117,9 @@ class ServerCore:
             self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
 
     def stop(self) -> None:
-        """Unloads every version, those in use after their last request."""
+        """Unloads every version. A version in use is unloaded after its last request."""
         if self.shadow:
-            self.shadow.close()  # before its version goes
+            self.shadow.close()  # before its version is unloaded
         self._stopping.set()
         sys.setswitchinterval(self._switch_seconds)
         for thread in self._threads:
@@ -135,7 +135,9 @@ class ServerCore:
     # Requests ---------------------------------------------------------------------------------------------------------
 
     def use(self, name: str, number: int | None = None, label: str | None = None) -> "Use":
-        """Returns a context manager that keeps a version loaded: the highest available one, a number's or a label's.
+        """Returns a context manager that keeps a version loaded.
+
+        The version is given by its number or label; without either, it is the highest available one.
 
         Raises:
             ServingError: there is no such version (P3, P4).
@@ -150,7 +152,9 @@ class ServerCore:
         return Use(manager, name, number)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
-        """Returns all versions seen of a model, highest first, or one of them; also of a model that the config dropped.
+        """Returns all known versions of a model, highest first, or only version `number`.
+
+        A model that was removed from the config keeps its status.
 
         Raises:
             ServingError: there is no such version (S3).
@@ -172,11 +176,11 @@ class ServerCore:
     # Configuration ----------------------------------------------------------------------------------------------------
 
     def reload(self, config: model_server_config_pb2.ModelServerConfig) -> None:
-        """Serves the models of a new config in place of those of the old one; waits for the new ones to load.
+        """Replaces the served models by the models of a new config, and waits until the new ones are loaded.
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), a new
-                model's version did not load, after all retries, or a model has a logging_config (V14).
+                model's version did not load after all retries, or a model has a logging_config (V14).
         """
         with self._reloading:
             if config.WhichOneof("config") != "model_config_list":
@@ -237,7 +241,7 @@ class ServerCore:
         return manager is not None and any(v.number == number and v.state == "AVAILABLE" for v in manager.status())
 
     def _await_models(self, names: Iterable[str]) -> dict[str, Version]:
-        """Waits until each of the models has a version that is available or ended; returns those that ended."""
+        """Waits until each model has an available or ended version. Returns the ended ones by model."""
         reached: dict[str, Version] = {}
         while waiting := [name for name in names if name not in reached]:
             for name in waiting:
@@ -247,7 +251,7 @@ class ServerCore:
                 break
         return {name: version for name, version in reached.items() if version.state == "END"}
 
-    # In the background ------------------------------------------------------------------------------------------------
+    # Background threads -----------------------------------------------------------------------------------------------
 
     def _repeat(self, name: str, seconds: float, work: Callable[[], None]) -> None:
         def follow() -> None:
@@ -265,7 +269,7 @@ class ServerCore:
         managers = list(self._models.values())
         try:
             present = [manager.scan() for manager in managers]
-        except OSError as error:  # a folder out of reach takes no version down; TF Serving then follows no model
+        except OSError as error:  # an unreadable folder unloads nothing; as in TF Serving, no model is polled
             reason = f"Could not find base path {error.filename} ({error.strerror})"
             if reason != self._out_of_reach:
                 log.error("%s: no versions are looked for before it is there", reason)
@@ -280,7 +284,7 @@ class ServerCore:
             config = self._read_config()
             if config != self._config:
                 self.reload(config)
-        except (InputError, ServingError) as error:  # the old config stays (V9)
+        except (InputError, ServingError) as error:  # the old config stays in use (V9)
             log.error("The model config file was not taken over: %s", error)
 
     def _load(self, name: str, number: int, path: pathlib.Path) -> LoadedServable:
@@ -312,17 +316,17 @@ class ServerCore:
         try:
             records = replay_warmup(version, path, self._options.num_request_iterations_for_warmup)
         except ServingError as error:
-            if error.code == "DATA_LOSS":  # a request that fails is not counted (X5)
+            if error.code == "DATA_LOSS":  # a failed request is not counted (X5)
                 self.metrics.record_warmup(str(path), f"DATA_LOSS: {error.message}", time.perf_counter() - began, 0)
             raise
         self.metrics.record_warmup(str(path), "OK", time.perf_counter() - began, records)
 
 
 class Use(contextlib.AbstractContextManager[ServedVersion]):
-    """Keeps a model's version loaded inside a `with` block; as a class it costs a request less than as a generator.
+    """Keeps a model's version loaded inside a `with` block. A class costs a request less than a generator.
 
     Raises:
-        ServingError: there is no such version.
+        ServingError: there is no such version; raised when the block is entered.
     """
 
     def __init__(self, manager: VersionManager, name: str, number: int | None):

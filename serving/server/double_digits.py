@@ -1,7 +1,7 @@
-"""The digits with which RapidJSON prints a double: by Grisu2, whose text reads back as the same double.
+"""The digits with which RapidJSON prints a double, by Grisu2. They read back as the same double.
 
-It is nearly always the shortest such text. With 16 or 17 digits it is often not the nearest one: RapidJSON's search
-for that ends with a table of powers.
+The text is nearly always the shortest such text. With 16 or 17 digits it is often not the nearest: RapidJSON's search
+for the nearest one ends with its table of powers.
 
 References:
     Loitsch, "Printing floating-point numbers quickly and accurately with integers", 2010, section 5.
@@ -15,21 +15,25 @@ import struct
 _SIGNIFICAND_BITS = 52
 _HIDDEN_BIT = 1 << _SIGNIFICAND_BITS
 _BIAS = 1075
-_BITS = 64  # of a significand in the calculation
-_FIRST_POWER, _POWER_STEP = -348, 8  # of ten: 10^-348, 10^-340 and so on are at hand
+_BITS = 64  # width of a significand in the calculation
+_FIRST_POWER, _POWER_STEP = -348, 8  # the table of powers of ten: 10^-348, 10^-340 and so on
 _LOG10_2 = 0.30102999566398114
-_LOWEST_EXPONENT = -61  # of two: that of a product with the chosen power is at least this
-_NOT_CLOSER = -9  # RapidJSON's table of powers ends here: with so many digits the last one stays as it came
+_LOWEST_EXPONENT = -61  # lower limit for the binary exponent of a product with the chosen power
+_NOT_CLOSER = -9  # RapidJSON's table of powers ends here: beyond it, the last digit is not corrected
 
 
 def double_digits(value: float) -> tuple[str, int]:
-    """Returns a positive, finite double's digits and the exponent of ten of the last one: 1.25 is ("125", -2)."""
+    """Returns the digits of a positive, finite double, and the power of ten of the last digit.
+
+    1.25 is ("125", -2).
+    """
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     biased, significand = bits >> _SIGNIFICAND_BITS, bits & (_HIDDEN_BIT - 1)
     if biased:
         significand += _HIDDEN_BIT
     exponent = max(biased, 1) - _BIAS
-    # The neighbours' middles, in units of a quarter of the last bit, which all three shift to 64 bits alike.
+    # The midpoints to the neighbouring doubles, in units of a quarter of the last bit. All three values are shifted
+    # equally, to 64 bits.
     upper = 4 * significand + 2
     lower = 4 * significand - (1 if significand == _HIDDEN_BIT else 2)
     shift = _BITS - upper.bit_length()
@@ -37,21 +41,22 @@ def double_digits(value: float) -> tuple[str, int]:
     power = _power_of_ten(exponent)
     ten_significand, ten_exponent = _rounded_power(power)
     exact, high, low = (_product(middle << shift, ten_significand) for middle in (4 * significand, upper, lower))
-    # The products are off by one at most: only what lies safely between them reads back as the same double.
+    # The products are off by at most one. Only numbers inside the narrowed interval safely read back as the same
+    # double.
     high, low = high - 1, low + 1
     digits, last = _digits_between(exact, high, high - low, -(exponent + ten_exponent + _BITS))
     return "".join(map(str, digits)), last - power
 
 
 def _power_of_ten(exponent: int) -> int:
-    """Returns the power by which a number with this exponent of two is multiplied."""
+    """Returns the power of ten by which a number with this binary exponent is multiplied."""
     least = math.ceil((_LOWEST_EXPONENT - exponent) * _LOG10_2 + 347)
     return _FIRST_POWER + _POWER_STEP * ((least >> 3) + 1)
 
 
 @functools.cache
 def _rounded_power(power: int) -> tuple[int, int]:
-    """Returns a power of ten as a significand of 64 bits and an exponent of two."""
+    """Returns a power of ten as a significand of 64 bits and a binary exponent."""
     numerator, denominator = (10**power, 1) if power >= 0 else (1, 10**-power)
     exponent = numerator.bit_length() - denominator.bit_length() - _BITS
     while True:
@@ -63,18 +68,18 @@ def _rounded_power(power: int) -> tuple[int, int]:
 
 
 def _product(first: int, second: int) -> int:
-    """Returns the upper 64 bits of a product of 128, rounded."""
+    """Returns the upper 64 bits of a 128-bit product, rounded."""
     return (first * second + (1 << (_BITS - 1))) >> _BITS
 
 
 def _digits_between(exact: int, high: int, width: int, point: int) -> tuple[list[int], int]:
-    """Returns the fewest digits of a number in (high - width, high), and the exponent of ten of the last one.
+    """Returns the fewest digits of a number in (high - width, high), and the last digit's power of ten.
 
     Args:
-        exact: The number itself, in units of 2^-point.
+        exact: The exact number, in units of 2^-point.
         high: The upper limit.
-        width: That of the interval.
-        point: How many bits lie behind the binary point.
+        width: The width of the interval.
+        point: Number of bits behind the binary point.
     """
     whole, fraction = high >> point, high & ((1 << point) - 1)
     digits: list[int] = []
@@ -96,14 +101,14 @@ def _digits_between(exact: int, high: int, width: int, point: int) -> tuple[list
 
 
 def _closer(digits: list[int], width: int, rest: int, unit: int, distance: int) -> list[int]:
-    """Lowers the last digit as long as that brings the number closer to the exact one, and leaves it in the interval.
+    """Lowers the last digit while the number gets closer to the exact one and stays in the interval.
 
     Args:
         digits: The digits.
         width: The width of the interval.
-        rest: How far the digits lie below the interval's upper limit.
-        unit: One of the last digit.
-        distance: How far the exact number lies below the interval's upper limit.
+        rest: Distance of the digits below the interval's upper limit.
+        unit: One unit of the last digit.
+        distance: Distance of the exact number below the interval's upper limit.
     """
     while (
         rest < distance

@@ -1,4 +1,7 @@
-"""TF Serving's status codes: by name inside, as numbers over REST (the table in docs/contract.md) and gRPC."""
+"""TF Serving's status codes: names inside the server, numbers over REST and gRPC.
+
+docs/contract.md has the table of HTTP statuses.
+"""
 
 import grpc
 import tensorflow as tf
@@ -28,11 +31,11 @@ _NAMES = {status.value[0]: status.name for status in grpc.StatusCode}  # TensorF
 
 
 class ServingError(Exception):
-    """Raised where a request is answered with another status than OK.
+    """Raised to answer a request with a status other than OK.
 
     Args:
-        code: A name of HTTP_STATUS; the same name is gRPC's status.
-        message: REST answers {"error": message}, or an empty body where it is None.
+        code: A key of HTTP_STATUS; gRPC's status has the same name.
+        message: REST answers {"error": message}; an empty body if None.
     """
 
     def __init__(self, code: str, message: str | None):
@@ -46,15 +49,15 @@ class ServingError(Exception):
 
 
 def bad_request(message: str) -> ServingError:
-    """Returns the error INVALID_ARGUMENT."""
+    """Returns an INVALID_ARGUMENT error."""
     return ServingError("INVALID_ARGUMENT", message)
 
 
 def from_tensorflow(error: tf.errors.OpError) -> ServingError:
-    """Returns TensorFlow's error with the same code and text."""
+    """Converts a TensorFlow error. Code and message stay the same."""
     return ServingError(_NAMES.get(error.error_code, "UNKNOWN"), error.message)
 
 
 def number_of(code: str) -> int:
-    """Returns the number of a code in TensorFlow's and gRPC's protos."""
+    """Returns the number of a code in the protos of TensorFlow and gRPC."""
     return int(grpc.StatusCode[code].value[0])

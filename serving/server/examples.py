@@ -1,4 +1,7 @@
-"""Classify and regress: serialized tf.Examples through a signature, for REST and gRPC (contract C4-C7)."""
+"""Classify and regress: runs serialized tf.Examples through a signature, for REST and gRPC.
+
+See contract C4-C7.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,16 +18,16 @@ INPUTS = "inputs"
 CLASSES = "classes"
 SCORES = "scores"
 OUTPUTS = "outputs"
-MOST_CONTEXT_BYTES = 64 << 20  # in all examples of a request together
+MOST_CONTEXT_BYTES = 64 << 20  # total over all examples of a request
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
-    """Returns the examples, each with the serialized context before it, which parses as both merged (C4).
+    """Returns the examples, each preceded by the serialized context. Parsed, the two are merged (C4).
 
     Raises:
-        ServingError: the context, once for each example, takes more memory than a request may.
+        ServingError: the context, repeated for each example, takes more than MOST_CONTEXT_BYTES.
     """
     if len(context) * len(examples) > MOST_CONTEXT_BYTES:
         raise bad_request(
@@ -41,19 +44,22 @@ def classify(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Returns labels [N, C] of bytes and scores [N, C] of float32; one is None where the signature has no such output.
+    """Returns labels [N, C] of bytes and scores [N, C] of float32; None for a missing output.
 
     `check_method` is --enable_signature_method_name_check (C6), here and in `regress`.
 
     Raises:
-        ServingError: the signature is no classifier's, or its outputs are not of that shape (C5).
+        ServingError: the signature is not a classifier's, or its outputs have another shape (C5).
     """
     names = check_classification(_definition(version, signature), check_method)
     return read_classes(_run(version, signature, examples, names, timeout_seconds), len(examples))
 
 
 def read_classes(outputs: Mapping[str, np.ndarray], rows: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Returns what `classify` does, given the signature's outputs. Raises ServingError: their shape is another (C5)."""
+    """Returns the result of `classify` from the signature's outputs.
+
+    Raises ServingError if an output has another shape or dtype (C5).
+    """
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     if classes is not None:
         _check_matrix(CLASSES, classes, tf.string, rows)
@@ -76,14 +82,17 @@ def regress(
     """Returns one float32 per example, [N].
 
     Raises:
-        ServingError: the signature is no regression's, or its output is not of that shape (C5).
+        ServingError: the signature is not a regression's, or its output has another shape (C5).
     """
     check_regression(_definition(version, signature), check_method)
     return read_values(_run(version, signature, examples, [OUTPUTS], timeout_seconds), len(examples))
 
 
 def read_values(outputs: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Returns what `regress` does, given the signature's outputs. Raises ServingError: their shape is another (C5)."""
+    """Returns the result of `regress` from the signature's outputs.
+
+    Raises ServingError if the output has another shape or dtype (C5).
+    """
     values = outputs[OUTPUTS]
     if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
         raise bad_request(
@@ -97,7 +106,7 @@ def read_values(outputs: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
 
 
 def check_classification(definition: meta_graph_pb2.SignatureDef, check_method: bool = False) -> list[str]:
-    """Returns the outputs to ask for, `classes`, `scores` or both. Raises ServingError (C5, C6)."""
+    """Returns the outputs to request: `classes`, `scores` or both. Raises ServingError (C5, C6)."""
     _check_method(definition, "classification", CLASSIFY, check_method)
     if len(definition.inputs) != 1:
         raise bad_request("Expected one input Tensor.")
@@ -115,7 +124,7 @@ def check_classification(definition: meta_graph_pb2.SignatureDef, check_method: 
 
 
 def check_regression(definition: meta_graph_pb2.SignatureDef, check_method: bool = False) -> None:
-    """Raises ServingError where the signature is no regression's (C5, C6)."""
+    """Raises ServingError if the signature is not a regression's (C5, C6)."""
     _check_method(definition, "regression", REGRESS, check_method)
     if len(definition.inputs) != 1:
         raise bad_request("Expected one input Tensor.")
@@ -140,7 +149,7 @@ def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.Signat
 
 
 def as_batch(examples: Sequence[bytes]) -> np.ndarray:
-    """Returns serialized examples as an array of objects, [N]. Raises ServingError: there are none."""
+    """Returns serialized examples as an array of objects, [N]. Raises ServingError if there are none."""
     if not examples:
         raise bad_request("Input is empty.")
     batch = np.empty(len(examples), object)

@@ -1,4 +1,7 @@
-"""Answers PredictionService's requests from a loaded version (contract G3-G7, G9); the warm-up makes the same calls."""
+"""Answers PredictionService requests from a loaded version (contract G3-G7, G9).
+
+The warm-up makes the same calls.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -32,7 +35,7 @@ def predict(
     as_content: bool = False,
     check_method: bool = False,
 ) -> predict_pb2.PredictResponse:
-    """Answers Predict. Raises ServingError: G4 to G6, and what the session raises."""
+    """Answers Predict. Raises ServingError (G4-G6), also for errors of the session."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     definition = version.signatures.get(signature)
     if definition is None:
@@ -51,7 +54,7 @@ def predict(
 def predict_response(
     version: ServedVersion, signature: str, outputs: Mapping[str, np.ndarray], as_content: bool = False
 ) -> predict_pb2.PredictResponse:
-    """Returns the answer that holds these outputs, by alias."""
+    """Returns a response with these outputs, by alias."""
     response = predict_pb2.PredictResponse()
     _set_spec(response.model_spec, version, signature)
     for name, value in outputs.items():
@@ -60,7 +63,7 @@ def predict_response(
 
 
 def arrays(response: predict_pb2.PredictResponse) -> dict[str, np.ndarray]:
-    """Returns the outputs of an answer by alias."""
+    """Returns the outputs of a response by alias."""
     return {name: to_array(proto) for name, proto in response.outputs.items()}
 
 
@@ -119,7 +122,7 @@ def classify(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> classification_pb2.ClassificationResponse:
-    """Answers Classify. Raises ServingError: C5, and what the session raises."""
+    """Answers Classify. Raises ServingError (C5), also for errors of the session."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     classes, scores = examples.classify(version, serialized(request.input), signature, timeout_seconds, check_method)
     return classification_response(version, signature, classes, scores)
@@ -128,7 +131,7 @@ def classify(
 def classification_response(
     version: ServedVersion, signature: str, classes: np.ndarray | None, scores: np.ndarray | None
 ) -> classification_pb2.ClassificationResponse:
-    """Returns the answer that holds these labels and scores, of shape [N, C]."""
+    """Returns a response with these labels and scores, of shape [N, C]."""
     response = classification_pb2.ClassificationResponse()
     _set_spec(response.model_spec, version, signature)
     _fill_classes(response.result, classes, scores)
@@ -141,7 +144,7 @@ def regress(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> regression_pb2.RegressionResponse:
-    """Answers Regress. Raises ServingError: C5, and what the session raises."""
+    """Answers Regress. Raises ServingError (C5), also for errors of the session."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     values = examples.regress(version, serialized(request.input), signature, timeout_seconds, check_method)
     return regression_response(version, signature, values)
@@ -150,7 +153,7 @@ def regress(
 def regression_response(
     version: ServedVersion, signature: str, values: np.ndarray
 ) -> regression_pb2.RegressionResponse:
-    """Returns the answer that holds these values, of shape [N]."""
+    """Returns a response with these values, of shape [N]."""
     response = regression_pb2.RegressionResponse()
     _set_spec(response.model_spec, version, signature)
     _fill_values(response.result, values)
@@ -163,7 +166,10 @@ def multi_inference(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> inference_pb2.MultiInferenceResponse:
-    """Answers MultiInference: several signatures of one model on the same examples, in one run. Raises ServingError."""
+    """Answers MultiInference: several signatures of one model on the same examples, in one run.
+
+    Raises ServingError.
+    """
     outputs = _task_outputs(version, request, check_method)
     batch = examples.as_batch(serialized(request.input))
     answers = version.run_together(outputs, batch, timeout_seconds)
@@ -183,7 +189,7 @@ def multi_inference(
 def _task_outputs(
     version: ServedVersion, request: inference_pb2.MultiInferenceRequest, check_method: bool
 ) -> dict[str, list[str]]:
-    """Returns which outputs the tasks need, by signature. Raises ServingError: a task cannot be done."""
+    """Returns the outputs that the tasks need, by signature. Raises ServingError if a task is invalid."""
     names, outputs = set(), {}
     for task in request.tasks:
         if not task.model_spec.name:
@@ -208,7 +214,7 @@ def _task_outputs(
 
 
 def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataResponse:
-    """Answers GetModelMetadata with the version's signatures (G9); `check_metadata` comes first."""
+    """Answers GetModelMetadata with the version's signatures (G9). Call `check_metadata` first."""
     response = get_model_metadata_pb2.GetModelMetadataResponse()
     _set_spec(response.model_spec, version, "")
     signatures = get_model_metadata_pb2.SignatureDefMap()
@@ -219,7 +225,7 @@ def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataR
 
 
 def check_metadata(request: get_model_metadata_pb2.GetModelMetadataRequest) -> None:
-    """Raises ServingError where the request asks for nothing, or for another field than the signatures (G9)."""
+    """Raises ServingError if the request names no metadata field, or one other than the signatures (G9)."""
     if not request.metadata_field:
         raise bad_request("GetModelMetadataRequest must specify at least one metadata_field")
     for field in request.metadata_field:
@@ -228,7 +234,7 @@ def check_metadata(request: get_model_metadata_pb2.GetModelMetadataRequest) -> N
 
 
 def serialized(sent: input_pb2.Input) -> list[bytes]:
-    """Returns the examples of an Input, each behind its context where there is one (C4)."""
+    """Returns the serialized examples of an Input, each preceded by the context if there is one (C4)."""
     if sent.WhichOneof("kind") == "example_list_with_context":
         context = sent.example_list_with_context.context.SerializeToString()
         own = [example.SerializeToString() for example in sent.example_list_with_context.examples]

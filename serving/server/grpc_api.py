@@ -1,4 +1,7 @@
-"""PredictionService and ModelService over the models: a request proto in, a response proto or a ServingError out."""
+"""PredictionService and ModelService: takes a request proto, returns a response proto.
+
+Errors are raised as ServingError.
+"""
 
 import functools
 import logging
@@ -44,7 +47,7 @@ class GrpcApi:
     """The methods of both services.
 
     Attributes:
-        methods: Service -> method -> (class of the request, answer(request, timeout in seconds or None)).
+        methods: Service -> method -> (request class, answer(request, timeout in seconds or None)).
     """
 
     def __init__(self, core: ServerCore, options: ServerOptions):
@@ -99,7 +102,7 @@ class GrpcApi:
         return response
 
     def _infer(self, api: str, request: Any, answer: Callable[[ServedVersion], Message]) -> Message:
-        """Answers a request and counts it; TF Serving counts no other methods (X3)."""
+        """Answers a request and counts it. TF Serving counts no other methods (X3)."""
         began, status = time.perf_counter(), "OK"
         spec = request.model_spec
         try:
@@ -119,7 +122,7 @@ class GrpcApi:
             self._core.metrics.record_request(spec.name, api, "GRPC", status, seconds)
 
     def _log(self, version: ServedVersion, api: str, request: Any, response: Message) -> None:
-        """Logs the request where --request_log picks it."""
+        """Logs the request if --request_log picks it."""
         if self._core.request_log and self._core.request_log.picks():
             spec = request.tasks[0].model_spec if api == "MultiInference" else request.model_spec
             make = functools.partial(message_record, _RECORDS[api], request, response)
@@ -166,7 +169,7 @@ def _spec(request: Any) -> model_pb2.ModelSpec:
 
 
 def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None, str | None]:
-    """Returns name, version and label as `ServerCore.use` takes them."""
+    """Returns name, version number and label, as arguments of `ServerCore.use`."""
     if not spec.name:
         raise bad_request("ModelSpec has no name specified.")
     choice = spec.WhichOneof("version_choice")

@@ -23,20 +23,20 @@ from ctrpipe.serving.text_proto import read_text_proto
 log = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**31 - 1
-# gRPC gives a client without a deadline one at the end of time.
+# Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
 
 class GrpcServer:
-    """A gRPC server that listens as soon as it is made, and answers from `start` on.
+    """A gRPC server. It listens from construction on, and answers after `start`.
 
     Args:
-        core: The models.
-        options: The flags.
-        port: Where to listen on `options.host`; 0 = a free port, None = only on the socket of the options.
+        core: The served models.
+        options: The server's flags.
+        port: Port on `options.host`; 0 = a free port, None = only the UNIX socket of the options.
 
     Attributes:
-        address: HOST:PORT; None where it listens only on a socket.
+        address: HOST:PORT; None if the server listens only on a socket.
 
     Raises:
         InputError: the port is in use, or the TLS configuration has a mistake.
@@ -81,7 +81,7 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace_seconds: float) -> None:
-        """Stops taking requests, and waits up to `grace_seconds` for those that run; later ones are not answered."""
+        """Stops accepting requests and waits up to `grace_seconds` for running ones; the rest are dropped."""
         self._server.stop(grace_seconds).wait()
         self._pool.shutdown(wait=False)
 
@@ -109,7 +109,7 @@ def _seconds_left(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
-    """Returns gRPC's arguments: no limit of a message's size, no port shared with another server, and the flag's.
+    """Returns gRPC's arguments: no message size limit, no port sharing, and the flag's arguments.
 
     Raises:
         InputError: the flag is not KEY=VALUE,...
@@ -128,7 +128,7 @@ def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
 
 
 def _ssl_config() -> Any:
-    """Returns an empty message like TF Serving's SSLConfig, which tensorflow-serving-api has no class for."""
+    """Returns an empty message equivalent to TF Serving's SSLConfig. tensorflow-serving-api has no such class."""
     file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/ssl_config.proto", package="tensorflow.serving")
     message, field = file.message_type.add(name="SSLConfig"), descriptor_pb2.FieldDescriptorProto
     for number, name in enumerate(("server_key", "server_cert", "custom_ca"), 1):

@@ -1,4 +1,7 @@
-"""Converts TensorProtos to numpy arrays and back, without a step of Python for each element, except for strings."""
+"""Converts TensorProtos to numpy arrays and back.
+
+Except for strings, there is no Python loop over the elements.
+"""
 
 import math
 
@@ -6,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-# A TensorProto may name one value and a shape of any size, which TensorFlow fills with it. Above so many bytes it is
-# refused: 50 bytes of a request took 12 seconds and gigabytes, and of 64 MB the C library keeps most for each thread.
+# A TensorProto may hold one value and a shape of any size; TensorFlow fills the shape with the value. Above this many
+# filled bytes it is refused: 50 bytes of a request took 12 seconds and gigabytes of memory, and of 64 MB the C library
+# keeps most in each thread.
 _MAX_FILLED_BYTES = 1 << 24
-_STRING_BYTES = 64  # of an empty string in TensorFlow and Python together; the length of a longer one comes on top
+_STRING_BYTES = 64  # of an empty string, in TensorFlow and Python together; its length is added
 
 _VALUES = {
     types_pb2.DT_FLOAT: "float_val",
@@ -26,7 +30,7 @@ _VALUES = {
     types_pb2.DT_STRING: "string_val",
 }
 _NUMBERS = {kind: np.dtype(tf.as_dtype(kind).as_numpy_dtype) for kind in _VALUES if kind != types_pb2.DT_STRING}
-# Types whose field holds another type: that type, and the field.
+# Types whose field holds another type: the other type, and the field.
 _PARTS = {
     types_pb2.DT_HALF: (np.uint16, "half_val"),
     types_pb2.DT_BFLOAT16: (np.uint16, "half_val"),
@@ -34,17 +38,17 @@ _PARTS = {
     types_pb2.DT_COMPLEX128: (np.float64, "dcomplex_val"),
 }
 _KNOWN = {*_VALUES, *_PARTS}
-# Packed, fixed-width fields of TensorProto: their wire format is the array itself behind its tag and length.
+# Packed, fixed-width fields of TensorProto. Their wire format is the array itself after a tag and a length.
 _FIXED_WIDTH_TAGS = {types_pb2.DT_FLOAT: b"\x2a", types_pb2.DT_DOUBLE: b"\x32"}
 _FEW = 64
 _AT_ONCE = 1 << 14
 
 
 def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
-    """Returns the tensor as an array; strings as bytes in an array of objects.
+    """Returns the tensor as an array; strings as an array of bytes objects.
 
     Raises:
-        ValueError: its shape, type and content contradict each other.
+        ValueError: the shape, dtype and content contradict each other.
     """
     shape = proto.tensor_shape
     sizes = [dim.size for dim in shape.dim]
@@ -70,7 +74,7 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
 
 
 def _strings(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
-    """Returns the strings; where too few were sent the last one is repeated, as one object for all."""
+    """Returns the strings. If too few were sent, the last one is repeated, as one shared object."""
     values = list(proto.string_val[:size])
     if len(values) < size:
         _check_filled(size - len(values), _STRING_BYTES + len(values[-1] if values else b""))
@@ -86,7 +90,10 @@ def _check_filled(values: int, bytes_each: int) -> None:
 
 
 def _count_sent(proto: tensor_pb2.TensorProto) -> int:
-    """Returns an upper bound of the number of values sent: each takes at least a byte of `tensor_content`."""
+    """Returns an upper bound of the number of values sent.
+
+    In `tensor_content`, a value takes at least one byte.
+    """
     if proto.tensor_content:
         return len(proto.tensor_content)
     if proto.dtype in _PARTS:
@@ -96,18 +103,18 @@ def _count_sent(proto: tensor_pb2.TensorProto) -> int:
 
 
 def _parse(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
-    """Returns the tensor as TensorFlow parses it: where there are too few values the last one is repeated."""
+    """Returns the tensor as TensorFlow parses it. If too few values were sent, the last one is repeated."""
     is_string = proto.dtype == types_pb2.DT_STRING
     _check_filled(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
     try:
         value = tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
-        return np.asarray(value, object if is_string else None)  # a single string is bytes, not an array
+        return np.asarray(value, object if is_string else None)  # for a scalar string, TensorFlow returns bytes
     except (tf.errors.OpError, TypeError) as error:
         raise ValueError(str(error)) from error
 
 
 def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorProto:
-    """Returns the array in `tensor_content`, or in its type's `*_val` field, as TF Serving does by default (G7)."""
+    """Returns the array in `tensor_content`, or in its dtype's `*_val` field, TF Serving's default (G7)."""
     kind = tf.as_dtype(array.dtype).as_datatype_enum
     proto = tensor_pb2.TensorProto(dtype=kind)
     proto.tensor_shape.SetInParent()  # a scalar has a shape too: one without dimensions
@@ -127,7 +134,7 @@ def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorPr
         proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + _varint(array.nbytes) + array.tobytes())
     else:
         flat, values = array.reshape(-1), getattr(proto, _VALUES[kind])
-        for at in range(0, array.size, _AT_ONCE):  # a million Python integers would leave their memory behind
+        for at in range(0, array.size, _AT_ONCE):  # in pieces: the memory of a million Python integers would be kept
             values.extend(flat[at : at + _AT_ONCE].tolist())
     return proto
 

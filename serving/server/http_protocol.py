@@ -1,4 +1,7 @@
-"""HTTP/1.1 on uvicorn's server and httptools' parser, without ASGI: its calls cost as much as a request of one row."""
+"""HTTP/1.1 on uvicorn's server and httptools' parser, without ASGI.
+
+ASGI's calls would cost as much as a request of one row.
+"""
 
 import asyncio
 import concurrent.futures
@@ -24,11 +27,11 @@ MAX_HEADER_BYTES = 64 << 10
 MAX_PIPELINED = 16
 JSON = b"application/json"
 HTML = b"text/html"
-# A longer body is parsed in a thread of the pool, never on the loop's.
+# Longer bodies are parsed in the thread pool, never on the event loop's thread.
 _SHORT_BYTES = 256 << 10
 _LINGER_SECONDS = 2.0
-# What arrives is parsed in slices, and connections with more than that take turns on the loop's thread: who sends much
-# at once keeps nobody waiting.
+# Received data is parsed in slices. Connections with more data take turns on the loop's thread: a client that sends
+# much at once does not block the others.
 _SLICE_BYTES = 16 << 10
 _TURN_SECONDS = 0.005
 _SMALL_PART, _JOINED_PART = 4 << 10, 1 << 20
@@ -36,7 +39,7 @@ _VERSIONS = ("1.0", "1.1")
 _NO_VERSION_YET = "0.0"
 # RFC 9112, section 3.2, and RFC 3986: an address in brackets or a name, and a port.
 _HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
-_REPEATED = b", "  # stands for a header that came twice: neither a valid host nor a transfer coding
+_REPEATED = b", "  # replaces the value of a repeated header: neither a valid host nor a transfer coding
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,14 +47,14 @@ class Request:
     """A request whose body has arrived.
 
     Attributes:
-        method: The method, in the letters that arrived.
+        method: The method, in the case as received.
         target: The path with its query.
-        headers: The headers by name in lower case.
-        body: The body; empty until `join_parts` where it arrived in several parts.
-        parts: The parts of the body that are not joined yet.
-        keep_alive: Whether the connection stays open after the answer.
-        abandoned: Whether nobody waits for an answer any more.
-        deadline: When the request times out, as a time.monotonic().
+        headers: The headers by lower-case name.
+        body: The body; empty until `join_parts` if it arrived in several parts.
+        parts: Parts of the body that are not joined yet.
+        keep_alive: Whether the connection stays open after the response.
+        abandoned: Whether the client no longer waits for a response.
+        deadline: When the request times out, on the clock of time.monotonic().
     """
 
     method: str
@@ -64,19 +67,19 @@ class Request:
     parts: list[bytes | bytearray] = dataclasses.field(default_factory=list)
 
     def join_parts(self) -> None:
-        """Joins `parts` to `body`; for a large body this takes too long for the loop's thread."""
+        """Joins `parts` into `body`. Too slow for the loop's thread if the body is large."""
         if self.parts:
             self.body = b"".join(self.parts)
             self.parts.clear()
 
     def is_over(self) -> bool:
-        """Returns whether nobody waits for an answer any more."""
+        """Returns whether the client no longer waits for a response."""
         return self.abandoned or time.monotonic() > self.deadline
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Response:
-    """An answer; `headers` are further header lines, each with its line end."""
+    """A response. `headers` holds further header lines, each with its line end."""
 
     status: int
     body: bytes
@@ -90,23 +93,22 @@ class Limits:
 
     max_request_bytes: int
     request_timeout: float
-    headers_timeout: float = 10.0  # from a request's first byte to the end of its headers; also for its trailers
+    headers_timeout: float = 10.0  # from a request's first byte to the end of its headers; also for trailers
     body_timeout: float = 60.0  # from a request's first byte to its last
-    idle_timeout: float = 50.0  # between requests, and for a response that the client does not take
+    idle_timeout: float = 50.0  # between requests, and for a response that the client does not read
     check_interval: float = 1.0  # between checks of these timeouts
 
 
 class HttpServer:
-    """The server's side of all connections: it answers their requests in a pool of threads.
+    """The server side of all connections. Answers their requests in a thread pool.
 
     Args:
-        answer: Answers a request; called from any thread, it raises nothing. With the second argument True it runs on
-            the loop's thread, and returns None where that might keep others waiting; a thread of the pool then calls it
-            again.
-        refuse: Makes the response to bytes that are no request, from a status and a message.
-        threads: Requests that are answered at the same time.
+        answer: Answers a request. Called from any thread; raises nothing. If the second argument is True, it runs on
+            the loop's thread and returns None if it might block others; a pool thread then calls it again.
+        refuse: Builds an error response from a status and a message.
+        threads: Maximum number of requests answered at the same time.
         limits: Limits of each connection.
-        busy_poll_seconds: See BusyPoll; only while one connection asks at a time.
+        busy_poll_seconds: See BusyPoll; applies only while a single connection sends requests.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class HttpServer:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
 
     def take_turns(self, connection: "HttpProtocol", loop: asyncio.AbstractEventLoop) -> None:
-        """Lets a connection go on after all others have had a turn."""
+        """Lets a connection continue after all other waiting connections have had a turn."""
         if not connection.has_turn:
             connection.has_turn = True
             if not self._turns:
@@ -150,7 +152,7 @@ class HttpServer:
             loop.call_soon(self._turn, loop)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Starts the check that closes connections which take too long; it costs less than a timer for each request."""
+        """Starts the periodic check of timeouts. It costs less than one timer per request."""
         if self.connections and not self._sweeping:
             self._sweeping = True
             loop.call_later(self.limits.check_interval, self._sweep, loop)
@@ -164,7 +166,7 @@ class HttpServer:
 
 
 def uvicorn_server(server: HttpServer) -> uvicorn.Server:
-    """Returns uvicorn's server, with its sockets, signals and shutdown, around the protocol below."""
+    """Returns uvicorn's server, with its sockets, signals and shutdown, for the protocol below."""
     return uvicorn.Server(
         uvicorn.Config(
             server,
@@ -182,34 +184,34 @@ def uvicorn_server(server: HttpServer) -> uvicorn.Server:
 
 
 class _State(enum.Enum):
-    """A connection's state: what it does with the bytes that arrive."""
+    """State of a connection: what it does with received bytes."""
 
     IDLE = enum.auto()  # waits for a request
-    HEADERS = enum.auto()  # reads a request's first line and its headers
-    BODY = enum.auto()  # reads a request's body
-    CHUNK = enum.auto()  # has read the line of a chunk: its first byte comes, or, after the last one, the trailers
-    REFUSED = enum.auto()  # ignores them: what came was no request, and the answer that says so is the last one
+    HEADERS = enum.auto()  # reads the request line and the headers
+    BODY = enum.auto()  # reads the body
+    CHUNK = enum.auto()  # has read a chunk's size line; the chunk follows, or the trailers after the last one
+    REFUSED = enum.auto()  # ignores them: the request was invalid, and its error response is the last response
     ENDING = enum.auto()  # ignores them: the current request is the last one
-    LINGERING = enum.auto()  # ignores them while the client reads the refusal
+    LINGERING = enum.auto()  # ignores them while the client reads the error response
 
 
-# Names of the module: reading an enum's attribute takes 60 ns, and a request would read five.
+# Module-level names: reading an enum's attribute takes 60 ns, and each request reads five.
 _IDLE, _HEADERS, _BODY, _CHUNK, _REFUSED, _ENDING, _LINGERING = _State
 _IGNORING = (_REFUSED, _ENDING, _LINGERING)
 
 
 class _ArrivingRequest:
-    """A request of which some bytes have arrived.
+    """A partially received request.
 
     Attributes:
-        method: Set by `_read_body_alone`; of other requests the parser has it.
+        method: Set by `_read_body_alone`; otherwise the parser has the method.
         target: The URL.
-        headers: The headers by name in lower case.
-        header_bytes: Bytes of the URL and of the headers and trailers that have arrived whole.
-        line_bytes: Bytes of the line whose end has not arrived.
+        headers: The headers by lower-case name.
+        header_bytes: Bytes of the URL and of complete headers and trailers.
+        line_bytes: Bytes of the current, incomplete line.
         body_bytes: Bytes of the body.
         frame_bytes: Bytes of the lines between the body's chunks.
-        quiet_bytes: Those of `frame_bytes` since the body's last byte.
+        quiet_bytes: Frame bytes received since the last byte of the body.
     """
 
     __slots__ = (
@@ -235,13 +237,13 @@ class _ArrivingRequest:
         parts = self._parts
         if not parts or len(part) > _SMALL_PART:
             parts.append(part)
-        elif type(parts[-1]) is bytearray and len(parts[-1]) < _JOINED_PART:  # each of a few bytes takes 40 more
+        elif type(parts[-1]) is bytearray and len(parts[-1]) < _JOINED_PART:  # small bytes objects cost 40 bytes each
             parts[-1] += part
         else:
             parts.append(bytearray(part))
 
     def complete(self, method: bytes, keep_alive: bool) -> Request:
-        """Returns the whole request."""
+        """Returns the complete request."""
         parts = self._parts
         body = bytes(parts.pop()) if len(parts) == 1 else b""
         request = Request((self.method or method).decode("ascii"), _path(self.target), self.headers, body, keep_alive)
@@ -252,7 +254,7 @@ class _ArrivingRequest:
 
 
 class _BodyCallbacks:
-    """The callbacks of a parser that reads only a body."""
+    """Callbacks of a parser that reads only a body."""
 
     def __init__(self, connection: "HttpProtocol"):
         self.on_chunk_header = connection.on_chunk_header
@@ -262,13 +264,13 @@ class _BodyCallbacks:
 
 
 class HttpProtocol(asyncio.Protocol):
-    """A connection. Its requests are answered one after the other, in their order.
+    """A connection. Its requests are answered one at a time, in order.
 
-    A client that has closed its sending side gets the answers to what it has sent (RFC 9112, section 9.6). One that is
-    gone for good looks the same until an answer is sent.
+    A client that has closed its sending side still gets the responses to its requests (RFC 9112, section 9.6). A client
+    that is gone for good looks the same until a response is sent.
 
     Args:
-        config, server_state, app_state, _loop: As uvicorn gives them.
+        config, server_state, app_state, _loop: As passed by uvicorn.
     """
 
     def __init__(self, config: Any, server_state: Any, app_state: Any = None, _loop: Any = None):
@@ -285,15 +287,15 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting: deque[Request | Response] = deque()
         self._current: Request | None = None
         self._stopping = False
-        self._paused_since: float | None = None  # since when the client does not take what it asked for
+        self._paused_since: float | None = None  # since when the client does not read its responses
         self._since = 0.0  # when the connection became idle, or its request began
-        self._since_chunk = 0.0  # when the latest line of a chunk had arrived
-        self._body_in_data = 0  # bytes of the latest request's body in the slice that was parsed last
-        self._unread = b""  # what has arrived and is not parsed yet
-        self._has_ended = False  # the client sends nothing more
-        self._host = b""  # the latest one that was right
-        self._has_answered = False  # a request of the slice that is being parsed
-        self.has_turn = False  # the server lets it go on soon
+        self._since_chunk = 0.0  # when the latest chunk's size line arrived
+        self._body_in_data = 0  # bytes of the latest request's body in the slice parsed last
+        self._unread = b""  # received data that is not parsed yet
+        self._has_ended = False  # the client has closed its sending side
+        self._host = b""  # the latest valid Host header
+        self._has_answered = False  # answered a request of the slice being parsed
+        self.has_turn = False  # waits for its turn, see HttpServer.take_turns
 
     # Callbacks of the transport --------------------------------------------------------------------------------------
 
@@ -323,7 +325,7 @@ class HttpProtocol(asyncio.Protocol):
         self.go_on()
 
     def eof_received(self) -> bool:
-        """Returns whether the connection stays open to send answers."""
+        """Returns whether the connection stays open to send responses."""
         self._has_ended = True
         if self._state is not _LINGERING:
             self._close_if_done()
@@ -339,7 +341,7 @@ class HttpProtocol(asyncio.Protocol):
             self._parse(data)
 
     def _read(self) -> None:
-        """Parses what has arrived, for one turn at most, or until MAX_PIPELINED requests wait."""
+        """Parses received data, for at most one turn or until more than MAX_PIPELINED requests wait."""
         end = time.perf_counter() + _TURN_SECONDS
         at, data = 0, self._unread
         self._unread = b""
@@ -363,7 +365,7 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Answers the next request, and parses what has arrived since; others wait for it no longer than a turn."""
+        """Answers the next request, then parses buffered data for at most one turn."""
         if self._transport.is_closing():
             return
         self._next()
@@ -389,14 +391,14 @@ class HttpProtocol(asyncio.Protocol):
             self._check_unfinished_line(data)
             version = self._parser.get_http_version()
             if version == _NO_VERSION_YET and self._arriving.target and data.endswith(b"\n"):
-                self._refuse_version()  # a line of HTTP/0.9, which ends without a version; no headers follow
+                self._refuse_version()  # a request line of HTTP/0.9: it has no version, and no headers follow
         elif state in (_BODY, _CHUNK) and self._arriving is arriving:
             self._check_frames(len(data) - self._body_in_data)
 
     def _check_unfinished_line(self, data: bytes) -> None:
-        """Refuses headers that are too long, a line without an end included: the parser reports a line when it ends.
+        """Refuses headers that are too long, including an unfinished line.
 
-        Bytes before that line may belong to the body of the request before.
+        The parser reports a line only when it ends. Bytes before the line may belong to the previous request's body.
         """
         arriving = self._arriving
         start = data.rfind(b"\n") + 1
@@ -406,7 +408,7 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse_headers()
 
     def _check_frames(self, size: int) -> None:
-        """Refuses trailers and chunk lines that are longer than headers may be, and a body of many tiny chunks."""
+        """Refuses trailers and chunk lines longer than headers may be, and bodies of many tiny chunks."""
         arriving = self._arriving
         arriving.frame_bytes += size
         arriving.quiet_bytes = 0 if self._body_in_data else arriving.quiet_bytes + size
@@ -416,9 +418,10 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST, "The chunks of the request's body are too small")
 
     def _read_body_alone(self, data: bytes) -> None:
-        """Reads the body of a request to upgrade to another protocol, where the parser stops after the headers.
+        """Reads the body of a request to upgrade to another protocol.
 
-        The upgrade is ignored, as RFC 9110, section 7.8, allows.
+        The parser stops after the headers of such a request; a second parser reads the body. The upgrade is ignored, as
+        RFC 9110, section 7.8, allows.
         """
         if self._state in _IGNORING:
             return
@@ -452,7 +455,7 @@ class HttpProtocol(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         arriving = self._arriving
         arriving.header_bytes += len(name) + len(value)
-        if self._state is not _HEADERS:  # a trailer, of which nothing here makes use
+        if self._state is not _HEADERS:  # trailers are not used
             return
         name = name.lower()
         if name in arriving.headers and name in (b"host", b"transfer-encoding"):
@@ -491,7 +494,10 @@ class HttpProtocol(asyncio.Protocol):
         return True
 
     def _takes_coding(self, version: str) -> bool:
-        """Returns whether the body's only transfer coding is chunked; else refuses it (RFC 9112, section 6.1)."""
+        """Returns whether the body's only transfer coding is chunked; otherwise refuses the request.
+
+        See RFC 9112, section 6.1.
+        """
         if version == "1.0":
             self._refuse(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
         elif self._arriving.headers[b"transfer-encoding"].lower() != b"chunked":
@@ -532,7 +538,7 @@ class HttpProtocol(asyncio.Protocol):
     # Requests --------------------------------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """Starts the next request, unless one runs or the client does not read its answers."""
+        """Starts the next request, unless one is running or the client does not read its responses."""
         if self._waiting and not self._current and self._paused_since is None and not self._transport.is_closing():
             item = self._waiting.popleft()
             if isinstance(item, Response):
@@ -564,7 +570,7 @@ class HttpProtocol(asyncio.Protocol):
         server.pool.submit(self._work, request, timer)
 
     def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
-        """Answers the request; runs in a thread of the pool."""
+        """Answers the request. Runs in a pool thread."""
         response = None
         if not request.is_over():
             request.join_parts()
@@ -593,7 +599,7 @@ class HttpProtocol(asyncio.Protocol):
         self._send(response, request)
 
     def _send(self, response: Response, request: Request | None) -> None:
-        """Sends the answer to a request, or, where `request` is None, to bytes that are none."""
+        """Sends a response. `request` is None if the received bytes were not a valid request."""
         if self._transport.is_closing():
             return
         last = self._stopping and self._state is _IDLE and not self._waiting
@@ -614,13 +620,13 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.write(head)
         elif len(response.body) <= _SLICE_BYTES:
             self._transport.write(head + response.body)
-        else:  # not copied
+        else:  # avoids a copy
             self._transport.writelines((head, response.body))
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # Refusing and closing --------------------------------------------------------------------------------------------
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answers bytes that are no request, once the requests before them are answered, and ends the connection."""
+        """Sends an error response after the pending responses, then ends the connection."""
         if self._state not in _IGNORING:
             self._state = _REFUSED
             self._waiting.append(self._server.refuse(status, message))
@@ -647,13 +653,13 @@ class HttpProtocol(asyncio.Protocol):
         )
 
     def _close_if_done(self) -> None:
-        """Closes a connection that reads no more, once everything is answered."""
+        """Closes a connection that reads nothing more, once every request is answered."""
         if self._current or self._waiting or self._transport.is_closing():
             return
         if self._state not in _IGNORING and (not self._has_ended or self._unread):
             return
         if self._state is _REFUSED and self._transport.can_write_eof():
-            # A client that is still sending would lose the answer to a reset: let it read first.
+            # Closing would reset the connection: a client that is still sending would lose the response.
             self._state = _LINGERING
             self._transport.write_eof()
             self._loop.call_later(_LINGER_SECONDS, self._transport.close)
@@ -661,7 +667,7 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.close()
 
     def check(self, now: float) -> None:
-        """Ends the connection if it is idle, or its client slow, for too long."""
+        """Ends the connection if it has been idle, or its client slow, for too long."""
         limits, waited = self._limits, now - self._since
         if self._paused_since is not None:
             if now - self._paused_since > limits.idle_timeout:
@@ -679,7 +685,7 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def shutdown(self) -> None:
-        """Ends the connection once the requests that have arrived, or begun to, are answered; uvicorn stops."""
+        """Ends the connection once every request that has begun to arrive is answered. Called by uvicorn."""
         self._stopping = True
         if self._state is _IDLE and not self._current and not self._waiting:
             self._transport.close()
@@ -689,7 +695,7 @@ _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {49
 
 
 def _path(target: bytes) -> str:
-    """Returns the path and query of a request's target, which may be a whole URL (RFC 9112, section 3.2.2)."""
+    """Returns the path and query of a request target, which may be a full URL (RFC 9112, section 3.2.2)."""
     if not target.startswith(b"/"):
         try:
             url = httptools.parse_url(target)

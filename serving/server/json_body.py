@@ -1,9 +1,12 @@
-"""Request bodies, parsed as RapidJSON 1.1.0 does in TF Serving (contract J1-J6, J10-J13).
+"""Parses request bodies as TF Serving's RapidJSON 1.1.0 does (contract J1-J6, J10-J13).
 
-Usual bodies are parsed by orjson, also where values are NaN, as the missing numbers of raw rows are. What it refuses,
-or would read otherwise, goes to the standard library's C scanner: infinities, numbers that RapidJSON rounds, repeated
-members, bytes after the value. What that refuses too goes to a parser that follows RapidJSON step by step, for its
-errors and their offsets, and for strings that are no UTF-8.
+There are three parsers:
+
+1. orjson parses usual bodies, including bodies with NaN (the missing numbers of raw rows).
+2. The standard library's C scanner parses bodies that orjson refuses or reads differently: infinities, numbers that
+   RapidJSON rounds, repeated members, bytes after the value.
+3. A parser that follows RapidJSON step by step handles the rest: errors with their offsets, and strings that are not
+   UTF-8.
 """
 
 import contextlib
@@ -22,7 +25,7 @@ from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.json_values import new_object, shown
 
 _SHORT_BYTES = 1 << 20
-_BOM = re.compile(rb"\xef?\xbb?\xbf?")  # RapidJSON skips each of the three bytes that is there
+_BOM = re.compile(rb"\xef?\xbb?\xbf?")  # RapidJSON skips each of the three bytes if present
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _TEXT_SPACE = re.compile(r"[ \t\r\n]*")
 _DIGITS = re.compile(rb"[0-9]*")
@@ -38,7 +41,7 @@ _ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
 _NAN, _NULL = b"NaN", b"null"
 _FEW_BYTES = 1 << 10
 _PIECE_BYTES = 1 << 18
-_FEW_PLACES = 1 << 10  # of a piece: those of random hexadecimal ids are half as many at most
+_FEW_PLACES = 1 << 10  # matches in a piece; random hexadecimal ids have at most half as many
 _BEFORE_NUMBERS = b" \t\r\n:,["
 _INTEGERS = (-(2**63), 2**64 - 1)
 _EXACT_BELOW = 2**53
@@ -46,13 +49,16 @@ _BEFORE_LAST_DIGIT = 1.7976931348623157e307
 
 
 def parse_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
-    """Returns the request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
+    """Returns the request's top-level object.
+
+    Raises ServingError with RapidJSON's text and offset (J1-J3).
+    """
     usual = parse_usual_body(body)
     return parse_unusual_body(body, reading) if usual is None else usual
 
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
-    """Returns what `parse_body` returns, faster; None where the body is unusual or malformed."""
+    """Returns the same as `parse_body`, faster. Returns None if the body is unusual or malformed."""
     value = _with_nans(body) if _has_nan_first(body) else None
     if value is None:
         try:
@@ -65,7 +71,10 @@ def parse_usual_body(body: bytes) -> dict[str, Any] | None:
 
 
 def _has_nan_first(body: bytes) -> bool:
-    """Returns whether the first NaN of the body seems to be a number, by the byte before it, and not in a string."""
+    """Returns whether the first NaN seems to be a number rather than part of a string.
+
+    The byte before it decides.
+    """
     if not _holds(body, _NAN):
         return False
     place = body.find(_NAN)
@@ -73,9 +82,10 @@ def _has_nan_first(body: bytes) -> bool:
 
 
 def _with_nans(body: bytes) -> Any:
-    """Returns the value of a body with the word NaN; None where orjson cannot read it, or a string holds the word.
+    """Returns the value of a body with the word NaN.
 
-    orjson reads null in place of NaN. Where a string holds the word, there are fewer nulls than words.
+    orjson reads null in place of NaN. Returns None if orjson cannot read the body, or if a string holds the word: there
+    are then fewer nulls than words.
     """
     if len(body) > _SHORT_BYTES or _holds(body, _NULL):
         return None
@@ -90,7 +100,7 @@ def _with_nans(body: bytes) -> Any:
 
 
 def _put_nans_in_rows(request: dict[str, Any]) -> int:
-    """As `_put_nans`, for the values that the objects in `instances` hold themselves, in half of the time."""
+    """Does the same as `_put_nans` for the direct members of the objects in `instances`, twice as fast."""
     count = 0
     rows = request.get("instances")
     for row in rows if type(rows) is list else []:
@@ -103,7 +113,7 @@ def _put_nans_in_rows(request: dict[str, Any]) -> int:
 
 
 def _put_nans(place: Any) -> int:
-    """Puts NaN in place of each None in a list or an object, and returns how many there were."""
+    """Replaces each None in a list or an object by NaN, at any depth. Returns the number of replacements."""
     count = 0
     for key, value in place.items() if type(place) is dict else enumerate(place):
         if value is None:
@@ -115,7 +125,7 @@ def _put_nans(place: Any) -> int:
 
 
 def has_booleans(body: bytes) -> bool:
-    """Returns whether the body may hold true or false; they may lie in its strings."""
+    """Returns whether the body may hold true or false. The words may also be inside strings."""
     return _holds(body, b"true") or _holds(body, b"false")
 
 
@@ -131,13 +141,16 @@ def _has_zero_times_a_power(body: bytes) -> bool:
 
 
 def _holds(body: bytes, word: bytes) -> bool:
-    """Returns whether a word of JSON is in the body, which bytes.find takes five times as long for."""
+    """Returns `word in body`, for a word of JSON. Five times faster than bytes.find above 1 KiB."""
     return (len(body) < _FEW_BYTES or any(places.size for places in _places(body, word[1:3]))) and word in body
 
 
 def _places(body: bytes, pair: bytes) -> Iterator[np.ndarray]:
-    """Yields where two bytes stand side by side, piece by piece: the body may be long, and have them everywhere."""
-    end = body.rfind(pair[1:]) + 1  # found in a tenth of the time below; bodies of numbers have letters in names alone
+    """Yields the positions of two adjacent bytes, one array per piece.
+
+    Pieces limit the memory: the body may be long and have the pair everywhere.
+    """
+    end = body.rfind(pair[1:]) + 1  # ten times faster than the loop below; bodies of numbers have letters only in names
     codes = np.frombuffer(body, np.uint8)[:end]
     for start in range(0, end, _PIECE_BYTES):
         piece = codes[start : start + _PIECE_BYTES + 1]
@@ -145,18 +158,18 @@ def _places(body: bytes, pair: bytes) -> Iterator[np.ndarray]:
 
 
 def has_long_numbers(body: bytes) -> bool:
-    """Returns whether RapidJSON may read a number as another double than the nearest one (J12)."""
+    """Returns whether RapidJSON may read a number as another double than the nearest (J12)."""
     return _LONG_NUMBER.search(body) is not None
 
 
 def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
-    """Returns what `parse_body` returns, for any body, with doubles and repeated members as RapidJSON reads them."""
+    """Returns the same as `parse_body`, for any body. Doubles and repeated members are read like RapidJSON."""
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
     value = None
     reading = reading or Reading()
     reading.check_time()
-    if len(body) <= _SHORT_BYTES or body.isascii():  # one wide character makes a text four times as large
+    if len(body) <= _SHORT_BYTES or body.isascii():  # one wide character makes a str four times as large
         with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
             value = _scan(body, reading)
     if not isinstance(value, dict):
@@ -168,11 +181,11 @@ def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str,
 
 
 def _has_each_member_once(body: bytes, request: dict[str, Any]) -> bool:
-    """Returns whether no object has a member twice; False also where counting the colons does not tell."""
+    """Returns whether no object repeats a member. Also returns False if the colons do not settle it."""
     count = _count_members(request)
     if count == body.count(b":"):
         return True
-    # Strings hold colons too. Those between a name and its value follow a quotation mark, or a mark and a space.
+    # Strings hold colons too. The colon after a name follows a quotation mark, or a quotation mark and a space.
     spaced = body.count(b'" :')
     if count != body.count(b'":') + spaced or spaced != body.count(b" :"):
         return False
@@ -180,7 +193,7 @@ def _has_each_member_once(body: bytes, request: dict[str, Any]) -> bool:
 
 
 def _count_members(request: dict[str, Any]) -> int:
-    """Returns how many members a request's objects have: its own, those of `inputs`, and those of lists of objects."""
+    """Returns the number of members of the request, of `inputs`, and of objects in lists."""
     count = len(request)
     for value in request.values():
         if type(value) is dict:
@@ -197,7 +210,10 @@ def _listed(value: Any) -> int:
 
 
 def _scan(body: bytes, reading: Reading) -> Any:
-    """Returns the value by the standard library's scanner. Raises ValueError, RecursionError and ServingError."""
+    """Returns the value as parsed by the standard library's scanner.
+
+    Raises ValueError, RecursionError and ServingError.
+    """
     if _SURROGATE.search(body):
         raise ValueError("the scanner takes halves of surrogate pairs that RapidJSON refuses")
     text = body[_first_byte(body) :].decode("utf-8")
@@ -212,7 +228,7 @@ def _scan(body: bytes, reading: Reading) -> Any:
 
 
 def _in_time(read: Callable[[str], Any], reading: Reading) -> Callable[[str], Any]:
-    """Returns `read`, which from time to time raises ServingError where nobody waits for the answer any more."""
+    """Wraps `read` with a periodic check that raises ServingError if the client no longer waits."""
     calls = itertools.count(1)
 
     def read_in_time(text: str) -> Any:
@@ -244,10 +260,10 @@ def _scanned_integer(text: str) -> int | float:
 
 
 def _read_double(text: str) -> float:
-    """Returns a number of JSON as RapidJSON's ParseNumber computes it, without full precision.
+    """Returns a JSON number as RapidJSON's ParseNumber computes it, without full precision.
 
     Raises:
-        ValueError: RapidJSON calls it too big.
+        ValueError: RapidJSON rejects the number as too big.
     """
     sign = -1.0 if text.startswith("-") else 1.0
     mantissa, _, power = text.removeprefix("-").lower().partition("e")
@@ -275,14 +291,20 @@ def _read_double(text: str) -> float:
 
 
 def _count_leading(pattern: re.Pattern[str], text: str) -> int:
-    """Returns how many characters at the start match; str.lstrip keeps others waiting for 0.5 s of 60 million zeros."""
+    """Returns how many leading characters match.
+
+    str.lstrip would block other threads for 0.5 s on 60 million zeros.
+    """
     match = pattern.match(text)
     assert match  # the patterns match an empty text too
     return match.end()
 
 
 def _read_whole(digits: str, limit: int) -> tuple[int | float, int]:
-    """Returns an integer, a float above the limit, and how many significant digits follow its first one."""
+    """Returns the number, and how many significant digits follow its first one.
+
+    The number is an integer, or a float above the limit.
+    """
     exact = next(count for count in (20, 19, 18) if int(digits[:count]) <= limit)
     value: int | float = int(digits[:exact])
     for digit in digits[exact:]:
@@ -319,7 +341,10 @@ class _Container:
 
 
 class _JsonParser:
-    """A parser without recursion that stops where RapidJSON stops, with its words; a NUL byte ends the text."""
+    """A parser without recursion that stops where RapidJSON stops, with RapidJSON's error messages.
+
+    A NUL byte ends the text.
+    """
 
     def __init__(self, body: bytes, reading: Reading | None = None):
         self._reading = reading or Reading()
@@ -356,18 +381,18 @@ class _JsonParser:
         return matches
 
     def _match(self, pattern: re.Pattern[bytes]) -> bytes:
-        """Takes what matches the pattern, which may be nothing."""
+        """Consumes and returns the bytes that match the pattern; may be empty."""
         match = pattern.match(self._body, self._at)
         self._at = match.end() if match else self._at
         return match.group() if match else b""
 
     def _skip(self) -> bytes:
-        """Skips white space; returns the byte after it, empty at the end."""
+        """Skips white space and returns the byte after it; empty at the end."""
         self._match(_SPACE)
         return self._peek()
 
     def _start(self) -> Any:
-        """Returns a value, or a container whose first member's value is next."""
+        """Reads a value. Returns a `_Container` if the value is a list or an object with members."""
         mark = self._skip()
         if mark == b'"':
             return self._string()
@@ -385,7 +410,7 @@ class _JsonParser:
         return container
 
     def _goes_on(self, container: _Container) -> bool:
-        """Takes the comma before the next member, or the container's end; returns whether a member follows."""
+        """Consumes the comma before the next member or the container's end. Returns whether a member follows."""
         self._skip()
         if self._take(container.closing):
             return False
@@ -417,7 +442,7 @@ class _JsonParser:
         infinite = None
         if self._peek() in (b"N", b"I"):
             infinite = self._not_finite()
-            whole = b"0"  # what RapidJSON adds a fraction or an exponent to
+            whole = b"0"  # RapidJSON adds a following fraction or exponent to 0
         else:
             whole = b"0" if self._take(b"0") else self._match(_DIGITS)
         if not whole:
@@ -435,7 +460,7 @@ class _JsonParser:
         return self._read(sign + whole + fraction + power, start)
 
     def _not_finite(self) -> float:
-        """Returns NaN or infinity; RapidJSON takes NInf and NaInf too."""
+        """Reads NaN or infinity. RapidJSON also accepts NInf and NaInf."""
         if self._take(b"N") and self._take(b"a") and self._take(b"N"):
             return math.nan
         self._word(b"Inf", None)
@@ -484,7 +509,7 @@ class _JsonParser:
             if not 0xDC00 <= low < 0xE000:
                 raise self._error("The surrogate pair in string is invalid.", start)
             code = 0x10000 + ((code - 0xD800) << 10 | low - 0xDC00)
-        return chr(code).encode("utf-8", "surrogatepass")  # half a pair: RapidJSON takes the second one alone
+        return chr(code).encode("utf-8", "surrogatepass")  # RapidJSON accepts a lone second half of a pair
 
     def _hex(self, start: int) -> int:
         digits = self._match(_HEX)

@@ -1,4 +1,4 @@
-"""The JSON of classify and regress: examples in, results out (contract C1-C3, C7)."""
+"""The JSON of classify and regress: reads examples, writes results (contract C1-C3, C7)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
 
 
 def parse_examples(body: dict[str, Any], reading: Reading | None = None) -> list[bytes]:
-    """Returns the request's examples, serialized, each with the request's context before it.
+    """Returns the request's serialized examples, each preceded by the request's context.
 
     Raises:
         ServingError: the examples are malformed (C2, C3), or take too much time or memory.
@@ -48,18 +48,18 @@ def _example(value: Any) -> bytes:
         raise bad_request(f"Example must be JSON object but got JSON {json_type(value)}")
     features: dict[str, feature_pb2.Feature] = {}
     for key, content in members(value):
-        name = key.partition("\0")[0]  # a name ends at a NUL, as C's strings do
-        features[name] = feature_pb2.Feature()  # where a name is there twice the last one counts
+        name = key.partition("\0")[0]  # as a C string, a name ends at a NUL
+        features[name] = feature_pb2.Feature()  # the last of repeated names counts (J13)
         for item in content if isinstance(content, list) else [content]:
             _add(features[name], name, item)
     return _serialized(features)
 
 
 def _serialized(features: dict[str, feature_pb2.Feature]) -> bytes:
-    """Returns a tf.Example, written field by field: Python's protobuf refuses names that are no UTF-8."""
+    """Returns a tf.Example, written field by field: Python's protobuf refuses names that are not UTF-8."""
     entries = []
     for name, feature in features.items():
-        value = any_pb2.Any(value=feature.SerializeToString())  # its field 2
+        value = any_pb2.Any(value=feature.SerializeToString())  # Any.value is field 2, like the value of a map entry
         entries.append(_field_1(name.encode("utf-8", "surrogateescape")) + value.SerializeToString())
     return _field_1(b"".join(map(_field_1, entries))) if entries else b""
 
@@ -69,7 +69,7 @@ def _field_1(content: bytes) -> bytes:
 
 
 def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:
-    """Appends to the list that the value's JSON type asks for; all values of a feature need the same (C3)."""
+    """Appends to the list for the value's JSON type. All values of a feature must have one type (C3)."""
     kind = _kind(item)
     if kind is None:
         raise bad_request(f"Feature: {name} has element with unexpected JSON type: {json_type(item)}")
@@ -94,7 +94,10 @@ def _bytes(item: Any) -> bytes:
 
 
 def format_classify(classes: np.ndarray | None, scores: np.ndarray | None) -> bytes:
-    """Returns a list of [label, score] per example; an absent label is "", an absent score 0.0 (C7)."""
+    """Returns the response: a list of [label, score] per example.
+
+    A missing label is "", a missing score 0.0 (C7).
+    """
     shape = (classes if classes is not None else scores).shape  # type: ignore[union-attr]
     if not shape[0]:
         raise bad_request("Cannot convert empty ClassificationResults to JSON")
@@ -106,7 +109,7 @@ def format_classify(classes: np.ndarray | None, scores: np.ndarray | None) -> by
 
 
 def format_regress(values: np.ndarray) -> bytes:
-    """Returns one number per example (C7)."""
+    """Returns the response: one number per example (C7)."""
     if not values.size:
         raise bad_request("Cannot convert empty RegressionResults to JSON")
     return in_object("results", b"[" + b", ".join(decimals(values)) + b"]")

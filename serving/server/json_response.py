@@ -1,4 +1,4 @@
-"""Writes tensors as the JSON of a response, byte by byte as TF Serving's json_tensor.cc (contract O1-O9)."""
+"""Writes tensors as response JSON, byte for byte like TF Serving's json_tensor.cc (contract O1-O9)."""
 
 import base64
 import itertools
@@ -16,15 +16,15 @@ from ctrpipe.serving.server.json_values import json_string
 from ctrpipe.serving.server.tensors import dtype_name
 
 _INDENT = b"    "
-# A message may echo lone surrogates, and bytes that are no UTF-8, which are read as lone surrogates.
+# A message may echo lone surrogates. Bytes that are not UTF-8 are read as lone surrogates too.
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
-# Between these %g writes six or nine digits without an exponent; the float32 next to 0.0001 is a little below it.
+# In this range, %g writes six or nine digits without an exponent. The float32 nearest to 0.0001 is slightly below it.
 _PLAIN_FROM, _PLAIN_BELOW = float(np.float32(1e-4)), 1e6
 _DECADES = 10.0 ** np.arange(-4, 6)
-# What the values of a decade are multiplied by to leave six or nine digits before the point. A float32 has 24 bits and
-# these 29 at most, so that the products are exact in float64, and a quotient's shortest text has its digits alone.
+# Factors for each decade that leave six or nine digits before the decimal point. A float32 has 24 bits and a factor at
+# most 29: the products are exact in float64, and the shortest text of a quotient has its digits only.
 _SIX_DIGITS, _NINE_DIGITS = 10.0 ** np.arange(10, -1, -1), 10.0 ** np.arange(13, 2, -1)
-_FEW = 8  # so many values cost less one by one than numpy's calls
+_FEW = 8  # up to so many values, a Python loop is faster than numpy
 _PIECE_VALUES = 1 << 16
 _SINGLE = struct.Struct("f")
 _INTEGERS = frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")))
@@ -35,10 +35,11 @@ def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
 
     Args:
         outputs: Tensors by alias.
-        by_row: Whether the request had `instances`, and the response has one entry a row (O1, O2).
+        by_row: Whether the request had `instances`; the response then has one entry per row (O1, O2).
 
     Raises:
-        ServingError: a type that JSON cannot hold (O9); by row, tensors without one batch dimension (O3).
+        ServingError: JSON has no form for an output's dtype (O9); by row, the outputs do not share a batch dimension
+            (O3).
     """
     arrays = {name: np.asarray(value) for name, value in outputs.items()}
     if not arrays:
@@ -53,17 +54,17 @@ def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
 
 
 def in_object(key: str, value: bytes) -> bytes:
-    """Returns an object of one member."""
+    """Returns an object with one member."""
     return b'{\n    "' + key.encode() + b'": ' + value + b"\n}"
 
 
 def error_body(message: str | None) -> bytes:
-    """Returns the JSON of an error, always valid UTF-8; empty where there is no message."""
+    """Returns an error as JSON, always valid UTF-8; empty if there is no message."""
     return b"" if message is None else in_object("error", json_string(_NO_UTF8.sub("\ufffd", message)))
 
 
 def of_rows(texts: Sequence[bytes]) -> bytes:
-    """Returns a list whose elements stand in one line, and its end in another, as TF Serving's lists of rows do."""
+    """Returns a list with its elements on one line and its end on the next, like TF Serving's lists of rows."""
     return b"[" + b", ".join(texts) + b"\n" + _INDENT + b"]" if texts else b"[]"
 
 
@@ -97,7 +98,7 @@ def _batch_size(arrays: dict[str, np.ndarray]) -> int:
 
 
 def _line(name: str, array: np.ndarray, depth: int) -> bytes:
-    """Returns the JSON of a tensor in one line; `depth` is the number of containers around it."""
+    """Returns a tensor's JSON on one line; `depth` is the number of containers around it."""
     text = _numbers(array)
     if text is not None:
         return text.replace(b",", b", ")
@@ -105,7 +106,7 @@ def _line(name: str, array: np.ndarray, depth: int) -> bytes:
 
 
 def _tensor(name: str, array: np.ndarray, depth: int) -> bytes:
-    """Returns the JSON of a tensor with one element a line; `depth` is the number of containers around it."""
+    """Returns a tensor's JSON with one element per line; `depth` is the number of containers around it."""
     text = _numbers(array)
     if text is None:
         return _nest(_scalars(name, array, depth + array.ndim), array.shape, depth)
@@ -113,7 +114,7 @@ def _tensor(name: str, array: np.ndarray, depth: int) -> bytes:
 
 
 def _spread(text: bytes, levels: int, depth: int) -> bytes:
-    """Returns nested lists of numbers, none of them empty, with one number a line."""
+    """Returns nested, non-empty lists of numbers with one number per line."""
     lines = [b"\n" + _INDENT * (depth + level) for level in range(levels + 1)]
     inside = text[levels:-levels]
     for closed in range(levels - 1, 0, -1):
@@ -135,7 +136,7 @@ def _ends(lines: Sequence[bytes], closed: int) -> bytes:
 
 
 def _items(name: str, array: np.ndarray) -> list[bytes]:
-    """Returns the JSON of each row of a tensor, in one line, inside the row's object."""
+    """Returns the JSON of each row of a tensor, on one line, for use inside the row's object."""
     if array.ndim == 1:
         return _scalars(name, array, 3)
     opening, closing = b"[" * (array.ndim - 1), b"]" * (array.ndim - 1)
@@ -149,7 +150,7 @@ def _items(name: str, array: np.ndarray) -> list[bytes]:
 
 
 def _nest(texts: Sequence[bytes], shape: Sequence[int], depth: int | None = None) -> bytes:
-    """Joins scalars in their order to nested lists, one element a line where a depth is given."""
+    """Joins scalars, in order, into nested lists; with a depth, one element per line."""
     if not shape:
         return texts[0]
     count = len(texts)
@@ -164,7 +165,10 @@ def _nest(texts: Sequence[bytes], shape: Sequence[int], depth: int | None = None
 
 
 def _numbers(array: np.ndarray) -> bytes | None:
-    """Returns the JSON of a tensor of numbers without white space, None where it has few values or another type."""
+    """Returns a numeric tensor's JSON without white space.
+
+    Returns None for scalars, empty tensors, up to _FEW floats, and other dtypes.
+    """
     if array.dtype in _INTEGERS:
         return _text(array) if array.ndim and array.size else None
     if array.size <= _FEW:
@@ -177,7 +181,7 @@ def _numbers(array: np.ndarray) -> bytes | None:
 
 
 def _in_pieces(array: np.ndarray, write: Callable[[np.ndarray], bytes]) -> bytes:
-    """Returns the JSON, written some rows at a time: meanwhile a value takes a hundred times its own bytes."""
+    """Returns the JSON, written in pieces of some rows. While written, a value takes 100 times its size."""
     rows = max(1, _PIECE_VALUES * len(array) // array.size)
     if rows >= len(array):
         return write(array)
@@ -191,7 +195,7 @@ def _double_text(array: np.ndarray) -> bytes:
 
 def _scalars(name: str, array: np.ndarray, depth: int) -> list[bytes]:
     """Returns the values in order; `depth` is the number of containers around each."""
-    if not array.size:  # without a value, TF Serving meets none that it cannot write (O9)
+    if not array.size:  # empty outputs of any dtype are allowed (O9)
         return []
     if array.dtype in (np.float32, np.float64):
         return decimals(array)
@@ -210,7 +214,7 @@ def _text(array: np.ndarray) -> bytes:
 
 
 def decimals(array: np.ndarray) -> list[bytes]:
-    """Returns the texts of float32 or float64 values in their order (O5)."""
+    """Returns the texts of float32 or float64 values, in order (O5)."""
     flat = array.reshape(-1)
     if array.dtype != np.float32:
         return list(map(_double, flat.tolist()))
@@ -222,15 +226,15 @@ def decimals(array: np.ndarray) -> list[bytes]:
 def _float_text(array: np.ndarray) -> bytes:
     """Returns the JSON of float32 values without white space.
 
-    The plain ones become float64 values whose shortest texts are those that TF Serving prints; the others become NaN,
-    which orjson prints as null, and are filled in.
+    A plain value becomes the float64 whose shortest text is what TF Serving prints. Other values become NaN. orjson
+    prints NaN as null, and the nulls are filled in afterwards.
     """
     with np.errstate(invalid="ignore"):
         wide = array.astype(np.float64)
     size = np.abs(wide)
     decade = _DECADES.searchsorted(size, "right")
     six, nine = _SIX_DIGITS[decade], _NINE_DIGITS[decade]
-    with np.errstate(invalid="ignore", over="ignore"):  # values that are filled in
+    with np.errstate(invalid="ignore", over="ignore"):  # only in values that are filled in below
         short = np.rint(wide * six) / six
         plain = np.where(short.astype(np.float32) == array, short, np.rint(wide * nine) / nine)
     if size.min() >= _PLAIN_FROM and size.max() < _PLAIN_BELOW:
@@ -241,23 +245,23 @@ def _float_text(array: np.ndarray) -> bytes:
 
 
 def _filled(text: bytes, texts: Iterable[bytes]) -> bytes:
-    """Returns JSON with texts in place of its nulls."""
+    """Returns JSON with its nulls replaced by the texts, in order."""
     first, *rest = text.split(b"null")
     return b"".join((first, *itertools.chain.from_iterable(zip(texts, rest, strict=True))))
 
 
 def _single(value: float) -> bytes:
-    """Returns a float32 as TF Serving prints it: six digits where they read back as the same value, else nine."""
+    """Returns a float32 as TF Serving prints it: six digits if they read back as the same value, else nine."""
     text = b"%.6g" % value
     try:
         is_exact = _SINGLE.unpack(_SINGLE.pack(float(text)))[0] == value
-    except OverflowError:  # rounded up, the greatest values are no float32
+    except OverflowError:  # rounded up, the largest values exceed float32
         is_exact = False
     return _finished(text if is_exact else b"%.9g" % value)
 
 
 def _double(value: float) -> bytes:
-    """Returns a float64 as TF Serving prints it: six digits where they read back as the same value, else 17."""
+    """Returns a float64 as TF Serving prints it: six digits if they read back as the same value, else 17."""
     text = b"%.6g" % value
     return _finished(text if float(text) == value else b"%.17g" % value)
 

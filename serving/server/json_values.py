@@ -1,4 +1,4 @@
-"""JSON values as RapidJSON has them: objects with repeated names, names of types, and the texts that errors echo."""
+"""JSON values as in RapidJSON: objects with repeated names, type names, and values in error messages."""
 
 import math
 import re
@@ -18,7 +18,7 @@ class Members(dict[str, Any]):
     """An object with a repeated name.
 
     Args:
-        pairs: All members in their order. As a dict the object has the first value of each name.
+        pairs: All members in order. As a dict, the object has the first value of each name.
     """
 
     def __init__(self, pairs: list[tuple[str, Any]]):
@@ -27,18 +27,18 @@ class Members(dict[str, Any]):
 
 
 def new_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the object of these members: a dict, or a `Members` where a name is repeated."""
+    """Returns the object with these members: a dict, or a `Members` if a name is repeated."""
     value = dict(pairs)
     return value if len(value) == len(pairs) else Members(pairs)
 
 
 def members(value: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Returns an object's members in their order, those with a repeated name included."""
+    """Returns an object's members in order, including repeated names."""
     return value.pairs if isinstance(value, Members) else list(value.items())
 
 
 def json_type(value: Any) -> str:
-    """Returns the name that errors give a value's JSON type."""
+    """Returns the name of a value's JSON type in error messages."""
     if value is None:
         return "Null"
     if isinstance(value, bool):
@@ -51,16 +51,19 @@ def json_type(value: Any) -> str:
 
 
 def json_string(value: bytes | str) -> bytes:
-    """Returns a string as JSON; as at TF Serving nothing checks that it is UTF-8 (O6)."""
+    """Returns a string as JSON. Like TF Serving, does not check that it is UTF-8 (O6)."""
     raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     if _ESCAPED.search(raw):
-        for code in (92, 34, *range(32)):  # the backslash first, as the others begin with it
+        for code in (92, 34, *range(32)):  # the backslash first: the other escapes begin with it
             raw = raw.replace(bytes([code]), _SHORT_ESCAPES.get(code) or b"\\u%04X" % code)
     return b'"' + raw + b'"'
 
 
 def shown(value: Any) -> str:
-    """Returns a value as errors echo it: to the part that reaches 256 bytes or to a number that is not finite (J9)."""
+    """Returns a value as error messages show it (J9).
+
+    The text ends with the part that reaches 256 bytes, or before a number that is not finite.
+    """
     parts, size = [], 0
     for part in _pieces(value):  # lazily: the value may be the whole body
         parts.append(part)
@@ -71,7 +74,7 @@ def shown(value: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """Yields a value's text, the members of objects in lines and lists in one line."""
+    """Yields a value's text in pieces. Each member of an object has its own line; a list has one line."""
     open_members: list[Iterator[Any]] = []
     closing: list[bytes] = []
     prefix = b""
@@ -116,9 +119,9 @@ def _scalar_text(value: str | float | bool | None) -> bytes:
 
 
 def _double_text(value: float) -> bytes:
-    """Returns a number's text, with an exponent below 1e-6 and from 1e21 on, which has no plus sign."""
+    """Returns a number's text. Numbers below 1e-6 or from 1e21 on have an exponent, without a plus sign."""
     text, exponent = double_digits(abs(value)) if value else ("", 0)
-    point = len(text) + exponent  # where it lies after the first digit
+    point = len(text) + exponent  # position of the decimal point in the digits
     if not value:
         text = "0.0"
     elif len(text) <= point <= 21:

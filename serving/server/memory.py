@@ -1,20 +1,20 @@
-"""Settings of the C library's allocator, which keeps memory that was freed."""
+"""Sets when the C library's allocator returns freed memory to the system."""
 
 import ctypes
 
 _C = ctypes.CDLL(None)
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-# Above every tensor of a usual request, which would wait for new pages each time: with 4 MiB here and 8 MiB below,
-# requests of 1,024 rows took a fifth longer.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
+# Larger than any tensor of a usual request. A mapped tensor waits for new pages on every request: with 4 MiB here and 8
+# MiB below, requests of 1,024 rows took 20% longer.
 _LARGE_BYTES = 8 << 20
-_FREE_BYTES_KEPT = 64 << 20  # of a thread, at the end of its heap
+_FREE_BYTES_KEPT = 64 << 20  # at the end of each thread's heap
 
 
 def map_large_pieces_alone() -> None:
-    """Makes malloc map each large piece by itself, so that free returns its memory to the system.
+    """Makes malloc map each large allocation separately. `free` then returns it to the system.
 
-    By default glibc raises its threshold with the first large piece that is freed, and from then on keeps pieces of
-    that size in the heap of each thread (mallopt(3), M_MMAP_THRESHOLD).
+    By default, glibc raises its threshold when the first large allocation is freed. From then on it keeps allocations
+    of that size in the heap of each thread (mallopt(3), M_MMAP_THRESHOLD).
     """
     mallopt = getattr(_C, "mallopt", None)  # glibc's
     if mallopt is not None:

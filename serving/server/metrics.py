@@ -1,6 +1,7 @@
-"""What the server counts, as TF Serving's Prometheus page prints it (contract X1-X5): its names, labels and buckets.
+"""The server's metrics, printed like TF Serving's Prometheus page (contract X1-X5).
 
-prometheus_client cannot print these: it ends a counter's name in `_total`, and adds a HELP line.
+Names, labels and buckets are TF Serving's. prometheus_client cannot print them: it appends `_total` to the name of a
+counter, and adds a HELP line.
 """
 
 import bisect
@@ -11,12 +12,15 @@ from collections.abc import Iterator, Sequence
 METRICS_PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain"
 
-_NOT_SERVED = ""  # the name under which all requests for models that are not served are counted
+_NOT_SERVED = ""  # the model label of all requests for models that are not served
 _MICROSECONDS = 1e6
 
 
 def _exponential(scale: float, growth: float, count: int) -> list[float]:
-    """Returns the limits of `count` buckets; one more, without a limit, follows. A value on a limit is above it."""
+    """Returns the limits of `count` buckets; an unbounded bucket follows.
+
+    A value equal to a limit belongs to the bucket above it.
+    """
     return [scale * growth**power for power in range(count)]
 
 
@@ -28,11 +32,11 @@ _DIFFERENCES = _exponential(1e-6, 10**0.5, 13)  # of probabilities: up to 1
 
 
 class _Metric:
-    """Values by label values. `lines` prints them, in order of their labels.
+    """A value for each set of label values. `lines` prints them in the order of their labels.
 
     Attributes:
-        path: The name inside, such as /tensorflow/serving/request_count.
-        name: The name on the page, :tensorflow:serving:request_count (X2).
+        path: The internal name, such as /tensorflow/serving/request_count.
+        name: The name on the page, such as :tensorflow:serving:request_count (X2).
     """
 
     kind = ""
@@ -50,7 +54,7 @@ class _Metric:
         raise NotImplementedError
 
     def first(self) -> int:
-        """Returns the value of the first labels; 0 where there is none, or where it is no single number."""
+        """Returns the value of the first label set; 0 if there is none, or if the metric is a histogram."""
         return 0
 
 
@@ -120,7 +124,7 @@ def _escaped(value: str) -> str:
 
 
 class Metrics:
-    """The server's counters; every method may be called from any thread, and takes about a microsecond."""
+    """The server's metrics. Every method is thread-safe; recording a value takes about a microsecond."""
 
     def __init__(self) -> None:
         self._served: set[str] = set()
@@ -141,18 +145,19 @@ class Metrics:
         self._loads = _Counter("cc/saved_model/load_attempt_count", "model_path", "status")
 
     def add_model(self, name: str) -> None:
-        """Gives a model series of its own, also after it is no longer served."""
+        """Gives a model its own series. The model keeps it when it is no longer served."""
         self._served.add(name)
 
     def record_request(self, model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-        """Counts a request that was answered (X3).
+        """Counts an answered request (X3).
 
         Args:
-            model: The model's name as it was asked for.
-            api: `predict`, `classify`, `regress` over REST, "" for status and metadata; `Predict`, ... over gRPC.
+            model: The model's name as requested.
+            api: Over REST `predict`, `classify` or `regress`, or "" for status and metadata; over gRPC `Predict` and so
+                on.
             entrypoint: `REST` or `GRPC`.
-            status: The name of its status code; latency is counted for `OK` alone.
-            seconds: How long it took.
+            status: The name of the status code. Only `OK` has a latency.
+            seconds: The duration.
         """
         name = model if model in self._served else _NOT_SERVED
         self._request_count.add((name, status))
@@ -160,25 +165,28 @@ class Metrics:
             self._request_latency.observe((name, api, entrypoint), seconds * _MICROSECONDS)
 
     def record_examples(self, model: str, examples: int) -> None:
-        """Counts the tf.Examples of a MultiInference; TF Serving counts those of no other method (X3)."""
+        """Counts the tf.Examples of a MultiInference. TF Serving counts examples of no other method (X3)."""
         self._example_counts.observe((model,), examples)
         self._example_total.add((model,), examples)
 
     def record_load(self, model_path: str, is_loaded: bool) -> None:
-        """Counts a try to load the SavedModel of a version's folder (X5)."""
+        """Counts an attempt to load the SavedModel of a version's folder (X5)."""
         self._loads.add((model_path, "success" if is_loaded else "fail"))
 
     def record_runtime(self, model: str, api: str, seconds: float) -> None:
-        """Counts time within TensorFlow's session; `api` is `Predict`, `Classify`, `Regress` at both entry points."""
+        """Records time spent in TensorFlow's session.
+
+        `api` is `Predict`, `Classify` or `Regress`, over REST as well as gRPC.
+        """
         self._runtime_latency.observe((model, api, "TF1"), seconds * _MICROSECONDS)
 
     def record_warmup(self, model_path: str, status: str, seconds: float, records: int) -> None:
-        """Counts a version's warm-up: its folder, its status code with its text, its duration and its records."""
+        """Records a version's warm-up: folder, status code with its text, duration and number of records."""
         self._warmup_latency.observe((model_path, status), seconds * _MICROSECONDS)
         self._warmup_records.add((model_path, status), records)
 
     def record_queuing(self, thread_pool: str, seconds: float) -> None:
-        """Counts the time that a request waited for its batch."""
+        """Records the time that a request waited for its batch."""
         self._queuing_latency.observe((thread_pool,), seconds * _MICROSECONDS)
 
     def record_wrapped_run(self) -> None:
@@ -186,34 +194,34 @@ class Metrics:
         self._wrapped_runs.add(())
 
     def record_batch_rows(self, rows: int) -> None:
-        """Counts a batch of so many rows, the padding included."""
+        """Records the number of rows of a batch, including padding."""
         self._batch_rows.observe((), rows)
 
     def record_logged(self, model: str, status: str) -> None:
-        """Counts a request that --request_log picked, by the name of its status code (core/request_logger.cc)."""
+        """Counts a request picked by --request_log, by the name of its status code (core/request_logger.cc)."""
         self._request_log_count.add((model, status))
 
     def record_shadow(self, model: str, status: str) -> None:
-        """Counts a request that --shadow picked, by the name of the status code of the shadow's answer."""
+        """Counts a request picked by --shadow, by the name of the status code of the shadow's response."""
         self._shadow_count.add((model, status))
 
     def record_difference(self, model: str, output: str, difference: float) -> None:
-        """Counts how far the shadow's value of an output is from the one that was sent."""
+        """Records the absolute difference between the shadow's value of an output and the value sent."""
         self._shadow_difference.observe((model, output), difference)
 
     def add_mlmd(self, model: str, version: int) -> None:
-        """Shows that the version has an artifact in ML Metadata; the page prints 0 for its text (W6)."""
+        """Shows that the version has an artifact in ML Metadata. The page prints 0 for its text (W6)."""
         self._mlmd.set((model, str(version)), 0)
 
     def first_value(self, path: str) -> int:
-        """Returns a counter's first value, as HandleReloadConfigRequest reads it; 0 for what is no counter."""
+        """Returns a counter's first value, as read by HandleReloadConfigRequest; 0 if it is not a counter."""
         return next((metric.first() for metric in self._all() if metric.path == path), 0)
 
     def _all(self) -> list[_Metric]:
         return [value for value in vars(self).values() if isinstance(value, _Metric)]
 
     def page(self) -> bytes:
-        """Returns the page in Prometheus's text format: a TYPE line for each metric, no HELP."""
+        """Returns the page in Prometheus's text format: a TYPE line for each metric, no HELP lines."""
         lines = []
         for metric in sorted(self._all(), key=lambda metric: metric.name):
             lines += [f"# TYPE {metric.name} {metric.kind}", *metric.lines()]

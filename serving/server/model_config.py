@@ -1,4 +1,4 @@
-"""The models to serve: ModelServerConfig as a text proto, its checks and its meaning (contract V2, V6)."""
+"""The models to serve: reads, checks and interprets ModelServerConfig (contract V2, V6)."""
 
 import pathlib
 from collections.abc import Collection
@@ -14,7 +14,7 @@ PLATFORM = "tensorflow"
 
 
 def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
-    """Reads --model_config_file. Raises InputError as `read_text_proto`."""
+    """Reads --model_config_file. Raises InputError like `read_text_proto`."""
     config: model_server_config_pb2.ModelServerConfig = read_text_proto(
         path, model_server_config_pb2.ModelServerConfig()
     )
@@ -22,18 +22,18 @@ def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServer
 
 
 def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
-    """Returns the config of one model with the default policy."""
+    """Returns the config of a single model with the default policy."""
     config = model_server_config_pb2.ModelServerConfig()
     config.model_config_list.config.add(name=name, base_path=str(base_path.absolute()), model_platform=PLATFORM)
     return config
 
 
 def check_models(config: model_server_config_pb2.ModelServerConfig, served: Collection[str] = ()) -> None:
-    """Checks a config as TF Serving does (server_core.cc), given the names of the models that are served already.
+    """Checks a config as TF Serving does (server_core.cc). `served` names the models already served.
 
     Raises:
-        ServingError: a model is listed twice, has a relative base path or another platform than TensorFlow, or the
-            config is no list of models.
+        ServingError: a model is listed twice, has a relative base path or a platform other than TensorFlow, or the
+            config is not a list of models.
     """
     if config.WhichOneof("config") == "custom_model_config":
         raise bad_request("ModelServer does not yet support custom model config.")
@@ -52,7 +52,7 @@ def check_models(config: model_server_config_pb2.ModelServerConfig, served: Coll
 
 
 def check_logging(config: model_server_config_pb2.ModelServerConfig) -> None:
-    """Refuses a config that asks for a log of requests, as tensorflow_model_server is built without one (V14).
+    """Refuses a config with a request log, because tensorflow_model_server is built without one (V14).
 
     Raises:
         ServingError: a model has a logging_config.
@@ -74,7 +74,7 @@ def _check_platform(model: model_server_config_pb2.ModelConfig, is_served: bool)
 
 
 def _platform(model: model_server_config_pb2.ModelConfig) -> str:
-    """Returns what `model_platform`, or the deprecated `model_type`, names."""
+    """Returns the platform from `model_platform`, or from the deprecated `model_type`."""
     if model.model_type and model.model_platform:
         raise bad_request(
             "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform, "
@@ -91,12 +91,12 @@ def _platform(model: model_server_config_pb2.ModelConfig) -> str:
 
 
 def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
-    """Returns the folder of a model's versions, which the config gives as a path or as file:///path."""
+    """Returns the folder of a model's versions. The config has it as a path or as file:///path."""
     return local_path(model.base_path)
 
 
 def policy(model: model_server_config_pb2.ModelConfig) -> Policy:
-    """Returns which versions of a model are served; by default the latest one.
+    """Returns the policy that selects the served versions of a model; the default is the latest version.
 
     Raises:
         ServingError: the policy `specific` names no version.

@@ -1,4 +1,7 @@
-"""Reads --monitoring_config_file, a text proto that tensorflow-serving-api has no class for (contract X1)."""
+"""Reads --monitoring_config_file, a text proto (contract X1).
+
+tensorflow-serving-api has no class for it.
+"""
 
 import pathlib
 from typing import Any
@@ -12,7 +15,10 @@ _PACKAGE = "tensorflow.serving"
 
 
 def _message_class() -> Any:
-    """Returns a class like TF Serving's MonitoringConfig, with what reading text needs: names and types of fields."""
+    """Returns a class equivalent to TF Serving's MonitoringConfig.
+
+    It defines the names and types of the fields: enough to parse text.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/monitoring_config.proto", package=_PACKAGE)
     field = descriptor_pb2.FieldDescriptorProto
     prometheus = file.message_type.add(name="PrometheusConfig")
@@ -32,10 +38,10 @@ def _message_class() -> Any:
 
 
 def metrics_path(file: pathlib.Path | None) -> str | None:
-    """Returns the path of the Prometheus page, None if it is off.
+    """Returns the path of the Prometheus page; None if the page is off.
 
     Raises:
-        InputError: the file cannot be read, or is no MonitoringConfig.
+        InputError: the file cannot be read, or is not a MonitoringConfig.
     """
     if file is None:
         return None

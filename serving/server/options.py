@@ -1,4 +1,4 @@
-"""The server's flags, with TF Serving's names and defaults except where the help says otherwise."""
+"""The server's flags. Names and defaults are TF Serving's unless the help says otherwise."""
 
 import argparse
 import dataclasses
@@ -24,7 +24,10 @@ _AS_TENSORFLOW_SERVING = "TF Serving's own: nothing to do in a Python server"
 
 
 def _flag(default: Any, help: str, refused: str = "", ignored: str = "") -> Any:
-    """Returns a flag; `refused` and `ignored` say why another value than the default is an error or a log line."""
+    """Returns the field of a flag.
+
+    `refused` and `ignored` are the reasons why a value other than the default is an error, or is only logged.
+    """
     return dataclasses.field(default=default, metadata={"help": help, "refused": refused, "ignored": ignored})
 
 
@@ -33,18 +36,18 @@ def _threads() -> int:
 
 
 def _busy_poll_micros() -> int:
-    return 200 if cores() > 1 else 0  # the client needs a lone processor as well
+    return 200 if cores() > 1 else 0  # on a single core, polling would starve the client
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """The flags of `ctrpipe serve`; each has the name and the default that it has at tensorflow_model_server.
+    """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
-    Ours are `host` (TF Serving listens on every address), `max_request_bytes`, `max_json_memory_bytes` and
-    `max_json_depth` (it has no limits), `rest_api_busy_poll_micros`, `request_log` and `sampling_rate` (it can be built
-    with a log of requests, but is not), `shadow` and `shadow_log`, `allow_reload_from_network`,
-    `allow_profiler_from_network` and `allowed_model_roots` (any client may load any folder there, and have a trace
-    written to any).
+    These flags are ours alone: `host` (TF Serving listens on every address); `max_request_bytes`,
+    `max_json_memory_bytes` and `max_json_depth` (TF Serving has no limits); `rest_api_busy_poll_micros`; `request_log`
+    and `sampling_rate` (TF Serving is built without its request log); `shadow` and `shadow_log`;
+    `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
+    load any folder, and have a trace written to any folder).
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -193,7 +196,7 @@ class _FlagParser(argparse.ArgumentParser):
 
 
 def _boolean(text: str) -> bool:
-    """Returns what TensorFlow's flags take (xla/tsl/util/command_line_flags.cc, ParseBoolFlag)."""
+    """Parses a boolean as TensorFlow's flag parser does (xla/tsl/util/command_line_flags.cc, ParseBoolFlag)."""
     value = _BOOLEANS.get(text.lower())
     if value is None:
         raise argparse.ArgumentTypeError(f"{text}: true or false")
@@ -228,19 +231,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _boolean_flags() -> set[str]:
-    """Returns those that are true where they stand alone, whatever the next word is."""
+    """Returns the boolean flags. Without `=`, a boolean flag is true; it does not consume the next word."""
     kinds = typing.get_type_hints(ServerOptions)
     return {f"--{name}" for name in (*kinds, _VERSION) if kinds.get(name, bool) is bool}
 
 
 def parse_flags(flags: Sequence[str]) -> ServerOptions:
-    """Parses `--flag=value` and `--flag value`; a boolean as `--flag=value` or `--flag`. An empty path is no path.
+    """Parses `--flag=value` and `--flag value`; booleans as `--flag=value` or `--flag`.
 
-    An argument that is no flag is logged and ignored, as TF Serving does (main.cc).
+    An empty path means no path. Unknown arguments are logged and ignored, as in TF Serving (main.cc).
 
     Raises:
         InputError: a value has the wrong type, or is not possible here.
-        SystemExit: the versions or the help were asked for; they have been printed.
+        SystemExit: --version or --help was given; the text has been printed.
     """
     known, unknown = _parser().parse_known_args(
         [f"{flag}=true" if flag in _boolean_flags() else flag for flag in flags]
@@ -256,12 +259,13 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
 
 
 def set_environment(options: ServerOptions) -> None:
-    """Sets what TensorFlow reads as it is imported: oneDNN off, on other processors than Intel's.
+    """Turns oneDNN off on processors other than Intel's. Must run before TensorFlow is imported.
 
-    TensorFlow's own default is on. On an AMD EPYC oneDNN spread the product of one row with a matrix over all
-    processors: a request of one row took 5 to 10 times as long, one of 100 rows as long as without. On an Intel Xeon
-    one row takes a tenth longer, 10 to 100 rows and many clients take less (docs/measured.md). What the environment
-    says comes first; --mixed_precision=bfloat16 needs oneDNN.
+    TensorFlow enables oneDNN by default. On an AMD EPYC, oneDNN spread the product of one row with a matrix over all
+    processors: a request of one row took 5 to 10 times as long, a request of 100 rows as long as without. On an Intel
+    Xeon, one row takes 10% longer; 10 to 100 rows, and many clients, take less (docs/measured.md).
+
+    A value already set in the environment is kept. --mixed_precision=bfloat16 needs oneDNN and leaves it on.
     """
     if not options.mixed_precision and not on_intel():
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

@@ -1,7 +1,7 @@
-"""TensorFlow's profiler service on the port of gRPC, as TensorBoard's "capture profile" asks it (server.cc).
+"""TensorFlow's profiler service on the gRPC port, for TensorBoard's "capture profile" (server.cc).
 
-TensorFlow can serve it only on a port of its own. That is a free port here, and what arrives on the port of gRPC is
-passed on to it unchanged.
+TensorFlow can serve the profiler only on a port of its own. The server gives it a free port and forwards the profiler's
+requests from the gRPC port unchanged.
 """
 
 import functools
@@ -16,10 +16,10 @@ _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 
 
 class ProfilerHandler(grpc.GenericRpcHandler):
-    """Passes the profiler's requests on to TensorFlow, whose profiler starts with the first of them."""
+    """Forwards the profiler's requests to TensorFlow. The first request starts TensorFlow's profiler."""
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Returns the handler of a method of the profiler, None for those of other services."""
+        """Returns the handler of a profiler method; None for other services."""
         method = details.method
         return grpc.unary_unary_rpc_method_handler(_forward(method)) if method.startswith(_SERVICE) else None
 
@@ -39,7 +39,7 @@ def _forward(method: str) -> Callable[[bytes, grpc.ServicerContext], bytes]:
 
 @functools.cache
 def _profiler() -> grpc.Channel:
-    """Returns a channel to the process's profiler, which TensorFlow starts once and never stops."""
+    """Returns a channel to the process's profiler. TensorFlow starts it once and never stops it."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

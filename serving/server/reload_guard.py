@@ -1,7 +1,7 @@
-"""Decides which HandleReloadConfigRequest is allowed: a SavedModel is code, and the port has no authentication.
+"""Decides if a HandleReloadConfigRequest is allowed: a SavedModel is code, and the port has no authentication.
 
-TensorFlow Serving lets any client load any folder. Here requests from other machines need a flag, and another flag
-names the folders below which new ones may lie.
+TensorFlow Serving lets any client load any folder. This server needs a flag to allow requests from other machines.
+Another flag lists the folders that may contain new models.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ class ReloadGuard:
     """Refuses reloads that the options do not allow.
 
     Args:
-        options: Where the server listens, --allow_reload_from_network and --allowed_model_roots.
+        options: The server's address, --allow_reload_from_network and --allowed_model_roots.
     """
 
     def __init__(self, options: ServerOptions):
@@ -28,12 +28,13 @@ class ReloadGuard:
         self._roots = [pathlib.Path(root).resolve() for root in options.allowed_model_roots.split(",") if root]
 
     def check(self, config: model_server_config_pb2.ModelServerConfig, served: Collection[pathlib.Path]) -> None:
-        """Checks that the folders of a config are served already or lie below the roots; symbolic links are followed.
+        """Checks that each folder of a config is already served or lies below a root.
 
-        Where only this machine reaches the port, and there are no roots, every folder may be loaded.
+        Symbolic links are followed. If only this machine reaches the port and there are no roots, any folder may be
+        loaded.
 
         Raises:
-            ServingError: PERMISSION_DENIED, a folder or the request itself is not allowed.
+            ServingError: PERMISSION_DENIED, because a folder or the request itself is not allowed.
         """
         if not self._is_local and not self._from_network:
             raise _denied(
@@ -53,12 +54,12 @@ class ReloadGuard:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches what listens on the host."""
+    """Returns whether only this machine can reach a server that listens on the host."""
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, of which only the resolver knows
+    except ValueError:  # a host name, which only the resolver can translate
         return False
 
 

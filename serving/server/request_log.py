@@ -1,8 +1,8 @@
-"""Writes a sample of the answered requests to files, from which drift is measured and models are trained again.
+"""Writes a sample of the answered requests to files, for measuring drift and retraining models.
 
-The records are TF Serving's PredictionLogs (apis/prediction_log.proto) with its LogMetadata. TF Serving has this log
-as an interface without an implementation (core/request_logger.h, core/log_collector.h); the counter and what a record
-holds are those of core/request_logger.cc.
+The records are TF Serving's PredictionLogs (apis/prediction_log.proto) with LogMetadata. TF Serving has this log only
+as an interface (core/request_logger.h, core/log_collector.h). The counter and the content of a record follow
+core/request_logger.cc.
 """
 
 import functools
@@ -28,18 +28,20 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """A random sample of the answered requests, in TFRecord files below FOLDER/MODEL; made and written by one thread.
+    """A random sample of the answered requests, in TFRecord files below FOLDER/MODEL.
+
+    One thread makes and writes the records.
 
     Args:
-        folder: Where to write; made where it is not there.
+        folder: Where to write; created if missing.
         sampling_rate: The share of the requests to write, above 0 and at most 1.
         tags: The tags of the served graphs, for the records.
-        metrics: Counts what is written and what is not.
+        metrics: Counts the written and the lost records.
         file_bytes: The size at which a file is closed.
-        file_seconds: The age at which a file is closed.
+        file_seconds: The age at which a file is closed, in seconds.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder is not writable.
     """
 
     def __init__(
@@ -59,12 +61,12 @@ class RequestLog:
         self.close = self._thread.close
 
     def add(self, version: ServedVersion, signature: str, size: int, make: Callable[[], PredictionLog]) -> None:
-        """Hands a record to the writing thread; counts it as lost where too much waits already.
+        """Passes a record to the writing thread. Counts it as lost if too much is waiting.
 
         Args:
             version: The version that answered.
-            signature: The signature that was asked.
-            size: About how many bytes the request and its answer take until they are written.
+            signature: The signature that answered.
+            size: Approximate bytes of memory that the request and response take until they are written.
             make: Makes the record, without its metadata.
         """
         metadata = logging_pb2.LogMetadata(saved_model_tags=self._tags, timestamp_secs=int(time.time()))
@@ -98,7 +100,7 @@ def _open(path: pathlib.Path) -> tf.io.TFRecordWriter:
 def predict_record(
     version: ServedVersion, signature: str, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> PredictionLog:
-    """Returns the record of a Predict that came as JSON, as if it had come over gRPC."""
+    """Returns the record of a Predict request over REST, as if it had come over gRPC."""
     record = PredictionLog()
     request = record.predict_log.request
     _set_request(request.model_spec, version, signature)
@@ -115,7 +117,7 @@ def classify_record(
     classes: np.ndarray | None,
     scores: np.ndarray | None,
 ) -> PredictionLog:
-    """Returns the record of a Classify that came as JSON."""
+    """Returns the record of a Classify request over REST."""
     record = PredictionLog()
     _set_examples(record.classify_log.request, version, signature, examples)
     response = grpc_answers.classification_response(version, signature, classes, scores)
@@ -126,7 +128,7 @@ def classify_record(
 def regress_record(
     version: ServedVersion, signature: str, examples: Sequence[bytes], values: np.ndarray
 ) -> PredictionLog:
-    """Returns the record of a Regress that came as JSON."""
+    """Returns the record of a Regress request over REST."""
     record = PredictionLog()
     _set_examples(record.regress_log.request, version, signature, examples)
     record.regress_log.response.CopyFrom(grpc_answers.regression_response(version, signature, values))

@@ -1,4 +1,4 @@
-"""Turns logged requests (`serve --request_log`) into rows of a raw log, as they were before they came to the server."""
+"""Converts logged requests (`serve --request_log`) back into rows of a raw log."""
 
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ from ctrpipe.serving.server.grpc_answers import serialized
 from ctrpipe.serving.server.grpc_tensors import to_array
 from ctrpipe.transforms.log.spec import LogSpec
 
-BATCH_ROWS = 1 << 16  # of a row group
+BATCH_ROWS = 1 << 16  # in a row group
 REQUEST_TIME, MODEL_VERSION, SERVED = "request_time", "model_version", "served_"
 EXAMPLES = "examples"
 
@@ -28,13 +28,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass
 class Written:
-    """What became of the logged requests.
+    """Counts of the logged requests that were written and skipped.
 
     Attributes:
-        files: The files that were read.
-        requests: The requests whose rows were written.
-        rows: Their rows.
-        skipped: How many requests have no raw columns, by signature: packed tensors, or another model's inputs.
+        files: The number of files read.
+        requests: The number of requests whose rows were written.
+        rows: The number of rows written.
+        skipped: By signature, the number of requests without raw columns: packed tensors, or another model's inputs.
     """
 
     files: int = 0
@@ -44,19 +44,19 @@ class Written:
 
 
 def write_rows(folder: pathlib.Path, spec: LogSpec, output: pathlib.Path) -> Written:
-    """Writes the rows of all requests that hold raw columns, in the order of their files, to one Parquet file.
+    """Writes the rows of all requests with raw columns to one Parquet file, in file order.
 
-    Beside the columns of the log there are `request_time` in seconds since 1970, `model_version`, and
-    `served_<task>`, the probability that was answered.
+    The file has the columns of the log, and in addition `request_time` (seconds since 1970), `model_version`, and
+    `served_<task>`, the probability in the response.
 
     Args:
-        folder: What the server wrote for one model: FOLDER/MODEL of --request_log. Files that are being written
-            (`.part`) are not read.
+        folder: The request log of one model: FOLDER/MODEL of --request_log. Files still being written (`.part`) are
+            skipped.
         spec: The description of the log that the model was trained on.
-        output: The Parquet file.
+        output: The Parquet file to write.
 
     Raises:
-        InputError: there is no file, one is damaged, or none of the requests has raw columns.
+        InputError: the folder has no files, a file is damaged, or no request has raw columns.
     """
     files = sorted(folder.glob("*.tfrecord"))
     if not files:
@@ -114,7 +114,7 @@ def _records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLog]:
 
 
 def _rows(record: prediction_log_pb2.PredictionLog, spec: LogSpec) -> Arrays | None:
-    """Returns the columns [N] of a request; None where it has none."""
+    """Returns the columns [N] of a request, or None if it has no raw columns."""
     kind = record.WhichOneof("log_type")
     if kind is None:
         return None
@@ -142,14 +142,14 @@ def _predicted(request: predict_pb2.PredictRequest, spec: LogSpec) -> Arrays | N
 
 
 def _examples(examples: list[bytes], spec: LogSpec) -> Arrays:
-    """Returns the columns of serialized tf.Examples as the graph parses them: what is absent is NaN or b""."""
+    """Parses serialized tf.Examples like the graph: an absent value is NaN or b""."""
     features = {name: tf.io.FixedLenFeature([], tf.float32, float("nan")) for name in spec.numeric_columns}
     features |= {name: tf.io.FixedLenFeature([], tf.string, "") for name in spec.text_columns}
     return {name: values.numpy() for name, values in tf.io.parse_example(examples, features).items()}
 
 
 def _served(kind: str, response: Any, task: str, size: int) -> np.ndarray:
-    """Returns the answered probabilities of a task, [N]; NaN where the answer does not hold them."""
+    """Returns a task's probabilities in the response, [N], or NaN if they are absent."""
     if kind == "predict_log" and task in response.outputs:
         return to_array(response.outputs[task])
     if kind == "regress_log":

@@ -1,4 +1,4 @@
-"""TF Serving's REST API (contract R1-R15): routes, and what a request and a response mean."""
+"""TF Serving's REST API (contract R1-R15): routes, requests and responses."""
 
 import contextlib
 import functools
@@ -41,27 +41,27 @@ from ctrpipe.serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
 
-# The page of libevent, TF Serving's HTTP library, outside /v1/ (R5).
+# The 404 page of libevent, TF Serving's HTTP library, outside /v1/ (R5).
 _NOT_FOUND = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
 _CORS = (
     b"Access-Control-Allow-Origin: *\r\n"
     b"Access-Control-Allow-Methods: POST, GET\r\n"
     b"Access-Control-Allow-Headers: Content-Type\r\n"
 )
-_HIGHEST_RATIO = 1032  # the most bytes that one byte of deflate decompresses to
-_VALUE = "JSON Value: "  # in errors, before a part of the body
-_REMEMBERED = 500  # characters; longer paths are not kept in the cache of routes
+_HIGHEST_RATIO = 1032  # maximum compression ratio of deflate
+_VALUE = "JSON Value: "  # in errors, precedes a part of the body
+_REMEMBERED = 500  # characters; `_route` does not cache longer paths
 _SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
 
 
 class _TakesLong(Exception):
-    """Raised where a request would, or might, keep the event loop's thread for long."""
+    """Raised if a request would, or might, block the event loop's thread for long."""
 
 
 class _Route(NamedTuple):
-    """What a path names; `method` is as typed, `status` or `metadata` where it is none of inference."""
+    """The parsed path of a request. `method` is the method as typed, or `status` or `metadata`."""
 
     name: str | None
     version: str | None
@@ -70,7 +70,10 @@ class _Route(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """The version as a number. Raises ServingError above int64, where TF Serving answers without a body (R12)."""
+        """The version as an integer; None without one.
+
+        Raises ServingError above int64; like TF Serving's, the response then has no body (R12).
+        """
         if self.version is None:
             return None
         digits = self.version.lstrip("0") or "0"
@@ -81,7 +84,7 @@ class _Route(NamedTuple):
 
 @functools.lru_cache(1024)
 def _route(method: str, target: str) -> _Route | None:
-    """Returns what a path names, None for a malformed request (R1-R7, R13)."""
+    """Parses the path of a request. Returns None if the request is malformed (R1-R7, R13)."""
     match = _POST.fullmatch(target) if method == "POST" else _GET.fullmatch(target) if method == "GET" else None
     if not match:
         return None
@@ -95,12 +98,12 @@ def _route(method: str, target: str) -> _Route | None:
 
 
 class RestApi:
-    """The models behind TF Serving's URLs.
+    """TF Serving's REST API over the served models.
 
     Args:
-        core: The models.
+        core: The served models.
         options: The server's flags: timeout, threads, limits, CORS and the monitoring page.
-        metrics: The server's counters.
+        metrics: The server's metrics.
 
     Raises:
         InputError: --monitoring_config_file cannot be read.
@@ -117,14 +120,17 @@ class RestApi:
         self._paces: weakref.WeakKeyDictionary[Any, dict[str, Pace]] = weakref.WeakKeyDictionary()
 
     def server(self) -> uvicorn.Server:
-        """Returns the HTTP server for these models."""
+        """Returns the HTTP server of these models."""
         limits = Limits(self._options.max_request_bytes, self._timeout)
         threads = self._options.rest_api_num_threads
         busy_poll = self._options.rest_api_busy_poll_micros / 1e6
         return uvicorn_server(HttpServer(self.answer, self._refuse, threads, limits, busy_poll))
 
     def answer(self, request: Request, at_once: bool = False) -> Response | None:
-        """Answers a request, from any thread; raises nothing. `at_once`: returns None where it might take long."""
+        """Answers a request from any thread. Raises nothing.
+
+        With `at_once`, returns None if the request might take long.
+        """
         try:
             return self._answer(request, at_once)
         except _TakesLong:
@@ -151,7 +157,7 @@ class RestApi:
         try:
             return Response(200, self._api(route, request, at_once), headers=self._headers)
         except _TakesLong:
-            code = None  # it is asked again
+            code = None  # `answer` is called again in the thread pool
             raise
         except ServingError as error:
             code = error.code
@@ -160,13 +166,13 @@ class RestApi:
             code = "INTERNAL"
             raise
         finally:
-            if code is not None:  # status, metadata and what is malformed count too (X3)
+            if code is not None:  # status, metadata and malformed requests count too (X3)
                 name, api = (route.name or "", route.method) if route else ("", "")
                 api = api if request.method == "POST" else ""
                 self._metrics.record_request(name, api, "REST", code, time.perf_counter() - started)
 
     def _api(self, route: _Route | None, request: Request, at_once: bool) -> bytes:
-        """Returns the body of the answer to a request below /v1/."""
+        """Returns the body of the response to a request below /v1/."""
         if request.method == "OPTIONS":
             origin = request.headers.get(b"origin", b"")
             if b"http://" not in origin and b"https://" not in origin:
@@ -222,13 +228,13 @@ class RestApi:
                 raise
         if at_once:
             raise _TakesLong()
-        parsed = parse_unusual_body(body, reading)  # the error echoes numbers as RapidJSON reads them (J9, J12)
+        parsed = parse_unusual_body(body, reading)  # the error shows numbers as RapidJSON reads them (J9, J12)
         if method == "predict":
             return self._predict(route, number, body, reading, parsed=parsed)
         return self._score_examples(route, number, parsed, reading)
 
     def _score_examples(self, route: _Route, number: int | None, parsed: dict[str, Any], reading: Reading) -> bytes:
-        """Answers classify and regress."""
+        """Answers classify and regress requests."""
         method = route.method
         signature = _signature_name(parsed)
         batch = parse_examples(parsed, reading)
@@ -275,10 +281,10 @@ class RestApi:
                     f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
                 )
             if tf.float64 in dtypes.values() and parsed is None and has_long_numbers(body):
-                request = None  # what was parsed need not stay beside what is
+                request = None  # free the first parse before the second
                 request = parse_unusual_body(body, reading)
             inputs, by_row = parse_predict(request, dtypes, has_booleans(body), reading)
-            del request  # nor while the model runs
+            del request  # free the parsed request before the model runs
             reading.check_time()
             outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())
             if self._core.request_log and self._core.request_log.picks():
@@ -325,13 +331,13 @@ def _metadata(version: ServedVersion) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    """Returns JSON as protobuf prints messages."""
+    """Returns JSON in the format of protobuf's JSON printer."""
     text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", r"\u003c").replace(">", r"\u003e")
     return (text + "\n").encode("utf-8", "surrogateescape")
 
 
 def _plain(request: Request, limit: int) -> bytes:
-    """Returns the body, decompressed where it is gzip; empty where the gzip is damaged, as at TF Serving (R11)."""
+    """Returns the body, decompressed if it is gzip. A damaged gzip body is empty, as in TF Serving (R11)."""
     if b"gzip" not in request.headers.get(b"content-encoding", b""):
         return request.body
     if _plain_size(request.body, limit) > limit:
@@ -345,10 +351,10 @@ def _plain(request: Request, limit: int) -> bytes:
 
 
 def _plain_size(packed: bytes, limit: int) -> int:
-    """Returns the decompressed size, counted up to the limit; 0 where the limit is out of reach.
+    """Returns the decompressed size, counted up to the limit; 0 if it cannot exceed the limit.
 
-    Nothing decompressed is kept here, as the C library keeps what a thread has freed: decompressing up to the limit
-    left 64 MiB with each thread.
+    The decompressed data is dropped piece by piece. The C library keeps memory that a thread has freed: decompressing
+    up to the limit left 64 MiB with each thread.
     """
     if _HIGHEST_RATIO * len(packed) <= limit:
         return 0

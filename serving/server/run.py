@@ -1,4 +1,4 @@
-"""Starts the server: bound ports, models, REST and gRPC."""
+"""Starts the server: binds ports, loads models, runs REST and gRPC."""
 
 import contextlib
 import dataclasses
@@ -21,13 +21,13 @@ from ctrpipe.serving.xla import xla_compilation
 
 log = logging.getLogger(__name__)
 
-# Seconds in which a server that was told to stop answers the requests under way; serving/deploy allows for them.
+# How long a stopping server answers its running requests, in seconds. serving/deploy allows for this time.
 GRACE_SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Addresses:
-    """A running server's addresses: `http://HOST:PORT` for REST, `HOST:PORT` for gRPC; None where it has none."""
+    """A running server's addresses: `http://HOST:PORT` for REST, `HOST:PORT` for gRPC; None if it is off."""
 
     rest: str | None
     grpc: str | None
@@ -54,7 +54,7 @@ def _rest_port(options: ServerOptions) -> int | None:
 
 @contextlib.contextmanager
 def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | None) -> Iterator[Addresses]:
-    """Runs a server in threads of this process; port 0 = a free one, None = no such API."""
+    """Runs a server in threads of this process. Port 0 takes a free port; None turns the API off."""
     with contextlib.ExitStack() as stack:
         core = ServerCore(options)
         stack.callback(core.stop)
@@ -71,7 +71,7 @@ def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | Non
 
 
 class _RestThread:
-    """uvicorn in a thread of its own; the constructor returns once it answers."""
+    """Runs uvicorn in its own thread. The constructor returns when the server accepts requests."""
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket):
         self._server = server
@@ -81,7 +81,7 @@ class _RestThread:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Lets uvicorn end after the requests that it has, and take no more."""
+        """Makes uvicorn finish its running requests and accept no new ones."""
         self._server.should_exit = True
 
     def wait(self, seconds: float) -> None:
@@ -89,7 +89,7 @@ class _RestThread:
 
 
 def _drain(rest: _RestThread | None, grpc: GrpcServer) -> None:
-    """Stops taking requests, and waits until those under way are answered, GRACE_SECONDS at most."""
+    """Stops accepting requests and waits up to GRACE_SECONDS for the running ones."""
     end = time.monotonic() + GRACE_SECONDS
     if rest:
         rest.stop()
@@ -104,11 +104,11 @@ def _url(listener: socket.socket) -> str:
 
 
 def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = None) -> None:
-    """Serves until SIGINT or SIGTERM; requests under way are then answered, for GRACE_SECONDS at most.
+    """Serves until SIGINT or SIGTERM, then answers running requests for at most GRACE_SECONDS.
 
     Args:
         options: The server's flags.
-        ready: Called with the addresses once the server answers.
+        ready: Called with the addresses once the server accepts requests.
 
     Raises:
         InputError: the folder does not exist, a port is in use, or there is nothing to listen on.
@@ -122,12 +122,12 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
             if ready:
                 ready(addresses)
             while True:
-                time.sleep(1)  # in steps, as a signal that another thread takes does not wake this one
+                time.sleep(1)  # in steps: a signal handled by another thread does not wake this one
 
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """Makes SIGTERM do what Ctrl-C does inside the block."""
+    """Handles SIGTERM like Ctrl-C inside the block."""
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
@@ -137,9 +137,9 @@ def _terminating() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running_server(options: ServerOptions, rest_port: int = 0, grpc_port: int = 0) -> Iterator[Addresses]:
-    """Runs a server in threads of this process, whatever ports the options name; port 0 = a free one.
+    """Runs a server in threads of this process, on the given ports instead of the options'; 0 = a free port.
 
-    The flags of XLA are not read: they hold for a whole process, in which other code may need XLA.
+    The XLA flags are ignored: they apply to the whole process, where other code may need XLA.
     """
     with _serving(options, rest_port, grpc_port) as addresses:
         yield addresses

@@ -1,4 +1,4 @@
-"""What is done with a sample of the answered requests, off their way: picked at random, by one thread, into files."""
+"""Processes a random sample of the answered requests in one background thread, and writes it to files."""
 
 import logging
 import os
@@ -15,21 +15,21 @@ from ctrpipe.common.errors import InputError, one_line
 
 log = logging.getLogger(__name__)
 
-# A file is closed, and can be read, once it has so many bytes or is so old.
+# A file is closed, and can then be read, when it reaches this size or age.
 FILE_BYTES = 64 << 20
 FILE_SECONDS = 60.0
-# What waits for the thread takes no more memory than this; beyond it requests are answered, and not sampled.
+# Maximum memory of the waiting work. Above it, requests are answered but not sampled.
 WAITING_BYTES = 64 << 20
 
 
 class SamplingThread:
-    """A thread that works on a random sample of the requests, one after another.
+    """A thread that processes a random sample of the requests, one after another.
 
     Args:
         name: The thread's name.
         rate: The share of the requests to pick, above 0 and at most 1.
-        idle: Called at least every `idle_seconds`, and a last time with True at the end.
-        idle_seconds: Seconds.
+        idle: Called with False after each job and after `idle_seconds` without one; called with True at the end.
+        idle_seconds: How long to wait for a job before `idle` is called.
     """
 
     def __init__(self, name: str, rate: float, idle: Callable[[bool], None], idle_seconds: float):
@@ -46,10 +46,10 @@ class SamplingThread:
         return random.random() < self.rate
 
     def add(self, size: int, job: Callable[[], None]) -> bool:
-        """Hands work to the thread; returns False, and forgets it, where too much waits already.
+        """Passes work to the thread. Drops the work and returns False if too much is waiting.
 
         Args:
-            size: About how many bytes of memory the work holds until it is done.
+            size: Approximate bytes of memory that the work holds until it is done.
             job: The work.
         """
         with self._lock:
@@ -60,7 +60,7 @@ class SamplingThread:
         return True
 
     def close(self) -> None:
-        """Does what waits, and ends the thread."""
+        """Finishes the waiting work and ends the thread."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -77,7 +77,7 @@ class SamplingThread:
             size, job = waiting
             try:
                 job()
-            except Exception:  # one request's, and not the end of the sample
+            except Exception:  # only this request is lost
                 log.exception("A sampled request was lost")
             with self._lock:
                 self._waiting_bytes -= size
@@ -95,20 +95,20 @@ class RecordWriter(Protocol):
 
 
 class SampleFiles:
-    """Files of records, those of each model in a folder of its own: FOLDER/MODEL/<time>-<process>-<number><suffix>.
+    """Files of records, one folder per model: FOLDER/MODEL/<time>-<process>-<number><suffix>.
 
-    A file that is being written ends in `.part`, and loses that ending once it is complete.
+    A file has the extra ending `.part` while it is written.
 
     Args:
-        folder: Made where it is not there.
+        folder: Where to write; created if missing.
         suffix: The ending of a complete file, such as `.tfrecord`.
         flag: The server's flag that names the folder, for messages.
         open_file: Opens a new file for writing.
         file_bytes: The size at which a file is closed.
-        file_seconds: The age at which a file is closed.
+        file_seconds: The age at which a file is closed, in seconds.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder is not writable.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class SampleFiles:
         self._files: dict[str, _File] = {}
 
     def write(self, model: str, record: Any, size: int) -> None:
-        """Writes a record of a model; the next one begins a new file where this one has failed."""
+        """Writes a record of a model. If this fails, the next record starts a new file."""
         if model not in self._files:
             self._files[model] = self._new_file(model)
         try:
@@ -143,7 +143,7 @@ class SampleFiles:
         self._files[model].size += size
 
     def close_due(self, all_of_them: bool) -> None:
-        """Completes the files that are large or old enough, or all."""
+        """Completes the files that are large or old enough, or all files."""
         for model, file in list(self._files.items()):
             age = time.monotonic() - file.opened
             if all_of_them or file.size >= self._file_bytes or age >= self._file_seconds:
@@ -151,7 +151,7 @@ class SampleFiles:
                 try:
                     file.writer.close()
                     file.part.rename(file.part.with_suffix(""))
-                except Exception as error:  # a full disk, in the words of the writer's library
+                except Exception as error:  # such as a full disk, as the writer's library reports it
                     log.error("%s could not be completed: %s", file.part, one_line(error))
 
     def _new_file(self, model: str) -> "_File":

@@ -1,4 +1,4 @@
-"""A loaded version as a request sees it, over REST, over gRPC and in the warm-up."""
+"""A loaded version, as used by a request over REST or gRPC and by the warm-up."""
 
 import contextlib
 import time
@@ -13,14 +13,14 @@ from ctrpipe.serving.server.errors import bad_request, from_tensorflow
 
 
 class ServedVersion:
-    """A loaded version for the length of a request.
+    """A loaded version for the duration of a request.
 
     Attributes:
         name: The model's name.
-        number: The version.
-        servable: The servable that runs its signatures.
+        number: The version number.
+        servable: The servable that runs the signatures.
         signatures: The signatures by name.
-        input_types: The types of each signature's inputs, by alias.
+        input_types: The dtypes of each signature's inputs, by alias.
         runtime_seconds: Seconds that the request has spent in TensorFlow so far.
     """
 
@@ -39,10 +39,10 @@ class ServedVersion:
         outputs: list[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Returns the signature's outputs by alias, all of them or those named.
+        """Returns the signature's outputs by alias: the named ones, or all.
 
         Raises:
-            ServingError: TensorFlow reports an error; it has TensorFlow's code and message.
+            ServingError: TensorFlow reports an error; code and message are TensorFlow's.
         """
         with self._running():
             return self.servable.run(signature, inputs, outputs, timeout_seconds)
@@ -53,20 +53,20 @@ class ServedVersion:
         """Returns the named outputs of several signatures with one input each, computed in one run.
 
         Raises:
-            ServingError: TensorFlow reports an error; it has TensorFlow's code and message.
+            ServingError: TensorFlow reports an error; code and message are TensorFlow's.
         """
         with self._running():
             return self.servable.run_together(outputs, values, timeout_seconds)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
-        """Measures a run, and translates its errors."""
+        """Measures a run and translates its errors."""
         began = time.perf_counter()
         try:
             yield
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
-        except (ValueError, TypeError) as error:  # the session's own checks of a feed
+        except (ValueError, TypeError) as error:  # the session's checks of the inputs
             raise bad_request(str(error)) from error
         finally:
             self.runtime_seconds += time.perf_counter() - began

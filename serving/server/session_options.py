@@ -1,21 +1,22 @@
-"""The session's settings, from --tensorflow_*_parallelism, --tensorflow_session_config_file and other flags."""
+"""The TensorFlow session's settings, from flags and --tensorflow_session_config_file."""
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.text_proto import read_text_proto
 
-# Operations run one after another in the request's own thread: handing them to other threads takes longer than a click
-# model's operations, and a server has as many threads as requests. An operation still uses all processors. A run that
-# is not known to be short gets other threads all the same: one that can be stopped at its deadline (serving/loader.py).
+# Operations run one after another in the request's own thread. Handing them to other threads takes longer than a click
+# model's operations, and the server has as many threads as requests. A single operation can still use all processors. A
+# run that is not known to be short uses other threads, because only such a run can be stopped at its deadline
+# (serving/loader.py).
 _IN_THE_CALLERS_THREAD = -1
 
 
 def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
-    """Returns the settings of every version's session; a flag overrides the file.
+    """Returns the session settings of all versions. A flag overrides the file.
 
     Raises:
-        InputError: the file cannot be read, or is no ConfigProto.
+        InputError: the file cannot be read, or is not a ConfigProto.
     """
     config = config_pb2.ConfigProto(inter_op_parallelism_threads=_IN_THE_CALLERS_THREAD)
     if options.tensorflow_session_config_file is not None:

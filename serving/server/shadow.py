@@ -1,4 +1,4 @@
-"""Has a sample of the requests answered by a second version too, and notes how far its answers are from those sent."""
+"""Replays a sample of the requests on a second version (shadow traffic), and records the differences."""
 
 import contextlib
 import functools
@@ -34,21 +34,21 @@ SCHEMA = pa.schema(
 
 
 class Shadow:
-    """The version of a label, which is asked what others were asked, in a thread of its own; nobody gets its answers.
+    """Shadow traffic: the version of a label answers a sample of the requests again, in a separate thread.
 
-    Requests that the label's version has answered itself are not compared.
+    No client gets the shadow's responses. Requests that the label's version has answered itself are not compared.
 
     Args:
-        label: The label of the version to try, `--shadow`.
+        label: The label of the shadow version, `--shadow`.
         sampling_rate: The share of the Predict requests to compare, above 0 and at most 1.
-        use: Returns a context manager that keeps the version of a model's label loaded.
+        use: Returns a context manager that keeps the labelled version of a model loaded.
         metrics: Counts comparisons and differences.
-        folder: Where to write each compared value; None: nowhere.
+        folder: Where to write each compared value; None = nowhere.
         file_bytes: The size at which a file is closed.
-        file_seconds: The age at which a file is closed.
+        file_seconds: The age at which a file is closed, in seconds.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder is not writable.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Shadow:
         served: Outputs,
         ask: Callable[[ServedVersion], Outputs],
     ) -> None:
-        """Hands a request to the thread; counts it as lost where too much waits already.
+        """Passes a request to the thread. Counts it as lost if too much is waiting.
 
         Args:
             version: The version that answered.
-            signature: The signature that was asked.
-            size: About how many bytes the request and its answer take.
+            signature: The signature that answered.
+            size: Approximate bytes of the request and the response.
             served: The outputs that were sent, by alias.
-            ask: Asks a version the same.
+            ask: Runs the same request on a given version.
         """
         job = functools.partial(self._compare, version.name, version.number, signature, served, ask, int(time.time()))
         if not self._thread.add(size, job):
@@ -124,7 +124,7 @@ class Shadow:
         """Counts and writes the differences of one output.
 
         Raises:
-            ServingError: the shadow's output has another shape, or it has none of that name.
+            ServingError: the shadow's output has another shape or is missing.
         """
         model, number, shadow_number, signature, name, asked = about
         if answered is None or answered.shape != values.shape:
@@ -154,7 +154,7 @@ class Shadow:
 
 
 class _ParquetFile:
-    """Collects tables, and writes them as one row group: a request has too few rows for one of its own."""
+    """Collects tables and writes them as one row group: a request has too few rows for its own."""
 
     def __init__(self, path: pathlib.Path):
         self._path = path

@@ -1,7 +1,7 @@
 """Reads JSON values as tensors, by the rules of TF Serving's json_tensor.cc (contract P5-P20).
 
-A request is first read in bulk, without a step of Python for each number. Where that fails, it is read again value by
-value, to find the error that TF Serving finds first.
+A request is first read in bulk, without a Python loop over the numbers. If that fails, it is read again value by value,
+to find the error that TF Serving would report first.
 """
 
 import binascii
@@ -21,7 +21,7 @@ from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.json_values import Members, json_type, members, shown
 
 _INT32 = (-(2**31), 2**31 - 1)
-# What a JSON integer may be (P16); narrower types than int32 wrap, as C++ casts do.
+# The allowed range of JSON integers (P16). Types narrower than int32 wrap, like C++ casts.
 _INTEGER_LIMITS = {
     tf.int8: _INT32,
     tf.int16: _INT32,
@@ -32,7 +32,7 @@ _INTEGER_LIMITS = {
     tf.uint64: (0, 2**64 - 1),
 }
 _FLOATS = (tf.float32, tf.float64)
-# struct packs a list of numbers in a third of numpy's time, refuses other types and integers that do not fit.
+# struct packs a list of numbers three times as fast as numpy, and refuses other types and integers out of range.
 _PACKED = {
     tf.int8: ("i", np.int32),
     tf.int16: ("i", np.int32),
@@ -44,14 +44,14 @@ _PACKED = {
     tf.float32: ("f", np.float32),
     tf.float64: ("d", np.float64),
 }
-MAX_DIMENSIONS = 63  # numpy's limit is 64; one is the batch's
+MAX_DIMENSIONS = 63  # numpy's limit is 64; the batch takes one dimension
 _BASE64 = re.compile(r"([A-Za-z0-9+/]*)([=.]*)")
 _NO_SPACE = dict.fromkeys(map(ord, " \t\n\v\f\r"))
 Dtypes = dict[str, tf.DType]
 
 
 class _Unexpected(Exception):
-    """Raised where the bulk reader gives up; the value is then read by itself, or refused with a reason."""
+    """Raised if the bulk reader cannot read a value. The value-by-value reader then reads or refuses it."""
 
 
 def parse_predict(
@@ -61,9 +61,9 @@ def parse_predict(
 
     Args:
         body: The request's top-level object.
-        dtypes: The types of the signature's inputs, at least one.
-        has_booleans: False where it is known that no value is true or false; else each is checked, as Python counts
-            booleans as integers.
+        dtypes: The dtypes of the signature's inputs, at least one.
+        has_booleans: False if the request is known to hold no true or false. Otherwise every value is checked, because
+            Python's booleans are integers.
         reading: Limits of time and memory.
 
     Raises:
@@ -114,7 +114,7 @@ def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, has_booleans: bool) -> d
 
 
 def _bulk(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
-    """Reads a list of one or more levels."""
+    """Reads a list, nested or not, as a tensor."""
     shape, level = [len(values)], values
     while level and type(level[0]) is list:
         if set(map(type, level)) != {list}:
@@ -130,7 +130,7 @@ def _bulk(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndar
 
 
 def _flat(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
-    """Returns scalars as a vector."""
+    """Returns a list of scalars as a vector."""
     if dtype is tf.string:
         return _strings(values)
     if dtype is tf.bool:
@@ -163,7 +163,7 @@ def _strings(values: Sequence[Any]) -> np.ndarray:
 
 def _usual_base64(text: str) -> bytes:
     raw = binascii.a2b_base64(text, strict_mode=True)
-    if len(text) != (len(raw) + 2) // 3 * 4:  # it takes too much padding
+    if len(text) != (len(raw) + 2) // 3 * 4:  # a2b_base64 accepts too much padding
         raise ValueError(text)
     return raw
 
@@ -171,7 +171,7 @@ def _usual_base64(text: str) -> bytes:
 def _cast(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
     if array.dtype == dtype.as_numpy_dtype:
         return array
-    with np.errstate(over="ignore"):  # a double out of float's range is an infinity (P15)
+    with np.errstate(over="ignore"):  # a double beyond float's range is an infinity (P15)
         return array.astype(dtype.as_numpy_dtype)
 
 
@@ -183,7 +183,7 @@ def _is_named(value: Any) -> bool:
 
 
 def is_base64(value: Any) -> bool:
-    """Returns whether a value is an object with the one member b64, a string."""
+    """Returns whether a value is an object whose only member is b64, a string."""
     if not isinstance(value, dict) or isinstance(value, Members):
         return False
     return list(value) == ["b64"] and isinstance(value["b64"], str)
@@ -204,7 +204,7 @@ def _rows(instances: list[Any], dtypes: Dtypes, reading: Reading) -> dict[str, n
         if named != _is_named(row):
             what = ("object", "list") if named else ("value/list", "object")
             raise bad_request(f"Expecting {what[0]} but got {what[1]} at item {index} of input list")
-        # A name ends at a NUL, as C's strings do.
+        # As a C string, a name ends at a NUL.
         pairs = (
             [(name.partition("\0")[0], value) for name, value in members(row)] if named else [(next(iter(dtypes)), row)]
         )
@@ -221,9 +221,9 @@ def _rows(instances: list[Any], dtypes: Dtypes, reading: Reading) -> dict[str, n
                 f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
                 f"keys must be equal to: {','.join(sorted(dtypes))}"
             )
-    if not named and len(dtypes) > 1:  # base64 objects count as values
+    if not named and len(dtypes) > 1:  # base64 objects count as plain values
         raise bad_request(f"input size does not match signature: 1!={len(dtypes)}")
-    # Where a row has an input twice both values count, and those of the rows after it move.
+    # If a row repeats an input, both values count, and the values of later rows move (J13).
     return {name: np.stack(values[: len(instances)]) for name, values in parts.items()}
 
 
@@ -260,7 +260,7 @@ def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool, reading: Reading) 
 
 
 def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True, reading: Reading | None = None) -> np.ndarray:
-    """Returns a JSON value, a scalar or a list of any number of levels, as a tensor. Raises ServingError (P15-P20)."""
+    """Returns a JSON scalar or nested list as a tensor. Raises ServingError (P15-P20)."""
     if isinstance(value, list):
         try:
             return _bulk(value, dtype, has_booleans)
@@ -281,7 +281,7 @@ def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True, reading: R
 
 
 def _shape(value: Any) -> list[int]:
-    """Returns the shape, by the first element of each level as TF Serving does."""
+    """Returns the shape, by the first element of each level, as in TF Serving."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -292,7 +292,7 @@ def _shape(value: Any) -> list[int]:
 
 
 def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int], reading: Reading) -> list[Any]:
-    """Returns all scalars in order, without recursion: a body may be nested very deep."""
+    """Returns all scalars in order. Does not recurse, because a body may be nested deeply."""
     flat: list[Any] = []
     rank = len(shape)
     stack = [iter([value])]
@@ -348,7 +348,7 @@ def _scalar(value: Any, dtype: tf.DType) -> Any:
 
 
 def dtype_name(dtype: tf.DType) -> str:
-    """Returns the type's name as C++ prints it: float, double, half, int32."""
+    """Returns the dtype's name as C++ prints it: float, double, half, int32."""
     return str(types_pb2.DataType.Name(dtype.as_datatype_enum)).removeprefix("DT_").lower()
 
 
@@ -359,13 +359,15 @@ def _base64(value: dict[str, Any]) -> bytes:
 
 
 def decode_base64(text: str) -> bytes:
-    """Decodes base64 as Abseil does: white space is ignored, padding is all there or left out, and may be of dots.
+    """Decodes base64 as Abseil does.
+
+    White space is ignored. Padding is complete or left out, and may consist of dots.
 
     Raises:
-        ServingError: the text is no base64 (P18).
+        ServingError: the text is not base64 (P18).
     """
     match = _BASE64.fullmatch(text.translate(_NO_SPACE))
-    digits, padding = match.groups() if match else ("A", "")  # one digit is no byte
+    digits, padding = match.groups() if match else ("A", "")  # refused below: one digit is not a whole byte
     missing = -len(digits) % 4
     if missing == 3 or len(padding) not in (0, missing):
         raise bad_request("Unable to base64 decode")

@@ -1,4 +1,4 @@
-"""Follows a model's base path: loads new versions, keeps wanted ones available, unloads the others (contract V1-V5)."""
+"""Follows a model's base path: loads new versions and unloads old ones (contract V1-V5)."""
 
 import concurrent.futures
 import dataclasses
@@ -16,19 +16,19 @@ from ctrpipe.serving.server.errors import ServingError, from_tensorflow
 
 log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 2.0  # the server has waited for its requests before
+_STOP_SECONDS = 2.0  # the server has already waited for running requests
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Which versions are served (V2): the `latest` highest, all, or those of `specific`."""
+    """Which versions are served (V2): the `latest` highest ones, `all`, or the `specific` ones."""
 
     latest: int = 1
     all: bool = False
     specific: frozenset[int] = frozenset()
 
     def wanted(self, present: dict[int, pathlib.Path]) -> dict[int, pathlib.Path]:
-        """Returns those of the versions in the file system that are to be served."""
+        """Returns the versions to serve, out of the versions in the file system."""
         if self.specific:
             return {number: path for number, path in present.items() if number in self.specific}
         if self.all:
@@ -38,7 +38,7 @@ class Policy:
 
 @dataclasses.dataclass
 class Version:
-    """One version and its state: START, LOADING, AVAILABLE, UNLOADING or END, with an error code and message."""
+    """A version and its state: START, LOADING, AVAILABLE, UNLOADING or END, with an error code and message."""
 
     number: int
     path: pathlib.Path
@@ -53,7 +53,7 @@ class Version:
 
 @dataclasses.dataclass(frozen=True)
 class LoadExecutors:
-    """The threads where versions load and unload; how often and after how many seconds a load is retried (V5)."""
+    """The threads that load and unload versions, and the retries of a failed load (V5)."""
 
     load: concurrent.futures.Executor
     unload: concurrent.futures.Executor
@@ -62,7 +62,10 @@ class LoadExecutors:
 
 
 def _scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
-    """Returns by number the folders named by a 64-bit integer (V1); of two for one number the last. Raises OSError."""
+    """Returns the version folders by number: those named by a 64-bit integer (V1).
+
+    Of two folders with the same number, the last one counts. Raises OSError.
+    """
     paths: dict[int, pathlib.Path] = {}
     for path in sorted(base_path.iterdir()):
         if not re.fullmatch(r"\s*[+-]?\d+\s*", path.name, re.ASCII) or not -(2**63) <= int(path.name) < 2**63:
@@ -80,18 +83,20 @@ def _scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
 
 
 class VersionManager:
-    """The versions of one model. A new version is available before those that it replaces are unloaded (V3).
+    """The versions of one model. A new version is available before the old ones are unloaded (V3).
 
-    A version that does not load, or whose warm-up fails, ends with its error; no other version is unloaded for it.
+    A version that fails to load or to warm up ends with its error. No other version is unloaded for it.
 
     Args:
         name: The model's name.
-        load: Returns the servable of a version's number and folder, warmed up; what it raises is the version's error.
-        executors: The threads that load and unload.
+        load: Returns the warmed-up servable of a version, given its number and folder. An exception becomes the
+            version's error.
+        executors: The threads that load and unload versions.
 
     Attributes:
         base_path: The folder of the model's versions.
-        policy: Which of them are served. A change of either takes effect at the next `scan` and `follow`.
+        policy: Selects the versions to serve. A change of either attribute takes effect at the next `scan` and
+            `follow`.
     """
 
     def __init__(
@@ -111,12 +116,15 @@ class VersionManager:
         self._stopped = False
 
     def status(self) -> list[Version]:
-        """Returns all versions seen, highest first (S2)."""
+        """Returns all known versions, highest first (S2)."""
         with self._lock:
             return [self._versions[number] for number in sorted(self._versions, reverse=True)]
 
     def take(self, number: int | None = None) -> Version | None:
-        """Returns the highest available version, or a given one, or None; it stays loaded until `give_back`."""
+        """Returns the highest available version or a given one; None if it is not available.
+
+        The version stays loaded until `give_back`.
+        """
         with self._lock:
             if number is None:
                 number = max(self._available, default=None)
@@ -126,27 +134,27 @@ class VersionManager:
         return version
 
     def give_back(self, version: Version) -> None:
-        """Ends the use that `take` started."""
+        """Ends a use started by `take`."""
         with self._lock:
             version.users -= 1
             if version.users == 0 and version.state == "UNLOADING":
                 self._executors.unload.submit(self._close, version)
 
     def reached(self) -> Version | None:
-        """Returns the highest wanted version that is available or has ended; None where none is."""
+        """Returns the highest wanted version that is available or has ended; None if there is none."""
         with self._lock:
             ended = ("AVAILABLE", "END")
             reached = [version for version in self._versions.values() if version.wanted and version.state in ended]
             return max(reached, key=lambda version: version.number, default=None)
 
-    # What is wanted ---------------------------------------------------------------------------------------------------
+    # Wanted versions --------------------------------------------------------------------------------------------------
 
     def scan(self) -> dict[int, pathlib.Path]:
-        """Returns the folders below the base path by version number. Raises OSError where it cannot be read."""
+        """Returns the folders below the base path by version number. Raises OSError if it is unreadable."""
         return _scan(self.base_path)
 
     def follow(self, present: dict[int, pathlib.Path]) -> None:
-        """Loads the versions that the policy wants of those in the file system, and unloads the others."""
+        """Loads the versions in the file system that the policy selects, and unloads the others."""
         wanted = self.policy.wanted(present)
         if not wanted:
             log.warning("No versions of servable %s found under base path %s", self.name, self.base_path)
@@ -155,11 +163,14 @@ class VersionManager:
         self._aspire(wanted)
 
     def retire(self) -> None:
-        """Unloads every version, those in use after their last request."""
+        """Unloads every version. A version in use is unloaded after its last request."""
         self._aspire({})
 
     def stop(self) -> None:
-        """Unloads every version; one still in use after _STOP_SECONDS stays loaded until the process ends."""
+        """Unloads every version.
+
+        A version still in use after _STOP_SECONDS stays loaded until the process ends.
+        """
         with self._lock:
             self._stopped = True
         self.retire()
@@ -170,14 +181,14 @@ class VersionManager:
         with self._lock:
             for number, path in wanted.items():
                 old = self._versions.get(number)
-                if old is None or (old.state == "END" and not old.wanted):  # one that failed is not tried for ever
+                if old is None or (old.state == "END" and not old.wanted):  # a failed version is not retried for ever
                     self._versions[number] = Version(number, path)
             for number, version in self._versions.items():
                 version.wanted = number in wanted
             self._advance()
 
     def _advance(self) -> None:
-        """Starts what can be done now; the caller holds the lock."""
+        """Starts the loads and unloads that are possible now. The caller must hold the lock."""
         versions = [self._versions[number] for number in sorted(self._versions, reverse=True)]
         wanted = [version for version in versions if version.wanted]
         if not wanted or any(version.state == "AVAILABLE" for version in wanted):
@@ -239,7 +250,7 @@ class VersionManager:
         with self._lock:
             version.servable = None
             version.state = "END"
-            version.wanted = False  # wanted again at the next poll, it is loaded again
+            version.wanted = False  # lets the next poll load it again
             self._lock.notify_all()
 
 

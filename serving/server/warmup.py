@@ -1,4 +1,4 @@
-"""Replays the requests recorded in a version's folder before it is used (contract W1-W3)."""
+"""Replays the requests recorded in a version's folder before the version is used (contract W1-W3)."""
 
 import logging
 import pathlib
@@ -21,18 +21,18 @@ MAX_RECORDS = 1000
 def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 1) -> int:
     """Answers each recorded request `iterations` times.
 
-    The model's name and version in a record are not read; `version` answers.
+    The model name and version in a record are ignored; `version` answers.
 
     Args:
         version: The version to warm up.
-        path: Its folder.
-        iterations: How often each request is answered; once where it is below 1.
+        path: The version's folder.
+        iterations: How often to answer each request; once if below 1.
 
     Returns:
-        The number of records; 0 where there is no file.
+        The number of records; 0 if there is no file.
 
     Raises:
-        ServingError: a record cannot be read or answered, or there are over 1000 (W2).
+        ServingError: a record cannot be read or answered, or there are more than 1000 (W2).
     """
     file = asset_path(path, Asset.WARMUP)
     if not file.exists():
@@ -59,7 +59,7 @@ def read_records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLo
 
     Raises:
         ServingError: a record cannot be read.
-        tf.errors.DataLossError: the file is no TFRecord.
+        tf.errors.DataLossError: the file is not a TFRecord file.
     """
     for record in tf.compat.v1.io.tf_record_iterator(str(file)):
         yield _parse(record, file)

@@ -1,4 +1,4 @@
-"""Measures which threads and which batching give a model the highest throughput on this machine."""
+"""Finds the threads and the batching that give a model the highest throughput on this machine."""
 
 import dataclasses
 import math
@@ -21,12 +21,12 @@ FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
     "tune.json",
 )
 CALLERS_THREAD = -1
-BATCH_ROWS = 128  # a batch of the first trial; larger requests are split
+BATCH_ROWS = 128  # rows of a batch in the trials; larger requests are split
 
 
 @dataclasses.dataclass
 class Trial:
-    """A setting and its measurements, by round and by load."""
+    """A setting and its results, by round and by load."""
 
     setting: Setting
     rounds: list[list[TrialResult]] = dataclasses.field(default_factory=list)
@@ -36,7 +36,7 @@ class Trial:
 
 
 def thread_settings() -> list[Setting]:
-    """Returns settings of threads to try, TensorFlow's own default first."""
+    """Returns the settings of threads to try, TensorFlow's default first."""
     count = cores()
     settings = [Setting(count, count, onednn) for onednn in (True, False)]
     for threads in sorted({1, 2, count}):
@@ -45,7 +45,7 @@ def thread_settings() -> list[Setting]:
 
 
 def batching_settings(best: Setting, loads: list[ClientLoad]) -> list[Setting]:
-    """Returns settings with batches to try, for the best threads and for one thread an operation."""
+    """Returns the settings of batching to try, for the best number of intra-op threads and for one."""
     rows, clients = max(load.rows for load in loads), max(load.clients for load in loads)
     settings = []
     for intra_op in sorted({1, best.intra_op}):
@@ -69,18 +69,19 @@ def tune(
     rounds: int,
     progress: Callable[[str], None],
 ) -> list[Trial]:
-    """Measures all settings, each in processes of its own; returns them best first.
+    """Measures all settings, each in new processes, and returns the trials, best first.
 
     Args:
         version: The version's folder.
-        signature: The signature whose recorded requests are sent.
+        signature: The signature to call, with its recorded warm-up requests.
         loads: The loads to measure.
         seconds: Seconds of each load in each round.
-        rounds: How often each setting is measured.
+        rounds: The number of measurements of each setting.
         progress: Called with a line of text after each measurement.
 
     Raises:
-        InputError: a load has no row or no client, or the version has recorded no request of the signature.
+        InputError: a load has less than one row or one client, or the version has no recorded request of the
+            signature.
     """
     if not 1 <= min(min(load.rows, load.clients) for load in loads):
         raise InputError("--rows and --clients should be above 0")
@@ -103,18 +104,18 @@ def _measure(
     for number in range(rounds):
         for trial in (
             trials if number % 2 == 0 else trials[::-1]
-        ):  # back and forth, so that a machine that slows down slows all alike
+        ):  # alternate the order: a machine that slows down affects all settings alike
             trial.rounds.append(run_in_new_process(measure, trial.setting, str(version), signature, loads, seconds))
             progress(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
 
 
 def ranked(trials: list[Trial], loads: list[ClientLoad]) -> list[Trial]:
-    """Returns the trials by descending score. As clients wait for each answer, throughput measures latency too."""
+    """Returns the trials by descending score. In a closed loop, throughput also measures latency."""
     return sorted(trials, key=lambda trial: -score(trial, loads))
 
 
 def score(trial: Trial, loads: list[ClientLoad]) -> float:
-    """Returns the geometric mean over the loads of a trial's median rows a second."""
+    """Returns a trial's score: the geometric mean over the loads of its median rows/s."""
     return statistics.geometric_mean(trial.median(index, "rows_per_s") for index in range(len(loads)))
 
 
@@ -128,7 +129,7 @@ def describe(setting: Setting) -> str:
 
 
 def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
-    """Returns the flags of a setting, which `ctrpipe serve` and tensorflow_model_server both take."""
+    """Returns the flags of a setting, for `ctrpipe serve` and tensorflow_model_server alike."""
     arguments = [
         f"--tensorflow_intra_op_parallelism={setting.intra_op}",
         f"--tensorflow_inter_op_parallelism={setting.inter_op}",
@@ -141,7 +142,7 @@ def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
 def write(
     trials: list[Trial], loads: list[ClientLoad], version: pathlib.Path, signature: str, folder: pathlib.Path
 ) -> None:
-    """Writes the flags, environment and files of the best setting, and all measurements, to the folder."""
+    """Writes the flags, environment and files of the best setting, and all results, to the folder."""
     best = trials[0].setting
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / FLAGS, "\n".join(flags(best, folder)) + "\n")
@@ -163,7 +164,7 @@ def _as_json(trial: Trial) -> dict[str, Any]:
 
 
 def rows_of_table(trials: list[Trial], loads: list[ClientLoad]) -> Iterator[list[str]]:
-    """Yields a row for each setting: its name, for each load rows/s (p50 / p99 in ms), and its score over the best."""
+    """Yields a row per setting: its name, rows/s (p50 / p99 in ms) by load, and relative score."""
     best = score(trials[0], loads)
     for trial in trials:
         cells = []

@@ -1,6 +1,6 @@
-"""Measures one setting of threads and batching, in a process of its own.
+"""Measures one setting of threads and batching in a process of its own.
 
-The environment and the pool of intra-op threads are one for all sessions of a process.
+All sessions of a process share the environment and the pool of intra-op threads, so each setting needs a new process.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from ctrpipe.serving.server.batching_parameters import BatchingParameters
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Threads and batching of a server.
+    """A server's settings of threads and batching.
 
     Args:
         intra_op: Threads within an operation.
-        inter_op: Operations that run at the same time; -1 = one after another in the request's own thread.
-        onednn: Whether oneDNN multiplies the matrices; else Eigen does.
-        batching: Fields of BatchingParameters; empty = no batching.
+        inter_op: Operations that run concurrently; -1 = one after another, in the request's own thread.
+        onednn: Whether oneDNN multiplies matrices; otherwise Eigen does.
+        batching: Fields of BatchingParameters; empty: no batching.
     """
 
     intra_op: int
@@ -42,7 +42,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class ClientLoad:
-    """A closed loop: `clients` clients, each of which sends requests of `rows` rows one after another."""
+    """A closed loop: each of `clients` clients sends requests of `rows` rows one after another."""
 
     rows: int
     clients: int
@@ -50,7 +50,7 @@ class ClientLoad:
 
 @dataclasses.dataclass(frozen=True)
 class TrialResult:
-    """Rows a second of all clients; a request's median, 99th percentile and CPU time in milliseconds."""
+    """Rows/s of all clients; a request's p50 and p99 latency and CPU time in ms."""
 
     rows_per_s: float
     p50_ms: float
@@ -61,22 +61,22 @@ class TrialResult:
 def measure(
     setting: Setting, version: str, signature: str, loads: list[ClientLoad], seconds: float
 ) -> list[TrialResult]:
-    """Loads the version with the setting, and returns the result of each load.
+    """Loads the version with the setting and returns the result of each load.
 
     Args:
         setting: Threads and batching.
         version: The version's folder.
-        signature: The signature whose recorded requests are sent.
-        loads: The loads.
+        signature: The signature to call, with its recorded warm-up requests.
+        loads: The loads to measure.
         seconds: Seconds of each load.
 
     Raises:
-        InputError: the version has recorded no request of the signature.
+        InputError: the version has no recorded request of the signature.
     """
     os.environ.update(setting.environment)
     load_tensorflow()
-    # They import TensorFlow, which reads the environment as it is imported, and takes 4 s of a core that the process
-    # which starts the trials does without.
+    # Imported here, because TensorFlow reads the environment on import. Importing it takes 4 s of a core, which the
+    # process that starts the trials does not need to spend.
     from tensorflow.core.protobuf import config_pb2
 
     from ctrpipe.serving.loader import LoadedServable, Servable
@@ -99,12 +99,12 @@ def measure(
 
 
 def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndarray]:
-    """Returns the rows of all recorded requests of a signature, by input.
+    """Returns the rows of all recorded requests of a signature, by input name.
 
     Raises:
-        InputError: no request of the signature is recorded.
+        InputError: the version has no recorded request of the signature.
     """
-    # TensorFlow, which only processes of trials import: see measure.
+    # Imports TensorFlow, which only the trials' processes need; see measure.
     import tensorflow as tf
 
     from ctrpipe.serving.server.warmup import read_records

@@ -45,6 +45,7 @@ def test_train_alone(backend, tmp_path):
     assert "ratio" not in model
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_reader")
 def test_calls(tmp_path):
     arguments = ["--models", "fm", "--rows", "1,64", "--seconds", "0.01", "--ids", "5", "--fields", "3", "--dim", "4"]
     report = run("calls", *arguments, "--threads", "1", output=tmp_path / "calls.json")
@@ -186,7 +187,7 @@ def test_reader(tmp_path):
         assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
 
 
-@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_columns_counts_the_seconds_of_each_stage")
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_reader")
 def test_preprocess(tmp_path):
     arguments = ["--rows", "3000", "--against", "none", "--bad-rate", "0.05", "--workers", "1"]
     arguments += ["--folder", str(tmp_path / "logs")]
@@ -240,6 +241,7 @@ def _alive(group: int) -> bool:
     return True
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_reader")
 def test_columns_counts_the_seconds_of_each_stage(tmp_path):
     report = run("columns", "--columns", "70", "--rows", "90", output=tmp_path / "columns.json")
     [each] = report["runs"]

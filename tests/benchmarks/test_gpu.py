@@ -143,6 +143,7 @@ def test_nothing_is_measured_to_render(tmp_path):
     assert CliRunner().invoke(main, ["--render", "--output", str(path)]).output == section(read_results(path))
 
 
+@pytest.mark.large(like="tests/benchmarks/test_gpu.py::test_the_operations_of_a_step_are_those_of_its_products")
 @pytest.mark.slow
 def test_a_real_part_on_the_cpu_and_going_on(monkeypatch, tmp_path):
     path, backends = tmp_path / "gpu.json", {"jax": {"backend": "jax", "device": "cpu", "versions": {"jax": "1"}}}

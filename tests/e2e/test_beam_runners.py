@@ -278,6 +278,7 @@ def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload
         assert_complete(graph)
 
 
+@pytest.mark.large(like="tests/e2e/test_beam_runners.py::test_a_job_that_is_sent_lacks_nothing")
 def test_the_command_line_hands_arguments_for_beam_on(monkeypatch, tmp_path):
     configurations = []
 

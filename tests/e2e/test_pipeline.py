@@ -250,6 +250,7 @@ def test_a_run_is_explained(done, version):
     one_line(*call("explain", version), "give --data")
 
 
+@pytest.mark.large(like="tests/e2e/test_pipeline.py::test_a_run_is_explained")
 def test_the_explanations_of_two_logs_are_compared_by_the_graph_and_by_keras(done, version, tmp_path, monkeypatch):
     from ctrpipe.pipeline.config import Monitoring
     from ctrpipe.pipeline.explain.shares import compare_attributions

@@ -69,6 +69,7 @@ def done(request, folder) -> tuple[pathlib.Path, pathlib.Path]:
     return folder, version
 
 
+@pytest.mark.large(like="tests/e2e/test_text.py::test_raw_strings_to_the_server_give_what_keras_gave")
 def test_a_model_of_the_text_beats_the_features_alone(done):
     metrics = json.loads((done[0] / "out" / "metrics.json").read_text())
     assert metrics["baseline"]["name"] == "features_only"

@@ -66,6 +66,7 @@ def test_the_pushed_model_answers(volume, launched):
     np.testing.assert_allclose(*answers, atol=1e-6)
 
 
+@pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
 def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, tmp_path_factory):
     """As `ctrpipe run --warm-start` does with that version; no step sees the artifacts of the day before."""
     [first] = (volume / "cluster" / "models" / "ctr").iterdir()

@@ -248,6 +248,7 @@ def test_jax_gives_the_same(name, jax_logits):
     np.testing.assert_allclose(found, model(batch_of(name)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.large(like="tests/models/test_models.py::test_jax_gives_the_same")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["nais", "din", "sim", "dien", "sequence_transformer", "two_tower", "starspace", "bert4ctr"]

@@ -170,6 +170,9 @@ def test_the_models_of_bfloat16_are_measured_ones():
     assert {*MODELS, *TEXTS} >= FASTER_IN_BFLOAT16
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_training.py::test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back"
+)
 @pytest.mark.slow
 def test_auto_trains_as_the_backend_that_it_stands_for(tmp_path, monkeypatch, capsys):
     files = [write(tmp_path / "train", 300, 1)], [write(tmp_path / "validation", 200, 2)]

@@ -102,7 +102,11 @@ def _distance(found, expected) -> float:
 @pytest.mark.parametrize(
     ("optimizer", "dropout", "rows"),
     # 21: five over; 5: one has none
-    [("adam", 0.3, 24), ("lazy_adam", 0.0, 21), pytest.param("rowwise_adagrad", 0.0, 5, marks=pytest.mark.large)],
+    [
+        pytest.param("adam", 0.3, 24, marks=pytest.mark.large),
+        ("lazy_adam", 0.0, 21),
+        pytest.param("rowwise_adagrad", 0.0, 5, marks=pytest.mark.large),
+    ],
 )
 def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
     found = on_devices("largest_differences", optimizer, dropout, rows)
@@ -125,6 +129,7 @@ def programs(optimizer: str) -> list[list[int]]:
     return found
 
 
+@pytest.mark.large(like="tests/pipeline/test_jax_devices.py::test_several_devices_learn_the_model_of_one")
 def test_a_step_is_compiled_once():
     """The first step's arrays are placed as those that it returns; compiling takes seconds."""
     assert on_devices("programs", "lazy_adam") == [[1, 1], [1, 1]]
@@ -225,6 +230,7 @@ def precisions() -> dict:
     return found
 
 
+@pytest.mark.large(like="tests/pipeline/test_jax_devices.py::test_several_devices_learn_the_model_of_one")
 def test_half_precision_learns_nearly_as_well_and_leaves_out_steps_that_overflow():
     found = on_devices("precisions")
     assert found["auc"]["float32"] > 0.85

@@ -38,6 +38,7 @@ np.save(work / "predictions.npy", learner.predict(packed_batches(task.validation
 """
 
 
+@pytest.mark.large(like="tests/pipeline/test_jax_devices.py::test_several_devices_learn_the_model_of_one")
 def test_what_jax_learned_on_several_devices_is_what_tensorflow_serves(tmp_path, monkeypatch):
     splits = {"train": rows(2000, 1), "validation": rows(300, 2)}
     for name, batch in splits.items():

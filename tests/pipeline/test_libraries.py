@@ -113,7 +113,7 @@ print(json.dumps([spared, scipy.stats.t.ppf(0.975, 1), "tensorflow_text" in sys.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend, loaded", [("tensorflow", []), ("jax", ["jax"])])
+@pytest.mark.parametrize("backend, loaded", [("tensorflow", []), pytest.param("jax", ["jax"], marks=pytest.mark.large)])
 def test_tensorflow_loads_without_what_is_not_needed_which_can_be_loaded_later(backend, loaded):
     environment = {**os.environ, "KERAS_BACKEND": backend}
     found = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=ROOT, env=environment)

@@ -40,6 +40,13 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
     assert sizes["cin"] == (ids * 16 + cin, cin)
 
 
+def test_the_kept_reference_names_every_model_and_option():
+    kept = {row["name"]: (row["paper"], row["description"], row["options"]) for row in read_reference().models}
+    known = {info.name: (info.paper, info.description, json.loads(json.dumps(info.options))) for info in available()}
+    assert kept == known, "run `python -m ctrpipe.pipeline.demo.model_sizes`"
+
+
+@pytest.mark.large(like="tests/pipeline/test_model_table.py::test_the_kept_reference_names_every_model_and_option")
 @pytest.mark.slow
 def test_the_kept_reference_is_what_the_models_are():
     assert read_reference().to_json() == measure_reference().to_json(), (

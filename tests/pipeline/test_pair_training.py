@@ -81,6 +81,7 @@ def test_rows_stay_within_the_largest_length(optimizer):
     check_max_norm("tensorflow", optimizer)
 
 
+@pytest.mark.large(like="tests/pipeline/test_row_optimizers.py::test_jax_does_the_same")
 @pytest.mark.slow
 def test_jax_does_the_same():
     root = pathlib.Path(__file__).parents[2]

@@ -283,6 +283,9 @@ def test_the_command_answers_each_line_of_a_log_of_users(folder, indexed, tmp_pa
     assert table["items"].to_pylist() == expected(folder, USERS)[0].tolist()
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_retrieve.py::test_an_approximate_index_is_beside_the_exact_one_and_its_recall_is_in_the_version"
+)
 def test_the_command_says_what_an_approximate_index_finds_and_answers_by_it(folder, tmp_path):
     made = ["--items", str(folder / "films.csv"), "--output", str(tmp_path / "out"), "--top", "3"]
     asked = ["--index", "approximate", "--recall", "0.5", "--cells", "4"]
@@ -300,6 +303,9 @@ def test_the_command_says_what_an_approximate_index_finds_and_answers_by_it(fold
     assert pyarrow.parquet.read_table(tmp_path / "best.parquet")["items"].to_pylist() == found
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_retrieve.py::test_an_approximate_index_is_beside_the_exact_one_and_its_recall_is_in_the_version"
+)
 def test_the_benchmark_checks_the_answers_of_each_size_and_refuses_a_model_without_towers(folder, tmp_path):
     arguments = ["--items", "50,300", "--calls", "2", "--rounds", "1", "--recall", "0.9", "--clusters", "10"]
     arguments += ["--output", str(tmp_path / "retrieval.json")]

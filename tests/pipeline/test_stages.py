@@ -166,6 +166,7 @@ def area(files, result) -> float:
     return auc(labels[:, 0], probabilities[:, 0])
 
 
+@pytest.mark.large(like="tests/pipeline/test_stages.py::test_a_stage_that_two_models_share_is_trained_once")
 def test_joint_training_comes_after_language_text_and_features(files, tmp_path):
     seen: list[str] = []
     stages = {"masked_language_model": FirstStage(epochs=2), "features_only": FirstStage(epochs=1)}
@@ -193,6 +194,7 @@ def test_a_stage_that_two_models_share_is_trained_once(few, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.large(like="tests/pipeline/test_stages.py::test_a_stage_that_two_models_share_is_trained_once")
 def test_a_stage_with_other_settings_is_another(few, tmp_path):
     options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
     for number, settings in enumerate([{}, {"epochs": 2}, {"learning_rate": 0.001}]):
@@ -217,6 +219,9 @@ def test_stages_can_be_left_out(few, tmp_path, skipped, expected):
     assert set(seen) == expected
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_stages.py::test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same"
+)
 def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
     losses: list[float] = []
     training = TRAINING.model_copy(

@@ -506,8 +506,10 @@ def costs_of_texts(config, folder: pathlib.Path) -> dict:
     return row_costs(points, log, Costs(batch_size=50, batches=2))
 
 
+@pytest.mark.large(like="tests/pipeline/test_sweep.py::test_costs_are_measured_once_and_need_no_training")
 @pytest.mark.slow
 def test_each_stage_of_a_training_is_timed(config, tmp_path, monkeypatch):
+    pytest.importorskip("lightgbm", exc_type=OSError)  # where there is no libgomp.so.1
     monkeypatch.setattr(papers, "BERT4CTR_REPEATS", 2)
     monkeypatch.setattr(costs_module, "with_encoder", lambda model, text: model)
     found = costs_of_texts(config, tmp_path)

@@ -151,6 +151,7 @@ for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
 """
 
 
+@pytest.mark.large(like="tests/pipeline/test_training.py::test_the_same_seed_gives_the_same_model")
 @pytest.mark.slow
 def test_the_first_model_of_a_process_has_the_seeds_weights_too():
     root = pathlib.Path(__file__).parents[2]

@@ -95,6 +95,7 @@ print("equal")
 """
 
 
+@pytest.mark.large(like="tests/pipeline/test_row_optimizers.py::test_jax_does_the_same")
 @pytest.mark.slow
 def test_jax_does_the_same(tmp_path):
     root = pathlib.Path(__file__).parents[2]

@@ -55,7 +55,11 @@ def files(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "optimizer", "name"),
-    [("tensorflow", "adam", "lr"), ("tensorflow", "lazy_adam", "fm"), ("jax", "lazy_adam", "fm")],
+    [
+        ("tensorflow", "adam", "lr"),
+        ("tensorflow", "lazy_adam", "fm"),
+        pytest.param("jax", "lazy_adam", "fm", marks=pytest.mark.large),
+    ],
 )
 def test_a_weight_of_two_is_the_row_twice_in_the_loss_and_the_validation(files, tmp_path, backend, optimizer, name):
     settings = {"batch_size": 4 * ROWS, "epochs": 8, "learning_rate": 0.05, "monitor": "auc", "patience": 8}

@@ -74,7 +74,10 @@ def one_process(files, work, **changes):
     "changes",
     [
         {"backend": "tensorflow"},
-        {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True},
+        pytest.param(
+            {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True},
+            marks=pytest.mark.large,
+        ),
     ],
     ids=["tensorflow", "jax, rows, refit"],
 )

@@ -94,6 +94,7 @@ def test_the_export_is_checked_with_its_candidates(version, tmp_path):
         check_servable(other)
 
 
+@pytest.mark.large(like="tests/serving/test_candidates.py::test_servers_take_it_over_both_protocols")
 def test_a_server_that_batches_loads_it(version):
     with running_server(ServerOptions(version.parent, "ctr", enable_batching=True)) as server:
         with RestClient(f"{server.rest}/v1/models/ctr") as client:

@@ -30,7 +30,7 @@ def exact(folder) -> np.ndarray:
     return answers(folder / VERSION)["serving_raw"]
 
 
-@pytest.fixture(scope="module", params=["bfloat16", "int8"])
+@pytest.fixture(scope="module", params=[pytest.param("bfloat16", marks=pytest.mark.large), "int8"])
 def lower(request, folder) -> tuple[str, pathlib.Path]:
     return request.param, save(folder, encoder_precision=request.param)
 

@@ -43,7 +43,7 @@ from tests.serving import packed_servable, text_servable
 
 pytestmark = pytest.mark.slow
 
-IN_EVERY_RUN = ("din", "esmm", "bert4ctr")  # candidates and histories, several labels and plain columns, texts
+IN_EVERY_RUN = ("din", "esmm")  # candidates and histories, several labels and plain columns; tests/e2e has texts
 NAMES = cases_of(IN_EVERY_RUN)
 DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}

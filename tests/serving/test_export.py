@@ -34,7 +34,14 @@ def with_positions(*columns: str) -> LogSpec:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("position", [{"c2": "é7"}, {"n1": 3.0}, {"c2": "é7", "hour": "25110309"}])
+@pytest.mark.parametrize(
+    "position",
+    [
+        pytest.param({"c2": "é7"}, marks=pytest.mark.large),
+        pytest.param({"n1": 3.0}, marks=pytest.mark.large),
+        {"c2": "é7", "n1": 3.0, "hour": "25110309"},
+    ],
+)
 def test_a_fixed_position_holds_for_every_request(position, tmp_path):
     version = save(tmp_path, with_positions(*position), position)
     assert check_servable(version) < 1e-6

@@ -61,7 +61,13 @@ def test_a_swap_under_load_fails_no_request_and_delays_few(versions, models, cap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["no graph", "no variables", "wrong warm-up", "no TFRecord"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "no graph",
+        *(pytest.param(fault, marks=pytest.mark.large) for fault in ("no variables", "wrong warm-up", "no TFRecord")),
+    ],
+)
 def test_a_version_that_does_not_load_never_becomes_available(versions, models, tmp_path, fault):
     broken = shutil.copytree(versions / "2", tmp_path / "broken")
     if fault == "no graph":

@@ -197,6 +197,7 @@ def test_what_is_written_is_whole_and_opens_offline(report, tmp_path, capsys):
     assert found["ratios"]["lr"]["grpc_packed_over_rest"].keys() == {"100"}
 
 
+@pytest.mark.large(like="tests/serving/test_latency.py::test_every_cell_is_measured_and_whole")
 @pytest.mark.slow
 def test_ctrl_c_leaves_what_is_there(folder, no_ceiling, capsys):
     def interrupt(text: str) -> None:

@@ -31,6 +31,7 @@ def releases(tmp_path_factory):
     return [built(folder / name / "clone", folder / name / "dist", umask) for name, umask in (("a", 0o22), ("b", 0o77))]
 
 
+@pytest.mark.large(like="tests/test_wheel.py::test_the_wheel_takes_one_name")
 def test_a_commit_gives_the_same_bytes_again(releases):
     assert releases[0] == releases[1] and len(releases[0]) == 2
 

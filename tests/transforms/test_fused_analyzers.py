@@ -167,6 +167,7 @@ def test_an_empty_vocabulary_is_a_file_that_loads_and_an_error_that_names_the_co
         feature_map(spec, output)
 
 
+@pytest.mark.large(like="tests/transforms/test_fused_analyzers.py::test_vocabularies_and_ids_are_those_of_tft")
 def test_real_rows_give_tfts_vocabularies(real_data, tmp_path):
     names = ["click", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
     chosen = ["C1", "C3", "C9", "C12", "C26"]

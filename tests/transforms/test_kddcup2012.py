@@ -252,7 +252,7 @@ def test_another_seed_splits_otherwise(folder, log, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", [pytest.param("two processes", marks=pytest.mark.large), "beam"])
 def test_the_log_does_not_depend_on_who_works_on_it(folder, log, tmp_path, monkeypatch, place):
     monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)
     monkeypatch.setattr(steps, "_BUCKET_BYTES", 10_000)

@@ -178,6 +178,7 @@ def test_all_positives_and_a_share_of_the_negatives_are_packed_but_all_test_rows
         np.testing.assert_array_equal(found["test"][tensor], values)
 
 
+@pytest.mark.large(like="tests/transforms/test_transform.py::test_two_processes_give_what_one_gives")
 @pytest.mark.slow
 def test_the_seed_draws_the_negatives_whatever_the_workers(log, packed, tmp_path):
     one, other, more = (

@@ -1,6 +1,6 @@
-"""Summarises the training rows for the transforms: counts and moments, part by part, on Arrow arrays.
+"""Summarises the training rows for the transforms: value counts, moments and quantiles.
 
-Imports neither TensorFlow nor Beam, so that processes that count start quickly.
+Works on Arrow arrays, part by part. Imports neither TensorFlow nor Beam, because counting processes must start quickly.
 """
 
 import concurrent.futures
@@ -22,7 +22,7 @@ from ctrpipe.transforms.log.spec import LogSpec, Text
 QUANTILE_ERROR = 1e-3
 # The largest number of rows for which the sketch keeps that bound.
 _MAX_ROWS = 1 << 36
-# A column's values are buffered up to this number, or that of the counted values, before they are merged with those.
+# A column's buffered values are merged above this number, or above the number of its counted values if that is larger.
 _BUFFERED_VALUES = 1 << 18
 
 
@@ -33,7 +33,7 @@ class ValueCounts:
     Attributes:
         values: The distinct values, in the order of their first occurrence.
         counts: int64 [values]; a value's true count is in [count, count + bound].
-        bound: The largest true count of a value that is not listed; 0 if counting was exact.
+        bound: Upper bound on the true count of an unlisted value; 0 if counting was exact.
     """
 
     values: pa.LargeBinaryArray
@@ -58,7 +58,7 @@ class Numbers:
         return self.m2 / self.count if self.count else 0.0
 
     def quantiles(self, steps: int) -> np.ndarray:
-        """Returns the numbers at 0, 1/steps, ..., 1 of the sorted rows, float64 [steps + 1]; zeros without rows.
+        """Returns the quantiles 0, 1/steps, ..., 1 of the rows, float64 [steps + 1]; zeros without rows.
 
         Raises:
             ValueError: the column has no sketch.
@@ -74,11 +74,11 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class LogSummary:
-    """What the transforms need to know about rows. Can be pickled.
+    """Statistics of rows that the transforms use. Can be pickled.
 
     Attributes:
         values: Value counts of the columns with a vocabulary.
-        numbers: Moments and quantiles of the columns whose transform needs them.
+        numbers: Moments and quantiles of the columns whose transform uses them.
         capacity: Number of distinct values of a column up to which counting is exact.
         documents: Document counts of the columns whose tokens are ranked by TF x IDF.
     """
@@ -89,14 +89,14 @@ class LogSummary:
     documents: dict[str, "Documents"] = dataclasses.field(default_factory=dict)
 
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
-        """Returns the column's values in descending order of their counts, then of their bytes, as in TFT.
+        """Returns the column's values in descending order of count, then of their bytes, as in TFT.
 
         Values with a line break are left out, because a vocabulary is a text file.
 
         Args:
             column: A column with a vocabulary.
-            top_k: Largest number of values; None for all.
-            min_count: Smallest count of a value.
+            top_k: Maximum number of values; None for all.
+            min_count: Minimum count of a value.
         """
         values, counts = self.values[column].values, self.values[column].counts
         kept = self._candidates(column, min_count)
@@ -109,7 +109,7 @@ class LogSummary:
     def tokens(self, feature: Text) -> pa.LargeBinaryArray:
         """Returns the tokens of a text's columns in descending order of count or TF x IDF, then of their bytes.
 
-        TF is a token's count in all values, IDF is ln(values / values with the token), without missing values.
+        TF is the token's count in all values. IDF is ln(values / values with the token), without missing values.
         """
         total = _exact_sum([self.values[column] for column in feature.columns])
         scores = total.counts.astype(np.float64)
@@ -117,7 +117,7 @@ class LogSummary:
             documents = [self.documents[column] for column in feature.columns]
             with_token = _exact_sum([each.counts for each in documents])
             index = pc.index_in(total.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
-            # A token that is not listed occurs in at most `bound` values.
+            # An unlisted token occurs in at most `bound` values.
             frequency = np.append(with_token.counts, max(with_token.bound, 1))[index]
             scores *= np.log(sum(each.rows for each in documents) / frequency)
         kept = (total.counts >= feature.min_count) & _fit_in_a_line(total.values)
@@ -135,13 +135,13 @@ class LogSummary:
         return kept
 
     def bounds(self) -> dict[str, int]:
-        """Returns the bounds on the counts' errors of columns that were not counted exactly."""
+        """Returns the error bounds of the columns whose counts are not exact."""
         return {column: counted.bound for column, counted in self.values.items() if counted.bound}
 
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """Document counts for IDF: in how many values of a column each token occurs, and the number of values."""
+    """Document counts for IDF: the number of a column's values with each token, and the number of all its values."""
 
     counts: ValueCounts
     rows: int
@@ -171,7 +171,7 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
     Args:
         files: The parts.
         spec: The description of the log.
-        capacity: Number of distinct values of a column up to which counting is exact; None for
+        capacity: Number of distinct values of a column up to which counting is exact; None: the value of
             `data.max_distinct_values`.
     """
     counter = LogCounter.of_log(spec, capacity)
@@ -182,7 +182,7 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
 
 
 def merge(summaries: Sequence[LogSummary], threads: int = 1) -> LogSummary:
-    """Returns the summary of all rows from the summaries of their parts.
+    """Merges the summaries of parts into one summary of all rows.
 
     Args:
         summaries: The summaries of the parts.
@@ -211,11 +211,12 @@ class LogCounter:
     """Summarises rows batch by batch. Can be pickled.
 
     Args:
-        separators: The columns with a vocabulary, and the separator of their tokens; None for columns without tokens.
-        sketched: The columns whose moments are needed, and whether their quantiles are needed too.
+        separators: Maps each column with a vocabulary to the separator of its tokens; None for a column without tokens.
+        sketched: Maps each column whose moments are computed to whether its quantiles are computed too.
         capacity: Number of distinct values of a column up to which counting is exact.
         documents: The columns whose tokens need document counts.
-        owners: By column with a vocabulary that it shares the column that has it, whose counts are of both.
+        owners: Maps each column with a vocabulary to the column under which its values are counted. Columns that share
+            a vocabulary are counted together. None: each column is counted on its own.
     """
 
     def __init__(
@@ -236,7 +237,7 @@ class LogCounter:
 
     @classmethod
     def of_log(cls, spec: LogSpec, capacity: int | None = None) -> "LogCounter":
-        """Returns a counter for what the log's transforms need."""
+        """Returns a counter for all statistics that the log's transforms use."""
         vocabularies, features = spec.counted_columns, spec.feature_by_column
         return cls(
             {name: getattr(features[name], "separator", None) for name in vocabularies},
@@ -252,9 +253,9 @@ class LogCounter:
         return [*self._separators, *self._numbers]
 
     def add(self, rows: Mapping[str, pa.Array]) -> None:
-        """Adds rows, [N] arrays by column: binary or dictionary arrays for vocabularies, floats for numbers.
+        """Adds rows, one [N] array per column: binary or dictionary arrays for vocabularies, floats for numbers.
 
-        Null, the empty value and numbers that are not finite count as missing.
+        Nulls, empty values and numbers that are not finite count as missing.
         """
         for column, separator in self._separators.items():
             self._values[self._owners[column]].add(_count(rows[column], separator))
@@ -291,8 +292,9 @@ class LogCounter:
 class _ValueCounter:
     """Sums counts of a column's values: exact up to `capacity` distinct values, then a Misra-Gries summary.
 
-    Beyond that the `capacity` largest counts are kept, less the next largest one (Agarwal et al., "Mergeable
-    Summaries", 2012). The subtracted counts sum to at most rows / (capacity + 1), whatever the batches and parts.
+    Above `capacity` values, the `capacity` largest counts are kept, minus the next largest one (Agarwal et al.,
+    "Mergeable Summaries", 2012). The subtracted counts sum to at most rows / (capacity + 1), for any division of the
+    rows into batches and parts.
     """
 
     def __init__(self, capacity: int):
@@ -308,7 +310,7 @@ class _ValueCounter:
         self._buffered_values += len(part.counts)
         if self._buffered_values > max(_BUFFERED_VALUES, len(self._counts)):
             self._merge()
-            # At twice the capacity, so that counts are pruned less often and lose less.
+            # Pruning at twice the capacity happens less often and loses less.
             self._prune(2 * self._capacity)
 
     def counts(self) -> ValueCounts:
@@ -338,7 +340,7 @@ class _ValueCounter:
 
 
 def _count(values: pa.Array, separator: str | None) -> ValueCounts:
-    """Returns the counts of a batch's values, or, with a separator, of the tokens in them."""
+    """Returns the counts of a batch's values or, with a separator, of their tokens."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
@@ -353,7 +355,7 @@ def _count(values: pa.Array, separator: str | None) -> ValueCounts:
 
 
 def _count_documents(values: pa.Array, separator: str) -> Documents:
-    """Returns in how many values of a batch each token occurs."""
+    """Returns the number of a batch's values with each token."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
@@ -402,7 +404,7 @@ class _NumberCounter:
 
 
 def _combine(first: Numbers, second: Numbers) -> Numbers:
-    """Returns the moments of both sets of rows together (Chan, Golub and LeVeque, 1983)."""
+    """Returns the moments of the union of two sets of rows (Chan, Golub and LeVeque, 1983)."""
     count = first.count + second.count
     share = second.count / count if count else 0.0
     step = second.mean - first.mean

@@ -1,4 +1,4 @@
-"""How often each value occurred in former trainings, so that it can be admitted by its count over several of them."""
+"""Value counts of earlier training runs, for vocabularies that count values over several runs."""
 
 import dataclasses
 import pathlib
@@ -13,7 +13,7 @@ from ctrpipe.common.files import atomic_path
 from ctrpipe.transforms.features.analyzers import LogSummary, ValueCounts
 
 COUNTS = "counts.parquet"
-# `ago`: the value was counted so many trainings before the one that wrote the file.
+# `ago`: how many training runs before the file was written the value was counted.
 SCHEMA = pa.schema(
     {
         "column": pa.dictionary(pa.int32(), pa.string()),
@@ -25,14 +25,14 @@ SCHEMA = pa.schema(
 
 
 def counted_over(summary: LogSummary, former: pa.Table) -> LogSummary:
-    """Returns a summary in which today's values have their counts of former trainings too.
+    """Returns the summary with the counts of earlier training runs added.
 
-    Values that today's rows lack are left out: they cannot be admitted today. Words that are ranked by TF x IDF keep
-    today's counts, which belong to today's texts.
+    Values that are missing from the current rows are left out, because they cannot enter the current vocabulary. Tokens
+    ranked by TF x IDF keep their current counts, because the document counts are of the current texts.
 
     Args:
-        summary: Of today's rows.
-        former: What `read_counts` returns.
+        summary: The summary of the current rows.
+        former: The result of `read_counts`.
     """
     counted = [column for column in summary.values if column not in summary.documents]
     added = {column: _added(summary.values[column], _of_column(former, column)) for column in counted}
@@ -40,13 +40,13 @@ def counted_over(summary: LogSummary, former: pa.Table) -> LogSummary:
 
 
 def write_counts(path: pathlib.Path, summary: LogSummary, former: pa.Table, window: int) -> None:
-    """Writes the counts that the next training adds to its own.
+    """Writes the counts that the next training run adds to its own.
 
     Args:
         path: The Parquet file.
-        summary: Of today's rows, alone.
-        former: What `read_counts` returns.
-        window: How many trainings are counted over, today's included.
+        summary: The summary of the current rows only.
+        former: The result of `read_counts`.
+        window: Number of training runs to count over, the current one included.
     """
     today = [_table(column, values) for column, values in summary.values.items()]
     table = pa.concat_tables([*today, former.filter(pc.less(former["ago"], window - 1))])
@@ -55,7 +55,7 @@ def write_counts(path: pathlib.Path, summary: LogSummary, former: pa.Table, wind
 
 
 def read_counts(path: pathlib.Path, window: int) -> pa.Table:
-    """Returns the counts of the `window` - 1 trainings before today's, `ago` counted from today.
+    """Returns the counts of the `window` - 1 training runs before the current one; `ago` is 1 for the latest.
 
     Raises:
         InputError: the file is absent or damaged.
@@ -74,7 +74,7 @@ def _of_column(table: pa.Table, column: str) -> pa.Table:
 
 
 def _added(today: ValueCounts, former: pa.Table) -> ValueCounts:
-    """Returns the values of today with the counts of both."""
+    """Returns the current values with the sum of their current and former counts."""
     places = pc.index_in(former["value"], value_set=today.values)
     known = places.is_valid()
     more = np.bincount(places.filter(known), former["count"].filter(known), len(today.counts))

@@ -1,4 +1,4 @@
-"""What the transform graph needs of the training rows: vocabularies, as files, and numbers."""
+"""The vocabularies and numbers that the transform graph learns from the training rows."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from ctrpipe.transforms.features.analyzers import LogSummary
 from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec, Text
 
-# The number of quantiles of scikit-learn's QuantileTransformer by default.
+# The default number of quantiles of scikit-learn's QuantileTransformer.
 NORMALIZE_QUANTILES = 1000
 
 Numbers = Mapping[str, np.ndarray]
@@ -25,16 +25,18 @@ Numbers = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Former:
-    """What stays of a former transform.
+    """The state of the previous transform that a warm start keeps.
 
     Attributes:
-        numbers: Numbers of transforms, by column, as `Learned.numbers` returns them.
-        vocabularies: Values by column, those that were seen last first.
-        ages: By column how many of them have not been seen for 0, 1, 2, ... trainings.
-        max_age: Trainings without a value after which it is left out; 0: none stays that today's rows lack.
-        max_values: The most values of a column, today's first, and then those that were seen last; None for no limit.
-        counts: Of values in the trainings before, as `read_counts` returns them; None where today's alone count.
-        window: How many trainings values are counted over, today's included.
+        numbers: Numbers of the kept transforms by column, as `Learned.numbers` returns them.
+        vocabularies: Vocabulary by column, the most recently seen values first.
+        ages: By column, how many values of the vocabulary have not been seen for 0, 1, 2, ... training runs.
+        max_age: A value is kept for this many training runs without an occurrence; 0: only current values are kept.
+        max_values: Maximum vocabulary size of a column: current values come first, then the most recently seen ones.
+            None for no limit.
+        counts: Value counts of earlier training runs, as `read_counts` returns them; None: only current counts are
+            used.
+        window: Number of training runs to count values over, the current one included.
     """
 
     numbers: Numbers = dataclasses.field(default_factory=dict)
@@ -46,7 +48,7 @@ class Former:
     window: int = 1
 
     def grown(self, column: str, today: pa.Array) -> tuple[pa.Array, list[int]]:
-        """Returns a column's vocabulary with the former values that stay behind today's, and its `ages`."""
+        """Returns a column's vocabulary, the current values followed by the kept former ones, and its `ages`."""
         before = self.vocabularies.get(column, pa.array([], pa.binary()))
         ages = np.repeat(np.arange(len(self.ages.get(column, ()))), self.ages.get(column, ())) + 1
         stays = (ages <= self.max_age) & ~np.asarray(pc.is_in(before, value_set=today), bool)
@@ -57,15 +59,15 @@ class Former:
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """Vocabularies and numbers of the training rows, in place of TFT's analyzers.
+    """Vocabularies and numbers of the training rows. Replaces TFT's analyzers.
 
-    Each of TFT's analyzers reads the log value by value; the summary is made in one pass, column by column.
+    Each TFT analyzer reads the log value by value; the summary needs one pass, column by column.
 
     Args:
         spec: The description of the log.
         summary: The summary of the training rows.
-        folder: An existing folder for the vocabularies' files; TFT copies them when it saves the graph.
-        former: What stays of a former transform.
+        folder: An existing folder for the vocabulary files; TFT copies them when it saves the graph.
+        former: The state of the previous transform to keep.
     """
 
     spec: LogSpec
@@ -74,18 +76,18 @@ class Learned:
     former: Former = Former()
 
     def write_vocabularies(self) -> Vocabularies:
-        """Writes the vocabularies to files, and returns them for the graph."""
+        """Writes the vocabularies to files and returns their lookup tables for the graph."""
         values = {column: list(known.to_pylist()) for column, (known, _) in self._vocabularies.items()}
         return write_vocabularies(self.spec, values, self.folder)
 
     def ages(self) -> dict[str, list[int]]:
-        """Returns by column how many values of its vocabulary have not been seen for 0, 1, 2, ... trainings."""
+        """Returns by column how many values of the vocabulary have not been seen for 0, 1, 2, ... training runs."""
         return {column: ages for column, (_, ages) in self._vocabularies.items()}
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Returns by column what its transform takes from the training rows, float64.
+        """Returns the numbers of each column's transform, float64.
 
-        `standardize`: [2], mean and variance. `min_max`: [2], least and greatest. `quantile_bucketize`: [buckets - 1],
+        `standardize`: [2], mean and variance. `min_max`: [2], minimum and maximum. `quantile_bucketize`: [buckets - 1],
         the boundaries. `quantile_normalize`: [NORMALIZE_QUANTILES], the quantiles.
         """
         features = self.spec.feature_by_column
@@ -96,7 +98,7 @@ class Learned:
 
     @functools.cached_property
     def _vocabularies(self) -> dict[str, tuple[pa.Array, list[int]]]:
-        """By column the values of its vocabulary, and how many of them have each age."""
+        """By column, the values of the vocabulary and the number of values of each age."""
         columns, features = self.spec.vocabulary_columns, self.spec.feature_by_column
         return {name: self._vocabulary(name, features[name]) for name in columns}
 
@@ -118,12 +120,12 @@ class Learned:
 
 
 def write_numbers(path: pathlib.Path, numbers: Numbers) -> None:
-    """Writes what `Learned.numbers` returns to a JSON file."""
+    """Writes the result of `Learned.numbers` to a JSON file."""
     write_json(path, {column: values.tolist() for column, values in numbers.items()})
 
 
 def read_numbers(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns what `write_numbers` wrote.
+    """Reads the file that `write_numbers` wrote.
 
     Raises:
         InputError: the file is absent or damaged.
@@ -137,7 +139,7 @@ def read_numbers(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def numbers_that_stay(today: LogSpec, former: LogSpec, numbers: Numbers) -> dict[str, np.ndarray]:
-    """Returns the numbers of the columns whose transform is the same in both logs."""
+    """Returns the former numbers of the columns whose transform is the same in both logs."""
     ours, theirs = today.feature_by_column, former.feature_by_column
     both = (name for name in today.measured_columns if name in numbers)
     return {name: numbers[name] for name in both if _transform(ours[name]) == _transform(theirs[name])}

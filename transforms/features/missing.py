@@ -1,4 +1,4 @@
-"""Makes values of training rows missing, so that a model learns to predict without them."""
+"""Drops values of training rows at random, to train the model on missing values."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,12 +8,12 @@ from ctrpipe.transforms.log.spec import Categorical, LogSpec
 
 
 def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator) -> pa.RecordBatch:
-    """Makes values missing at the `missing_rate` of their column (BERT4CTR, appendix A.2). For training rows only.
+    """Replaces values by nulls at their column's `missing_rate` (BERT4CTR, appendix A.2). For training rows only.
 
     Args:
         rows: Columns as in the payload; binary ones may be dictionary arrays.
         spec: The description of the log.
-        random: The source of random numbers: one per row for each column with a rate, in the order of `spec`.
+        random: Draws one number per row for each column with a rate, in the order of `spec`.
     """
     for column, feature in spec.feature_by_column.items():
         if isinstance(feature, Categorical) and feature.missing_rate:
@@ -25,5 +25,5 @@ def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator
 def _null_unless(values: pa.Array, kept: pa.Array) -> pa.Array:
     if isinstance(values, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(_null_unless(values.indices, kept), values.dictionary)
-    # Not if_else, which corrupts slices of binary arrays (apache/arrow#49410).
+    # pc.if_else corrupts slices of binary arrays (apache/arrow#49410).
     return pc.replace_with_mask(values, pc.invert(kept), pa.scalar(None, values.type))

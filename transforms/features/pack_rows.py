@@ -1,8 +1,8 @@
-"""Packs raw rows with a transform graph that transforms each distinct value of a column once.
+"""Packs raw rows with the transform graph, which transforms each distinct value of a column once.
 
-The result equals that of transforming row by row, because an id or a dense feature depends on one column of its row
-only; of a text's columns the distinct rows are transformed together. Criteo's log has nine values to a distinct one, so
-that a ninth of the strings are made and looked up.
+The result is the same as row by row, because each id or dense feature depends on a single column of its row. The
+columns of a text are transformed together, by distinct row. Criteo's log has nine values for each distinct one: only a
+ninth of the strings are created and looked up.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from ctrpipe.transforms.features.packed_files import INPUTS, WEIGHT, Rows
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
 
-GRAPH_ROWS = 1 << 14  # of one call of the graph
+GRAPH_ROWS = 1 << 14  # rows in one call of the graph
 TIME_PARTS = 3  # hour, weekday, is_weekend
 
 Array = npt.NDArray[Any]
@@ -27,10 +27,10 @@ Graph = Callable[[dict[str, Array]], Mapping[str, Array]]
 
 
 class PackedValues:
-    """The transformed distinct values of rows' columns, from which packed rows are assembled.
+    """The transformed distinct values of all columns. Assembles packed rows from them.
 
     Args:
-        rows: Columns as in the reader's batches or the payload, null where a value is missing; at least one row.
+        rows: At least one row; columns as in the reader's batches or the payload, null where a value is missing.
         spec: The description of the log.
         graph: The transform graph. It takes float32 and bytes objects; a missing value is NaN or b"".
     """
@@ -46,7 +46,7 @@ class PackedValues:
         self._tables = self._transformed(values, graph)
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Returns the packed rows `start` to `stop - 1`, [stop - start, width] by tensor."""
+        """Returns the packed rows `start` to `stop - 1`, one array [stop - start, width] per tensor."""
         widths = {target.tensor: target.stop for target in self._slices}
         packed = {name: np.empty((stop - start, width), INPUTS[name]) for name, width in widths.items()}
         for target, table in zip(self._slices, self._tables, strict=True):
@@ -73,7 +73,7 @@ def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
     """Returns packed rows of the payload, with labels and weights.
 
     Args:
-        rows: Columns as in the payload; binary ones may be dictionary arrays, which is faster.
+        rows: Columns as in the payload; dictionary arrays of binary columns are faster.
         spec: The description of the log.
         graph: The transform graph (see `load_graph`), which takes labels as well.
     """
@@ -91,7 +91,7 @@ def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSlice:
-    """The columns `first` to `stop - 1` of a packed tensor, which hold what a raw column is packed to."""
+    """The columns `first` to `stop - 1` of a packed tensor, which hold the packed values of a raw column."""
 
     column: str
     tensor: str
@@ -100,7 +100,7 @@ class TensorSlice:
 
     @property
     def index(self) -> int | slice:
-        """The second index into the tensor: a number for a single column, which is faster than a slice."""
+        """The second index into the tensor: an int for a single column, which is faster than a slice."""
         return self.first if self.stop == self.first + 1 else slice(self.first, self.stop)
 
 
@@ -132,7 +132,7 @@ def column_of_slot(spec: LogSpec) -> list[str]:
 
 
 def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
-    """Returns a column's distinct values for the graph, the missing one last, and each row's index into them."""
+    """Returns a column's distinct values, the missing value last, and each row's index into them."""
     if pa.types.is_dictionary(column.type):
         encoded = column.unify_dictionaries()
     else:
@@ -147,7 +147,7 @@ def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
 
 
 def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array]) -> None:
-    """Replaces the columns' distinct values by the values of their distinct rows, which are transformed together."""
+    """Replaces the columns' distinct values by those of their distinct rows, to transform the columns together."""
     key = np.zeros(len(indices[columns[0]]), np.int64)
     for name in columns:
         key = key * len(values[name]) + indices[name]
@@ -157,7 +157,7 @@ def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array
 
 
 def _padded(values: Array, count: int) -> Array:
-    """Returns the values, padded with missing ones to `count`."""
+    """Returns the values, padded to `count` with missing values."""
     if len(values) == count:
         return values
     padded = np.full(count, b"" if values.dtype == object else np.nan, values.dtype)

@@ -1,11 +1,11 @@
-"""Packed files: transformed rows on disk, which training reads as numpy batches in the log's order or shuffled.
+"""Packed files: transformed rows on disk, which training reads as NumPy batches, in log order or shuffled.
 
 A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `numbers` int32
 [N, 2 M], `label` float32 [N, tasks], `weight` float32 [N, 1]. Each column stores a row as one fixed-size binary value,
-little endian. A log without fields, dense features, text, numbers that a model reads or weights lacks the column.
+little endian. A column is absent if the log has no such features, or no weights.
 
-Why this format, in rows per CPU second of one core (AMD EPYC), measured with 60,000 rows of Criteo (39 ids, 2 dense
-features, 1 label) repeated eight times, in blocks of 8192:
+Formats compared in rows per CPU second of one core (AMD EPYC), with 60,000 rows of Criteo (39 ids, 2 dense features,
+1 label) repeated eight times, in blocks of 8192:
 
     format                                   bytes a row    rows/s read    rows/s written
     Arrow IPC, lz4                                  84.5           21.1            2.5 million
@@ -15,9 +15,8 @@ features, 1 label) repeated eight times, in blocks of 8192:
     Parquet, fixed-size binary, lz4, CRC            84.6           11.0            2.2
     Parquet, fixed-size binary, zstd, CRC           56.6            4.5            1.7
 
-Uncompressed, a row has 168 bytes. IPC has no checksums, so that training would not notice an id that a bad disk
-changed. Parquet stores a level for every number of a list. zstd saves a third of the disk and takes twice the time to
-read.
+Uncompressed, a row has 168 bytes. IPC has no checksums: training would not notice an id that a bad disk has changed.
+Parquet stores a level for every number of a list. zstd saves a third of the disk space and doubles the time to read.
 """
 
 import collections
@@ -35,12 +34,12 @@ import pyarrow.parquet
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path
 
-# A block is read at once. A window of blocks is in memory at a time; its rows are shuffled together.
+# A block is read at once. A window of blocks is held in memory; its rows are shuffled together.
 BLOCK_ROWS = 1 << 13
-SHUFFLE_ROWS = 200_000
-READ_ROWS = 1 << 16  # of a window that is not shuffled
+SHUFFLE_ROWS = 200_000  # rows of a shuffled window
+READ_ROWS = 1 << 16  # rows of a window in log order
 BUCKET_BATCHES = 50
-WINDOWS_AHEAD = 2  # windows that are read ahead
+WINDOWS_AHEAD = 2  # windows to read ahead
 THREAD = "packed-reader"
 
 INPUTS = {
@@ -59,7 +58,7 @@ Batch = tuple[Rows, np.ndarray]  # the model's inputs and the label
 
 
 class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
-    """Writes rows, in their order, to one file that appears whole or not at all. Without rows, no file is written.
+    """Writes rows in order to one file, created by an atomic rename. Without rows, no file is written.
 
     Args:
         path: The file, in an existing folder.
@@ -73,10 +72,10 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
         self._buffered_rows = 0
 
     def write(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Adds rows: arrays [n, width] by the names of DTYPES, which must not change afterwards.
+        """Adds rows: arrays [n, width] by the names of DTYPES. The arrays must not be modified afterwards.
 
         Raises:
-            ValueError: an array has another name, type or rank.
+            ValueError: an array has another name, dtype or rank.
         """
         batch = _as_batch(rows)
         if not batch.num_rows:
@@ -131,7 +130,7 @@ def packed_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def packed_rows(files: Sequence[pathlib.Path]) -> int:
-    """Returns how many rows the files have, from their metadata.
+    """Returns the number of rows of all files, from their metadata.
 
     Raises:
         InputError: a file is damaged.
@@ -140,7 +139,7 @@ def packed_rows(files: Sequence[pathlib.Path]) -> int:
 
 
 def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
-    """Returns the mean of each label over all rows, float64 [tasks], by their weights where they have any.
+    """Returns the mean of each label over all rows, weighted if the rows have weights. float64 [tasks].
 
     Raises:
         InputError: a file is damaged.
@@ -160,7 +159,7 @@ def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
 
 
 def rows_out_of_order(files: Sequence[pathlib.Path]) -> np.ndarray:
-    """Returns how many rows are more positive for a task than for the task before it, int64 [tasks - 1].
+    """Returns the number of rows whose label of a task exceeds that of the previous task, int64 [tasks - 1].
 
     Raises:
         InputError: a file is damaged.
@@ -175,7 +174,7 @@ def rows_out_of_order(files: Sequence[pathlib.Path]) -> np.ndarray:
 
 
 def row_weights(files: Sequence[pathlib.Path]) -> np.ndarray | None:
-    """Returns the weights of all rows in the order of the files, float32 [N]; None where they have none.
+    """Returns the weights of all rows in the order of the files, float32 [N]; None without weights.
 
     Raises:
         InputError: a file is damaged.
@@ -205,22 +204,22 @@ class _Block:
 class PackedReader:
     """Reads packed files as batches of `batch_size` rows; the last batch may be smaller. Can be iterated repeatedly.
 
-    To shuffle, it draws the order of all files' blocks from the seed, and shuffles the rows of each window of about
-    SHUFFLE_ROWS rows; a smaller log is shuffled as a whole. A thread reads ahead until the iterator ends.
+    To shuffle, the order of all files' blocks is drawn from the seed, and the rows of each window of about SHUFFLE_ROWS
+    rows are shuffled. A smaller log is shuffled as a whole. A thread reads ahead until the iterator ends.
 
     Args:
-        files: Files of PackedWriter, which are read in the order of their paths.
-        batch_size: Rows of a batch.
+        files: Files of PackedWriter, read in the order of their paths.
+        batch_size: Number of rows of a batch.
         shuffle_seed: A non-negative seed for the order of the rows; None for the order of the log.
-        skip: Number of batches to leave out at the start, most of them without reading them.
-        take: Largest number of batches after those; None for all.
-        length: Returns each row's length, [N], to put shuffled rows of similar length into one batch; None for any
-            rows.
-        weighted: Whether the inputs of a batch have the rows' weights too, where the files have them.
+        skip: Number of batches to skip at the start, most of them without reading them.
+        take: Maximum number of batches after the skipped ones; None for all.
+        length: Returns each row's length, [N]. Shuffled rows of similar length then share a batch; None to ignore
+            lengths.
+        weighted: Whether the inputs of a batch include the rows' weights, if the files have them.
 
     Raises:
-        InputError: there is no file, a file is damaged, or the files are of different logs; a damaged block raises it
-            when it is read.
+        InputError: there is no file, a file is damaged, or the files are of different logs. A damaged block raises it
+            only when it is read.
     """
 
     def __init__(
@@ -248,7 +247,7 @@ class PackedReader:
 
     @property
     def rows(self) -> int:
-        """The rows of all batches."""
+        """The number of rows of all batches."""
         return self._end - self._first
 
     def __len__(self) -> int:
@@ -264,7 +263,7 @@ class PackedReader:
                 yield rows, label
 
     def windows(self) -> Generator[Rows, None, None]:
-        """Yields the rows in the order of the batches, a window at a time."""
+        """Yields the rows in the order of the batches, one window at a time."""
         with contextlib.closing(self._read_windows()) as windows, ThreadPoolExecutor(1, THREAD) as thread:
             waiting = collections.deque(thread.submit(next, windows, None) for _ in range(WINDOWS_AHEAD))
             try:
@@ -295,7 +294,7 @@ class PackedReader:
                 yield {name: np.take(values, order, axis=0) for name, values in rows.items()}
 
     def _order(self) -> list[list[_Block]]:
-        """Returns the blocks of each window, sorted by file and position, which is the fastest order to read."""
+        """Returns the blocks of each window, sorted by file and position, the fastest order to read."""
         blocks = [
             _Block(file, group, metadata.row_group(group).num_rows)
             for file, metadata in enumerate(self._metadata)
@@ -329,9 +328,9 @@ class PackedReader:
 
 
 def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """Reorders rows so that those of similar length share a batch.
+    """Reorders rows to put rows of similar length into the same batch.
 
-    Sorts the rows of every BUCKET_BATCHES batches by length, then shuffles all batches but the last, which may be
+    Sorts the rows of every BUCKET_BATCHES batches by length, then shuffles all batches except the last, which may be
     smaller.
     """
     parts: list[np.ndarray] = []
@@ -382,7 +381,7 @@ def _is_packed(field: pa.Field) -> bool:
 def _damage_as_input_error(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow raises ValueError for names that are not UTF-8
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
         reason = str(error).splitlines()[0]
         raise InputError(f"{file}: cannot be read ({reason}); delete the run's output folder and run again") from error
 

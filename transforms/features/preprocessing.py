@@ -1,4 +1,4 @@
-"""Packs raw columns into tensors in one TensorFlow graph for training and serving (TensorFlow Transform)."""
+"""Packs raw columns into tensors, in one TensorFlow Transform graph for training and serving."""
 
 import dataclasses
 import itertools
@@ -29,38 +29,38 @@ from ctrpipe.transforms.log.times import TIME_PARTS, said_parts, time_pattern, t
 from ctrpipe.transforms.text.ragged import without_empty
 from ctrpipe.transforms.text.tokenize import text_map, tokenize
 
-# A feature whose columns may have a vocabulary.
+# Features whose columns may have a vocabulary.
 Vocabulary = Categorical | Multivalent | ItemSequence | Text
 
-# What the names of outputs begin with that have the columns of one side alone.
+# Name prefixes of the outputs that contain the columns of one side only.
 CANDIDATE, CONTEXT = "candidate_", "context_"
-UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see ctrpipe.models.base.feature_map
-# ln(2^32) = 22.2; larger numbers, which float32 holds as well, share the last bucket.
+UNKNOWN, MISSING = 0, 1  # a field's local ids before its vocabulary; see ctrpipe.models.base.feature_map
+# ln(2^32) = 22.2; larger numbers share the last bucket.
 _MAX_LOG = 22
 _BARS_SMALL = 3  # 0, 1 and 2 keep their value
 _BARS_BUCKETS = _BARS_SMALL + _MAX_LOG * _MAX_LOG
 LOG_BUCKETS = 2 + _MAX_LOG + 1
 BARS_BUCKETS = 1 + _BARS_BUCKETS
-# Hundredths of the range, and one for the greatest value (BERT4CTR, section 3.2).
+# Hundredths of the range, and a bucket for the maximum (BERT4CTR, section 3.2).
 MIN_MAX_BUCKETS = 101
-# The smallest float32 that is no subnormal number; whether smaller ones are 0 depends on a thread's settings.
+# The smallest normal float32. Whether subnormal numbers are flushed to 0 depends on a thread's settings.
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 _DAY_MINUTES = 24 * 60
-_DAYS_TO_1970 = 719_468  # from 0000-03-01
+_DAYS_TO_1970 = 719_468  # days from 0000-03-01 to 1970-01-01
 
 
 def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
-    """Packs raw columns; TensorFlow Transform traces this function for training and serving.
+    """Packs raw columns. TensorFlow Transform traces this function for training and serving.
 
     Args:
-        inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
-        learned: What the training rows have taught, and the description of the log.
+        inputs: [N] tensors, float32 or string. A missing value is NaN or "".
+        learned: The vocabularies and numbers learned from the training rows, and the description of the log.
 
     Returns:
-        `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `tokens` and `segments` int64 [N, T]
-        where there is a text, `numbers` int64 [N, 2 M] where the log's numbers are asked for, `label` float32
-        [N, tasks]. Where the log has columns of the candidate, also `candidate_ids`, `context_ids` and the like: those
-        slots of `ids`, `dense` and `numbers` that depend on the candidate's columns alone, or on the context's.
+        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S]. With dense features, `dense` float32 [N, D]. With a
+        text, `tokens` and `segments` int64 [N, T]. With `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns
+        of the candidate, also `candidate_ids` and `context_ids`, and likewise for `dense` and `numbers`: the slots that
+        depend only on the columns of the candidate or of the context.
     """
     outputs = _pack(inputs, learned)
     labels = [inputs[name] for name in learned.spec.label_columns]
@@ -69,12 +69,12 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
 
 
 def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
-    """Returns the features of `preprocessing_fn`, without the label."""
+    """Returns the outputs of `preprocessing_fn`, without the label."""
     analyzed, vocabularies = learned.numbers(), learned.write_vocabularies()
     fields: list[_Fields] = []
     dense: list[tuple[str, tf.Tensor]] = []
     outputs: dict[str, tf.Tensor] = {}
-    # The columns of a feature share their operations: how many there are decides how long a request waits.
+    # The columns of a feature share their operations: the number of operations determines the latency of a request.
     side_of = _sides(learned.spec)
     for side, feature in _features_by_side(learned.spec, side_of):
         columns = _plain_values([inputs[column] for column in feature.columns], feature, learned.spec)
@@ -117,13 +117,13 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
 
 
 def _sides(spec: LogSpec) -> dict[str, str]:
-    """Returns by column whether it is the candidate's or the context's."""
+    """Returns the side of each column: CANDIDATE or CONTEXT."""
     of_candidate = set(spec.candidate_columns)
     return {name: CANDIDATE if name in of_candidate else CONTEXT for name in spec.feature_columns}
 
 
 def _features_by_side(spec: LogSpec, side_of: Mapping[str, str]) -> list[tuple[str, Feature]]:
-    """Returns the features in their order, each with its side; one with columns of both sides is several features."""
+    """Returns the features in order, each with its side. A feature with columns of both sides is split by side."""
     found: list[tuple[str, Feature]] = []
     for feature in spec.features:
         for side, columns in itertools.groupby(feature.columns, side_of.__getitem__):
@@ -133,16 +133,13 @@ def _features_by_side(spec: LogSpec, side_of: Mapping[str, str]) -> list[tuple[s
 
 
 def _outputs_by_side(spec: LogSpec) -> dict[str, tuple[str, ...]]:
-    """Returns which sides' columns an output has, by the beginning of its name."""
+    """Maps the name prefix of each group of outputs to the sides whose columns it contains."""
     both: dict[str, tuple[str, ...]] = {"": (CONTEXT, CANDIDATE)}
     return both | {CONTEXT: (CONTEXT,), CANDIDATE: (CANDIDATE,)} if spec.candidate_columns else both
 
 
 def _plain_values(columns: list[tf.Tensor], feature: Feature, spec: LogSpec) -> list[tf.Tensor]:
-    """Returns columns [N] as the checked log has them: what a request sends was not read by the reader.
-
-    It is what LogReader does to the texts of a log.
-    """
+    """Normalises columns [N] as LogReader does for a log, because requests do not pass through the reader."""
     if isinstance(feature, Numeric):
         return _known_numbers(columns, spec.missing_numbers)
     words = spec.missing_words(feature)
@@ -159,7 +156,7 @@ def _plain_values(columns: list[tf.Tensor], feature: Feature, spec: LogSpec) -> 
 
 
 def _known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf.Tensor]:
-    """Returns columns [N] with NaN in place of numbers that mean a missing one."""
+    """Returns columns [N] with NaN in place of the numbers that mean a missing value."""
     for number in missing:
         columns = [tf.where(tf.equal(column, number), np.float32("nan"), column) for column in columns]
     return columns
@@ -167,15 +164,15 @@ def _known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[t
 
 @dataclasses.dataclass(frozen=True)
 class _Fields:
-    """Some fields with the same number of slots.
+    """Fields with the same number of slots.
 
     Attributes:
         local: Ids within their field, int64 [N, fields * slots]; -1 is padding.
-        sizes: How many ids each field has, without the reserved ones, int64 [fields].
-        slots: The number of slots of each field.
-        columns: The fields' columns, where others may share their ids.
-        shared_with: The column whose ids these fields share; "" where they have ids of their own.
-        side: Whether the fields are the candidate's or the context's: CANDIDATE or CONTEXT.
+        sizes: Number of ids of each field, without the reserved ones, int64 [fields].
+        slots: Number of slots of each field.
+        columns: The fields' columns, if other fields may share their ids.
+        shared_with: The column whose ids these fields share; "" for ids of their own.
+        side: CANDIDATE or CONTEXT.
     """
 
     local: tf.Tensor
@@ -187,12 +184,9 @@ class _Fields:
 
 
 def _shared_ids(fields: list[_Fields], sides: Sequence[str]) -> tf.Tensor:
-    """Returns the ids of the sides' fields in the id space that all fields share. int64 [N, S].
-
-    See FeatureMap.from_sizes.
-    """
+    """Returns the ids of the sides' fields in the id space of all fields (FeatureMap.from_sizes). int64 [N, S]."""
     sizes = tf.concat([some.sizes for some in fields if not some.shared_with], axis=0) + RESERVED_IDS
-    places: dict[str, int] = {}  # of the columns among those that have ids of their own
+    places: dict[str, int] = {}  # index of each column among those with their own ids
     slots: list[int] = []
     own: list[int] = []
     count = 0
@@ -224,7 +218,7 @@ def _ids(values: Iterable[int]) -> tf.Tensor:
 
 
 def bucket_count(feature: Numeric) -> int:
-    """Returns how many buckets a numeric column that is not dense has."""
+    """Returns the number of buckets of a numeric column that is not dense."""
     fixed = {"log_bucketize": LOG_BUCKETS, "bars_bucketize": BARS_BUCKETS, "min_max": MIN_MAX_BUCKETS}
     return feature.buckets or fixed[feature.transform]
 
@@ -251,7 +245,7 @@ def log_bucket(values: tf.Tensor) -> tf.Tensor:
 
 
 def bars_bucket(values: tf.Tensor) -> tf.Tensor:
-    """Returns BARS' bucket: floor(ln(x)^2) for x > 2, else x; plus one, so that 0 is for negatives. int64 [N].
+    """Returns BARS' bucket plus one: floor(ln(x)^2) for x > 2, else floor(x); 0 for negative numbers. int64 [N].
 
     floor(ln(3)^2) is 1: as in BARS, x = 3 shares an id with x = 1.
     """
@@ -262,12 +256,12 @@ def bars_bucket(values: tf.Tensor) -> tf.Tensor:
 
 
 def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """Returns how many of a column's boundaries, float64 [C, B], are at most x. int64 [N, C]."""
+    """Returns the number of the column's boundaries, float64 [C, B], that are at most x. int64 [N, C]."""
     return tf.transpose(_places(values, boundaries, "right"))
 
 
 def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tensor:
-    """Returns the index of each of [N, C] values among its column's sorted numbers, float64 [C, B]. int64 [C, N]."""
+    """Returns the place of each value, [N, C], among its column's sorted numbers, float64 [C, B]. int64 [C, N]."""
     wide = tf.transpose(tf.cast(values, tf.float64))
     return tf.searchsorted(sorted_numbers, wide, side, out_type=tf.int64)
 
@@ -275,7 +269,7 @@ def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tenso
 def min_max_bucket(values: tf.Tensor, limits: tf.Tensor, buckets: int) -> tf.Tensor:
     """Returns floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N, C].
 
-    `limits` are least and greatest of each column, float64 [C, 2].
+    `limits` holds the minimum and maximum of each column, float64 [C, 2].
     """
     least, greatest = limits[:, 0], limits[:, 1]
     width = tf.where(greatest > least, greatest - least, 1.0)
@@ -285,9 +279,9 @@ def min_max_bucket(values: tf.Tensor, limits: tf.Tensor, buckets: int) -> tf.Ten
 
 
 def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """Returns (x - mean) / standard deviation, 0 where x is missing or not finite. float32 [N, C].
+    """Returns (x - mean) / standard deviation; 0 if x is missing or not finite. float32 [N, C].
 
-    `moments` are mean and variance of each column, float64 [C, 2].
+    `moments` holds the mean and variance of each column, float64 [C, 2].
     """
     mean, variance = moments[:, 0], moments[:, 1]
     scaled = (tf.cast(values, tf.float64) - mean) / tf.sqrt(tf.where(variance > 0, variance, 1.0))
@@ -295,11 +289,11 @@ def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
 
 
 def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
-    """Maps values to a uniform distribution on [0, 1] as scikit-learn's QuantileTransformer. float32 [N, C].
+    """Maps values to a uniform distribution on [0, 1], like scikit-learn's QuantileTransformer. float32 [N, C].
 
-    Interpolates linearly between a column's quantiles, float64 [C, Q]. A value that equals several quantiles becomes
-    the middle of their ranks. Values up to the first quantile become 0, values from the last one on 1, missing ones
-    0.5.
+    Interpolates linearly between a column's quantiles, float64 [C, Q]. A value that equals several quantiles is mapped
+    to the middle of their ranks. Values up to the first quantile become 0, values from the last quantile on become 1,
+    and missing values become 0.5.
     """
     steps = quantiles.shape[1] - 1
     wide = tf.transpose(tf.cast(values, tf.float64))
@@ -314,11 +308,11 @@ def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
 
 
 def written_numbers(values: tf.Tensor) -> tf.Tensor:
-    """Returns significand and exponent of each number in turn, for [N, M] numbers (BERT4CTR, section 3.2.1).
+    """Returns the significand and exponent of each number, for [N, M] numbers. int64 [N, 2 M].
 
-    35 is (35, 1) and -0.1234 is (-123, -1): rounded to three significant digits, a tie to the even digit, without zeros
-    at the end. Missing and infinite numbers are (MISSING_SIGNIFICAND, 0), and numbers below 1.18e-38 are (0, 0). int64
-    [N, 2 M].
+    35 is (35, 1) and -0.1234 is (-123, -1), as in BERT4CTR, section 3.2.1. The significand is rounded to three
+    significant digits, ties to the even digit, without trailing zeros. Missing and infinite numbers are
+    (MISSING_SIGNIFICAND, 0). Numbers with an absolute value below 1.18e-38 are (0, 0).
     """
     known = tf.math.is_finite(values)
     wide = tf.cast(tf.where(known, values, 0.0), tf.float64)
@@ -330,7 +324,7 @@ def written_numbers(values: tf.Tensor) -> tf.Tensor:
 
     place = tf.searchsorted(powers, tf.reshape(size, [-1]), "right", out_type=tf.int64)
     exponent = tf.where(size > 0, tf.reshape(place, tf.shape(size)) - 1 - MAX_EXPONENT, _id(0))
-    # Products with powers of ten up to 10^22 are those of the exact decimals, so that ties are seen as such.
+    # Powers of ten up to 10^22 are exact in float64, which preserves ties.
     scaled = size * power_of_ten(tf.maximum(2 - exponent, 0)) / power_of_ten(tf.maximum(exponent - 2, 0))
     rounded = tf.cast(tf.round(scaled), tf.int64)
     exponent += tf.cast(rounded >= 1000, tf.int64)  # 999.6 is (1, 3)
@@ -352,7 +346,7 @@ def _local_ids(
     feature: Categorical | Multivalent | ItemSequence,
     unknown: int,
 ) -> tf.Tensor:
-    """Returns local ids [N, C]: `unknown`, the vocabulary's, then further unknown ids where there are several."""
+    """Returns local ids [N, C]: `unknown`, then the vocabulary, then any further out-of-vocabulary ids."""
     local = tf.where(places < 0, _id(unknown), places + RESERVED_IDS)
     if feature.oov_buckets == 1:
         return local
@@ -375,7 +369,7 @@ def _categorical(columns: list[tf.Tensor], feature: Categorical, vocabularies: V
 
 
 def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabularies: Vocabularies) -> _Fields:
-    """Returns the ids of the first max_length values of each row; a row without values has the missing id first."""
+    """Returns the ids of the first max_length values of each row; a row without values begins with the missing id."""
     split = without_empty(tf.strings.split(values, feature.separator))
     tokens = split.to_tensor("", shape=[None, feature.max_length])
     size = vocabularies.sizes[column]
@@ -388,7 +382,7 @@ def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabular
 def _sequence(
     values: tf.Tensor, column: str, feature: ItemSequence, spec: LogSpec, vocabularies: Vocabularies
 ) -> _Fields:
-    """Returns the ids of the last max_length values of each row, in their order; an empty value has the missing id."""
+    """Returns the ids of the last max_length values of each row, in order; an empty value has the missing id."""
     split = tf.strings.split(values, feature.separator)
     kept = split[:, -feature.max_length :]
     tokens = kept.to_tensor("", shape=[None, feature.max_length])
@@ -409,11 +403,11 @@ def _sequence(
 
 
 def time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
-    """Returns hour, weekday (0 = Monday) and is_weekend of times; "" is missing. int64 [N, 3].
+    """Returns the ids of hour, weekday (0 = Monday) and is_weekend of times; "" is missing. int64 [N, 3].
 
-    An hour that a format does not say, as that of a date, is missing.
+    The hour is missing if the value does not contain it, such as a date alone.
     """
-    distinct, places = tf.unique(values)  # the rows of a request have few times
+    distinct, places = tf.unique(values)  # the rows of a request have few distinct times
     return tf.gather(_time_ids(distinct, feature), places)
 
 
@@ -455,13 +449,13 @@ def _time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
 
 def _days(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
     """Returns the days from 1970-01-01 to dates of the proleptic Gregorian calendar. int64 [N]."""
-    shifted = tf.where(month > 2, year, year - 1)  # a year starts in March, so that leap days end it
+    shifted = tf.where(month > 2, year, year - 1)  # years start in March: a leap day is the last day of its year
     days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
     return days + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 - _DAYS_TO_1970
 
 
 def _zone_minutes(utc: tf.Tensor, zone: str) -> tf.Tensor:
-    """Returns a zone's offset at moments, in minutes. int64 [N]."""
+    """Returns a zone's UTC offsets in minutes at UTC times, which are in minutes since 1970. int64 [N]."""
     starts, offsets = zone_offsets(zone)
     if len(starts) == 1:
         return _id(offsets[0] // 60)
@@ -473,7 +467,7 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
     """Returns the feature map of a finished transform.
 
     Raises:
-        InputError: a vocabulary has no entry, or all together need more ids than int32 has.
+        InputError: a vocabulary is empty, or the fields need more ids in total than int32 has.
     """
     sizes = vocabulary_sizes(transform, spec)
 
@@ -492,7 +486,7 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Vocabulary], int]) -> 
     """Returns the feature map of a log whose vocabularies have the sizes `vocabulary_size(column, feature)`.
 
     Raises:
-        InputError: all together need more ids than int32 has, or the text's checkpoint cannot be read.
+        InputError: the fields need more ids in total than int32 has, or the text's checkpoint cannot be read.
     """
     fields: list[tuple[Any, ...]] = []
     dense: list[str] = []
@@ -532,7 +526,7 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Vocabulary], int]) -> 
 def _ids_of(
     column: str, feature: Categorical | Multivalent | ItemSequence, vocabulary_size: Callable[[str, Vocabulary], int]
 ) -> int:
-    """Returns how many ids a column has, without the reserved ones."""
+    """Returns the number of ids of a column, without the reserved ones."""
     if isinstance(feature, Categorical) and feature.transform == "hash":
         return int(feature.buckets or 0)
     return vocabulary_size(column, feature) + feature.oov_buckets - 1

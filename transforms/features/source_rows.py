@@ -1,7 +1,7 @@
-"""Which rows of a former transform's tables stand for the same values as the rows of today's.
+"""Maps the rows of the embedding tables of a warm start to the rows of the parent model's tables.
 
-A row of an embedding table stands for a value of a column: of a vocabulary, of a hash's bucket, or a bucket of numbers.
-Vocabularies differ from day to day, so that a value has another row, or none.
+A row of an embedding table represents a vocabulary value, a hash bucket or a bucket of numbers. Vocabularies differ
+between training runs: the row of a value may move, appear or disappear.
 """
 
 import dataclasses
@@ -16,20 +16,20 @@ from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap, Field
 from ctrpipe.transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
 from ctrpipe.transforms.log.times import TIME_PARTS
 
-NONE = -1  # in place of a row: there is none
+NONE = -1  # no such row
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
 class LearnedValues:
-    """What the rows of a transform's tables stand for.
+    """The meaning of the rows of a transform's tables.
 
     Attributes:
         spec: The description of the log.
         feature_map: The description of the packed tensors.
-        vocabularies: By column with a vocabulary, its values in the order of their ids, binary.
-        numbers: By column, what `Learned.numbers` returns.
+        vocabularies: Values of each vocabulary in the order of their ids, binary, by column.
+        numbers: The result of `Learned.numbers`, by column.
     """
 
     spec: LogSpec
@@ -40,11 +40,11 @@ class LearnedValues:
 
 @dataclasses.dataclass(frozen=True)
 class SourceRows:
-    """For each row of a table, the row of the former table that it may begin with.
+    """For each row of a table, the row of the former table that can initialise it.
 
     Attributes:
-        same: The row of the same value; NONE where the former table has none.
-        unknown: The row of the unknown value of the same column; NONE where there is no such column.
+        same: The former row of the same value; NONE if there is none.
+        unknown: The former row of the column's out-of-vocabulary value; NONE if there is no such column.
     """
 
     same: Rows
@@ -53,21 +53,21 @@ class SourceRows:
     def taken(
         self, initial: npt.NDArray[np.float32], former: npt.NDArray[np.float32], or_unknown: bool
     ) -> npt.NDArray[np.float32]:
-        """Returns a table whose rows are those of the former one.
+        """Returns the table with rows taken from the former table.
 
         Args:
-            initial: [rows, width]; its rows stay where there is none to take.
+            initial: [rows, width]; a row is kept if the former table has no row for it.
             former: [former rows, width].
-            or_unknown: Whether a new value begins as its column's unknown one.
+            or_unknown: Whether new values take the row of their column's out-of-vocabulary value.
         """
         rows = np.where((self.same == NONE) & or_unknown, self.unknown, self.same)
         return np.where((rows == NONE)[:, None], initial, former[rows])
 
 
 def differences(today: LogSpec, former: LogSpec) -> list[str]:
-    """Returns how the columns of two logs differ for a model, a phrase each; [] where they do not.
+    """Returns the differences between two logs' columns that matter to a model, one phrase each.
 
-    Sizes of vocabularies and the boundaries of buckets make no difference.
+    Sizes of vocabularies and boundaries of buckets do not count as differences.
     """
     ours, theirs = (_meanings(spec) for spec in (today, former))
     new, gone = [name for name in ours if name not in theirs], [name for name in theirs if name not in ours]
@@ -82,7 +82,7 @@ def differences(today: LogSpec, former: LogSpec) -> list[str]:
 
 
 def _meanings(spec: LogSpec) -> dict[str, tuple[object, ...]]:
-    """Returns by column what its ids and numbers mean, apart from what is learned of the training rows."""
+    """Returns the settings that define each column's ids and numbers, without anything learned from training rows."""
     return {column: _meaning(column, feature) for column, feature in spec.feature_by_column.items()}
 
 
@@ -100,7 +100,7 @@ def _meaning(column: str, feature: Feature) -> tuple[object, ...]:
 
 
 def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
-    """Returns the rows of a table of all ids, [total_ids]; padding is padding."""
+    """Returns the source rows of a table of all ids, [total_ids]; padding maps to padding."""
     same, unknown = (np.full(today.feature_map.total_ids, NONE, np.int64) for _ in range(2))
     same[0] = unknown[0] = 0
     fields = {field.name: field for field in former.feature_map.fields}
@@ -117,9 +117,9 @@ def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
 
 
 def rows_of_positions(today: FeatureMap, former: FeatureMap, ids: SourceRows) -> SourceRows:
-    """Returns the rows of a table of the ids of the fields of the role position alone, field by field."""
+    """Returns the source rows of a table with the ids of the role `position` only, field by field."""
     ours, theirs = _position_ids(today), _position_ids(former)
-    places = np.full(former.total_ids + 1, NONE, np.int64)  # the last for NONE itself
+    places = np.full(former.total_ids + 1, NONE, np.int64)  # the last entry maps NONE to NONE
     places[theirs] = np.arange(len(theirs))
     return SourceRows(places[ids.same[ours]], places[ids.unknown[ours]])
 
@@ -130,7 +130,7 @@ def _position_ids(feature_map: FeatureMap) -> Rows:
 
 
 def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | None:
-    """Returns the rows of a table of the text's tokens, [vocabulary_size]; None where the two share no tokens."""
+    """Returns the source rows of a table of the text's tokens, [vocabulary_size]; None without common tokens."""
     ours, theirs = today.feature_map.text, former.feature_map.text
     text, other = today.spec.text, former.spec.text
     if ours is None or theirs is None or text is None or other is None or text.tokens != other.tokens:
@@ -150,7 +150,7 @@ def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | 
 
 
 def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
-    """Yields the fields with ids of their own, each with its column."""
+    """Yields the fields with their own ids, each with its column."""
     columns = {column: column for column in values.spec.feature_columns}
     times = values.spec.columns_of("time")
     columns |= {f"{column}_{part}": column for column in times for part in TIME_PARTS}
@@ -160,7 +160,7 @@ def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
 
 
 def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, former: LearnedValues) -> Rows:
-    """Returns the former local id of each local id of a field; NONE where the former one has none."""
+    """Returns the former local id of each local id of a field; NONE if there is none."""
     feature, before = today.spec.feature_by_column[column], former.spec.feature_by_column[column]
     if isinstance(feature, Numeric):
         assert isinstance(before, Numeric)
@@ -168,11 +168,11 @@ def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, f
     if isinstance(feature, Time) or (isinstance(feature, Categorical) and feature.transform == "hash"):
         alike = _meaning(column, feature) == _meaning(column, before)
         return np.arange(field.size) if alike else np.full(field.size, NONE)
-    if column not in former.vocabularies:  # was hashed
+    if column not in former.vocabularies:  # the former column was hashed
         return np.full(field.size, NONE)
     known = _places(today.vocabularies[column], former.vocabularies[column])
-    # Behind the vocabulary are further ids of unknown values, one fewer than oov_buckets. A hash deals the values to
-    # them, so that with another number of them each stands for other values.
+    # After the vocabulary come oov_buckets - 1 further out-of-vocabulary ids. A hash assigns values to them: with
+    # another number of ids, each has other values.
     count, was = (len(values.vocabularies[column]) + RESERVED_IDS for values in (today, former))
     further = np.arange(field.size - count)
     alike = len(further) == other.size - was
@@ -181,7 +181,7 @@ def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, f
 
 
 def _places(values: pa.Array, among: pa.Array) -> Rows:
-    """Returns the index of each value among others; NONE where it is not one of them."""
+    """Returns the index of each value in `among`; NONE if it is absent."""
     found = pc.fill_null(pc.index_in(values, among), NONE)
     return np.asarray(found, dtype=np.int64)
 
@@ -195,7 +195,7 @@ def _of_buckets(
     today: LearnedValues,
     former: LearnedValues,
 ) -> Rows:
-    """Returns for each bucket the former one in which its middle lies; the reserved ids are themselves."""
+    """Returns for each bucket the former bucket that contains its middle; reserved ids map to themselves."""
     if feature.transform != before.transform:
         return np.full(field.size, NONE)
     own, its = (values.numbers.get(column, np.zeros(0)) for values in (today, former))

@@ -1,4 +1,4 @@
-"""Writes a TensorFlow Transform graph from the payload's training rows, and packs all rows with it."""
+"""Builds the TensorFlow Transform graph from the training rows and packs all rows with it."""
 
 import dataclasses
 import functools
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
-NUMBERS, AGES = "numbers.json", "ages.json"  # beside them: what these methods of Learned return; COUNTS: see analyze
+NUMBERS, AGES = "numbers.json", "ages.json"  # in the same folder: results of these methods of Learned
 # Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
-# Largest number of summaries to merge; each has some 10 MB for a log like Criteo's.
+# Maximum number of summaries to merge; each takes about 10 MB for a log like Criteo's.
 SUMMARIES = 16
-# Part of the seed that draws negatives, so that it draws other numbers than the seed of the rows' order.
+# Last part of the seed of negative sampling, which must differ from the seed of the rows' order.
 NEGATIVES = 1
 # Time for a new process to load TensorFlow.
 TENSORFLOW_SECONDS = 6.0
@@ -54,11 +54,11 @@ def analyze(
     Args:
         spec: The description of the log.
         files: The payload's training parts.
-        folder: The folder to write TFT's `transform_fn/` and `transformed_metadata/` to, NUMBERS and AGES; COUNTS too
-            where values are counted over several trainings.
+        folder: The output folder. TFT writes `transform_fn/` and `transformed_metadata/`; NUMBERS and AGES are written
+            next to them, and COUNTS if values are counted over several training runs.
         workers: Run the counting.
-        progress: Called with a line for each column with more distinct values than are counted exactly.
-        former: What stays of a former transform; None for nothing.
+        progress: Called with one line for each column whose counts are not exact.
+        former: The state of the previous transform to keep; None for nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
@@ -88,8 +88,8 @@ def write_graph(
     spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path, former: "Former | None" = None
 ) -> None:
     """Writes the transform graph: TFT traces the preprocessing function, which has no analyzers."""
-    # Here and below, because TensorFlow takes 4.5 s of a core to import, and this module 0.35 s: processes that only
-    # count values are spared the difference.
+    # Local imports: TensorFlow takes 4.5 CPU seconds to import, this module 0.35 s. Processes that only count values do
+    # not need TensorFlow.
     import tensorflow as tf
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
@@ -98,7 +98,7 @@ def write_graph(
     from ctrpipe.transforms.features.preprocessing import preprocessing_fn
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
-    features.pop(spec.data.weight, None)  # no request has it
+    features.pop(spec.data.weight, None)  # requests do not have it
     types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
     for part in (GRAPH, METADATA):
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -114,13 +114,13 @@ def write_graph(
 def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """Returns the graph as a function from the arrays of `raw_arrays`, labels included, to packed rows.
 
-    A process loads a graph once. For a graph with a text, load_text_operations must be called before.
+    A process loads each graph once. For a graph with a text, call load_text_operations before.
     """
     import tensorflow as tf  # see write_graph
 
-    # Without a GPU, whose memory is the training's.
+    # No GPU: its memory is reserved for training.
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-    # Grappler takes .2 s of a core in each process, and gains nothing on a graph of look-ups.
+    # Grappler takes 0.2 CPU seconds in each process and does not speed up a graph of look-ups.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     session, signatures = load_session(folder / GRAPH, config)
     signature = signatures["serving_default"]
@@ -136,7 +136,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
 
 def _arguments(saved_model: pathlib.Path) -> list[str]:
-    """Returns the names of the signature's inputs for the columns, in the order of the columns' names."""
+    """Returns the signature's input names for the columns, in the order of the sorted column names."""
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # see write_graph
 
     objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
@@ -152,7 +152,7 @@ class _PartToPack:
         split: The name of its split.
         source: The part.
         target: The file for its packed rows.
-        seed: Seed of what is drawn at random: the rows' order, missing values and the negatives that are kept.
+        seed: Seed of the rows' order, of dropped values and of the sampled negatives.
     """
 
     split: str
@@ -163,7 +163,7 @@ class _PartToPack:
 
 @dataclasses.dataclass(frozen=True)
 class _PackedPart:
-    """The number of a part's rows in the payload, and of its packed rows and positives."""
+    """Number of a part's rows in the payload, of its packed rows, and of the positives among these."""
 
     read: int
     packed: int
@@ -183,12 +183,12 @@ def transform(
     Args:
         spec: The description of the log.
         graph: The folder that `analyze` wrote.
-        splits: By name, the folder of the payload and the folder of the packed files. The rows of `train` are shuffled
-            within their part, and lose values at their column's `missing_rate`; other splits keep the log's order.
-            Of the negatives of `train` and `validation` the share `data.negative_sampling` is packed.
-        seed: Seed of the order and of the missing values of `train`, and of the negatives that are packed.
+        splits: Maps each split to the folder of its payload and the folder of its packed files. Rows of `train` are
+            shuffled within their part and lose values at their column's `missing_rate`; other splits keep the log's
+            order. Of the negatives of `train` and `validation`, the share `data.negative_sampling` is packed.
+        seed: Seed of the order and the dropped values of `train`, and of the negative sampling.
         workers: Run the work.
-        progress: Called with a line for each part that is transformed.
+        progress: Called with one line for each transformed part.
 
     Returns:
         The number of packed rows by split.
@@ -219,7 +219,7 @@ def transform(
 
 
 def _packed_rows(name: str, spec: LogSpec, parts: Sequence[_PartToPack], done: Sequence[_PackedPart]) -> int:
-    """Returns the number of a split's packed rows, of which some are negatives if the split is sampled."""
+    """Returns the number of a split's packed rows; raises InputError if a sampled split has no negatives left."""
     own = [packed for part, packed in zip(parts, done, strict=True) if part.split == name]
     rows = sum(part.packed for part in own)
     if is_sampled(spec, name) and rows == sum(part.positives for part in own):

@@ -1,4 +1,4 @@
-"""Finds fields of packed rows of whose values nothing was understood."""
+"""Finds fields of packed rows in which no value is in the vocabulary."""
 
 import contextlib
 import pathlib
@@ -14,9 +14,9 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 def all_unknown(spec: LogSpec, graph: pathlib.Path, files: Sequence[pathlib.Path]) -> list[str]:
-    """Returns the fields whose value is unknown to the vocabulary in every row.
+    """Returns the fields whose values are out-of-vocabulary in every row.
 
-    Reads as far as a field may still be one: of most logs the first rows.
+    Stops reading when no candidate is left, for most logs after the first rows.
 
     Args:
         spec: The description of the log.

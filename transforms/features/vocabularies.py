@@ -1,9 +1,10 @@
 """The vocabularies of a log's columns: their files, and look-ups of values in the transform graph.
 
-A log of few columns has a file and a lookup table for each vocabulary. Each table costs a graph 20 to 40 ms whenever it
-is traced, saved or loaded, which a run does a dozen times; so many columns share one table, whose keys have the
-column's number before the value. Of Criteo's 26 columns a look-up of 1,000 rows takes a fifth longer in it, of 100 a
-fifth less, and of one row as long. A large vocabulary has a table of its own, because each table is filled by one core.
+With few columns, each vocabulary has its own file and lookup table. Each table adds 20 to 40 ms whenever the graph is
+traced, saved or loaded, about a dozen times per run. With many columns, small vocabularies therefore share one table,
+whose keys are the column's number followed by the value. For Criteo's 26 columns, a look-up in the shared table takes a
+fifth longer for 1,000 rows, a fifth less for 100 rows, and the same time for one row. A large vocabulary keeps its own
+table, because each table is filled by a single core.
 """
 
 import pathlib
@@ -16,37 +17,37 @@ import tensorflow_transform as tft
 
 from ctrpipe.transforms.log.spec import LogSpec, Text
 
-MOST_TABLES = 8  # vocabularies, above which the small ones share a table
-LARGE = 1 << 16  # values, from which on a vocabulary never shares a table
-# TFT's own line for a vocabulary that is empty, because a lookup table cannot be.
+MOST_TABLES = 8  # with more vocabularies, the small ones share a table
+LARGE = 1 << 16  # a vocabulary of at least this many values has its own table
+# TFT's placeholder line for an empty vocabulary, because a lookup table cannot be empty.
 EMPTY_VOCABULARY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
-_SHARED = "vocabularies"  # the file of those that share a table; the others have files of their own
-_END = ":"  # of a column's number in it
+_SHARED = "vocabularies"  # the file of the shared table
+_END = ":"  # ends the column's number in a line of the shared file
 
 
 def vocabulary_name(column: str) -> str:
-    """Returns the name of a column's vocabulary as an asset: letters, digits and _ only, as TFT requires."""
+    """Returns the asset name of a column's vocabulary: letters, digits and _ only, as TFT requires."""
     safe = "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in column)
     return f"vocabulary_{safe}"
 
 
 def _numbers(spec: LogSpec) -> dict[str, int]:
-    """Returns the columns whose vocabularies may share a table, all but those of a text's tokens, by their number."""
+    """Numbers the columns whose vocabularies may share a table: all except the columns of a text."""
     features = spec.feature_by_column
     columns = (name for name in spec.vocabulary_columns if not isinstance(features[name], Text))
     return {column: number for number, column in enumerate(columns)}
 
 
 def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], folder: pathlib.Path) -> "Vocabularies":
-    """Writes vocabularies to files, one value a line in the order of their ids.
+    """Writes vocabularies to files, one value per line in the order of their ids.
 
     Args:
         spec: The description of the log.
-        values: By column, the vocabulary.
+        values: The vocabulary of each column.
         folder: An existing folder; TFT copies the files when it saves the graph.
     """
     numbers = _numbers(spec)
-    # An empty one has a file too, so that a column without values in the shared file has lost its own.
+    # An empty vocabulary has its own file: a column without a file or values in the shared file is an error.
     small = {column: number for column, number in numbers.items() if 0 < len(values[column]) < LARGE}
     sharing = small if len(numbers) > MOST_TABLES else {}
     files: dict[str, str] = {}
@@ -65,10 +66,10 @@ def _write(path: pathlib.Path, lines: Sequence[bytes]) -> str:
 
 
 def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array]:
-    """Returns by column the values of the vocabularies of a finished transform, binary; of a text, by its first.
+    """Returns the vocabularies of a finished transform by column, binary; a text's under its first column.
 
     Args:
-        assets: The folder of the assets of a transform graph, or of a SavedModel with one in it.
+        assets: The assets folder of a transform graph, or of a SavedModel that contains one.
         spec: The description of the log.
 
     Raises:
@@ -92,19 +93,19 @@ def _read(path: pathlib.Path) -> list[bytes]:
 
 
 def vocabulary_sizes(transform: tft.TFTransformOutput, spec: LogSpec) -> dict[str, int]:
-    """Returns by column the number of values in the vocabulary of a finished transform; of a text, by its first."""
+    """Returns the vocabulary sizes of a finished transform by column; a text's under its first column."""
     assets = pathlib.Path(transform.transform_savedmodel_dir) / "assets"
     return {column: len(values) for column, values in read_vocabularies(assets, spec).items()}
 
 
 class Vocabularies:
-    """Looks values up in a graph that is being traced.
+    """Looks up values in a graph that is being traced.
 
     Args:
-        sizes: By column, the number of its values.
-        files: By column that has a table of its own, the file.
-        sharing: The columns that share a table, in the order of its lines, by their number in its keys.
-        shared: The shared table's file.
+        sizes: The number of values of each column's vocabulary.
+        files: The file of each column that has its own table.
+        sharing: Maps the columns of the shared table, in the order of its lines, to their number in its keys.
+        shared: The shared table's file; None without a shared table.
     """
 
     def __init__(self, sizes: dict[str, int], files: dict[str, str], sharing: Mapping[str, int], shared: str | None):
@@ -116,7 +117,7 @@ class Vocabularies:
         self._table: tf.lookup.StaticHashTable | None = None
 
     def places(self, columns: Sequence[str], values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the indices of columns' values, [N] each, in their vocabularies; -1 where unknown. int64 [N, C]."""
+        """Returns the indices of the columns' values, [N] each, in their vocabularies; -1 if absent. int64 [N, C]."""
         value = dict(zip(columns, values, strict=True))
         places = {column: self.places_of(column, value[column]) for column in columns if column not in self._numbers}
         if sharing := [column for column in columns if column in self._numbers]:
@@ -127,7 +128,7 @@ class Vocabularies:
         return tf.stack([places[column] for column in columns], axis=1)
 
     def places_of(self, column: str, values: tf.Tensor) -> tf.Tensor:
-        """Returns the indices of one column's values, [N] or [N, slots], in its vocabulary; -1 where unknown. int64."""
+        """Returns the indices of one column's values, [N] or [N, slots], in its vocabulary; -1 if absent. int64."""
         if column in self._numbers:
             return self._shared_places([column], values)
         return tft.apply_vocabulary(values, self.files[column], default_value=-1)
@@ -139,7 +140,7 @@ class Vocabularies:
 
     def _shared_table(self) -> tf.lookup.StaticHashTable:
         if self._table is None:
-            # Outside the function that is traced, as TFT does, so that a call does not fill the table again.
+            # Outside the traced function, as in TFT: calls must not fill the table again.
             with tf.init_scope():
                 lines = tf.lookup.TextFileInitializer(
                     self._shared,

@@ -1,4 +1,7 @@
-"""Seeded sample logs as Criteo's, Avazu's and KDD Cup 2012's, with histories, or of two labels; the truth is known."""
+"""Generates seeded sample logs with known click probabilities.
+
+Layouts: Criteo, Avazu, KDD Cup 2012, texts, histories, and a funnel with two labels.
+"""
 
 from ctrpipe.transforms.generate.click_model import ClickModel, Interactions
 from ctrpipe.transforms.generate.drift import Drift

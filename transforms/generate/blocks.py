@@ -1,4 +1,4 @@
-"""Draws rows in blocks of a fixed size, so that a log's first rows do not depend on its length."""
+"""Draws rows in blocks of a fixed size, so the first rows of a log do not depend on its length."""
 
 import dataclasses
 
@@ -16,11 +16,11 @@ class Block:
     """Consecutive rows.
 
     Attributes:
-        start: The number of the first row, from 0.
-        values: By column, int64 `[N]`: ranks of categoricals, numbers of integers; undefined where missing.
-        present: By column, bool `[N]`; without the columns that have no missing values.
-        codes: By column, int64 `[N]`, the inputs of the click model.
-        uniform: float64 `[N]` in [0, 1), from which the labels are drawn.
+        start: Index of the first row, from 0.
+        values: int64 `[N]` by column: rank (categorical) or number (integer); undefined for missing values.
+        present: bool `[N]` by column; omits columns without missing values.
+        codes: int64 `[N]` by column, the inputs of the click model.
+        uniform: float64 `[N]` in [0, 1), the random numbers of the labels.
     """
 
     start: int
@@ -31,20 +31,20 @@ class Block:
 
     @property
     def rows(self) -> int:
-        """How many rows the block has."""
+        """Number of rows."""
         return len(self.uniform)
 
 
 def _draw_uint16(bits: np.random.PCG64, keys: list[str], rows: int) -> dict[str, np.ndarray]:
-    # Raw bits, because their stream is the same in all numpy versions, unlike that of Generator's methods. Draws are
-    # made for whole blocks: else those of the second column would depend on the number of rows.
+    # Raw bits, because their stream is the same in all numpy versions, unlike the methods of Generator. Whole blocks
+    # are drawn: otherwise, the draws of the second column would depend on the number of rows.
     words = bits.random_raw(len(keys) * BLOCK_ROWS // 4).astype("<u8", copy=False)
     draws = words.view("<u2").reshape(len(keys), BLOCK_ROWS)
     return {key: draws[i, :rows] for i, key in enumerate(keys)}
 
 
 def draw_block(spec: LogLayout, seed: np.random.SeedSequence, start: int, rows: int) -> Block:
-    """Draws the first `rows` rows, at most BLOCK_ROWS, of the block of a seed."""
+    """Draws the first `rows` rows, at most BLOCK_ROWS, of the block with this seed."""
     bits = np.random.PCG64(seed)
     uniform = (bits.random_raw(BLOCK_ROWS)[:rows] >> np.uint64(11)) * 2.0**-53
     keys = list(dict.fromkeys(column.draw_key for column in spec.columns))
@@ -69,6 +69,6 @@ def _codes(column: Column, values: np.ndarray, present: np.ndarray | None) -> np
 
 
 def draw_labels(block: Block, hidden: HiddenModel, bias: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draws labels; returns them, int8 `[N]`, and their probabilities, float64 `[N]`."""
+    """Draws labels; returns the labels, int8 `[N]`, and their true probabilities, float64 `[N]`."""
     probabilities = sigmoid(hidden.logits(block.codes) + bias)
     return (block.uniform < probabilities).astype(np.int8), probabilities

@@ -1,4 +1,4 @@
-"""The hidden model that draws the labels: main effects, planted pairs and planted triples of columns."""
+"""The hidden click model of sample logs: main effects, planted pairs and planted triples of columns."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,22 +16,22 @@ Interactions = Literal["both", "pairs", "triples", "none"]
 
 @dataclasses.dataclass(frozen=True)
 class ClickModel:
-    """The parameters of the model that draws the clicks of a sample log.
+    """Parameters of the click model of a sample log.
 
     `logit = bias + sum main_c[x_c] + sum w2 s_a[x_a] s_b[x_b] + sum w3 s_a[x_a] s_b[x_b] s_c[x_c]`, where every column
     of a term splits its values into two halves of equal mass, s = -1 and s = +1. A product of such signs averages to
-    zero over each of its columns. With `main_strength=0` and the format's own columns, pairs are invisible in every
-    single column, and triples in every single column and every pair of columns.
+    zero over each of its columns. With `main_strength=0` and the format's own terms, pairs have no effect on any single
+    column, and triples have no effect on any single column or pair of columns.
 
     Args:
-        interactions: The orders of the terms to plant.
-        main_strength: Approximate standard deviation of the sum of the main effects, in logits; columns that follow
-            another column make it a little larger.
+        interactions: Orders of the planted terms.
+        main_strength: Approximate standard deviation of the sum of the main effects, in logits; slightly larger with
+            columns that follow another column.
         pair_strength: Standard deviation of the sum of the pair terms, in logits.
         triple_strength: Standard deviation of the sum of the triple terms, in logits.
-        base_rate: Expected click-through rate; None for the format's.
-        pairs, triples: The columns of each term; None for the format's.
-        world: Seed of the effects. Logs that differ only in their row seed have the same effects, so that a model
+        base_rate: Expected click-through rate; None for that of the format.
+        pairs, triples: Columns of each term; None for those of the format.
+        world: Seed of the effects. Logs with different row seeds and the same world have the same effects, so a model
             trained on one can be evaluated on the other.
 
     Raises:
@@ -59,16 +59,16 @@ class ClickModel:
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """`weight` logits times the product of the signs of `columns`."""
+    """A planted term: `weight`, in logits, times the product of the signs of `columns`."""
 
     columns: tuple[str, ...]
     weight: float
 
 
 def balanced_signs(shares: np.ndarray) -> np.ndarray:
-    """Returns signs -1 and +1 `[V]` of values with the shares `[V]`, such that both halves have about as many rows.
+    """Splits values with the shares `[V]` into two halves of about equal mass; returns signs -1 and +1 `[V]`.
 
-    Assigns each value, the largest share first, to the lighter half (greedy number partitioning).
+    Assigns each value, largest share first, to the lighter half (greedy number partitioning).
     """
     signs = np.ones(len(shares))
     balance = 0.0
@@ -83,16 +83,16 @@ def _drawn_effects(column: Column, key: str) -> np.ndarray:
 
 
 def main_effects(column: Column, drawn: np.ndarray) -> np.ndarray:
-    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values share one.
+    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values share one effect.
 
     Args:
         column: The column.
-        drawn: A number in [-1, 1) for each code, `[codes + 1]`.
+        drawn: A random number in [-1, 1) for each code, `[codes + 1]`.
     """
     shares = code_shares(column)
     effects = drawn.copy()
     if isinstance(column, Integer):
-        # A trend over the log buckets: a count acts mostly by its size, which numeric features can model too.
+        # A trend over the log buckets: a count acts mostly through its magnitude, which numeric features can model.
         effects[:-1] += np.sign(effects[0]) * np.arange(len(shares) - 1)
     if column.rare_code is not None:
         effects[column.rare_code] = 0.0
@@ -101,15 +101,15 @@ def main_effects(column: Column, drawn: np.ndarray) -> np.ndarray:
 
 
 class HiddenModel:
-    """A ClickModel for one log format, with tables of effects and signs by column.
+    """A ClickModel applied to a log format, with tables of effects and signs by column.
 
     Args:
-        spec: The format.
-        model: Its parameters.
-        effects: Returns a column's main effects, as `main_effects` does, of the column and a key of the hash.
+        spec: Layout of the log.
+        model: Parameters of the click model.
+        effects: Function of a column and a hash key that returns the column's main effects, like `main_effects`.
 
     Raises:
-        InputError: a term names a column that the format lacks.
+        InputError: a term names a column that the layout lacks.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class HiddenModel:
             self.signs[name] = balanced_signs(code_shares(by_name[name]))
 
     def logits(self, codes: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns logits without the bias, float64 `[N]`, of codes `[N]` per column."""
+        """Returns the logits without the bias, float64 `[N]`, for codes `[N]` by column."""
         logits = np.zeros(len(next(iter(codes.values()))))
         for name, effects in self.main.items():
             logits += effects[codes[name]]
@@ -149,7 +149,7 @@ def _terms(spec: LogLayout, model: ClickModel) -> list[Term]:
         planted.append((spec.pairs if model.pairs is None else model.pairs, model.pair_strength))
     if model.interactions in ("both", "triples"):
         planted.append((spec.triples if model.triples is None else model.triples, model.triple_strength))
-    # The signs of different terms are uncorrelated, so their variances add up.
+    # Terms are uncorrelated, so their variances add up.
     return [Term(columns, strength / len(group) ** 0.5) for group, strength in planted for columns in group]
 
 
@@ -160,7 +160,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def solve_bias(logits: np.ndarray, base_rate: float) -> float:
-    """Returns the bias with which `logits` `[N]` have the mean probability `base_rate`, by bisection."""
+    """Finds by bisection the bias with which `logits` `[N]` have the mean probability `base_rate`."""
     low, high = -40.0, 40.0
     for _ in range(50):
         middle = (low + high) / 2

@@ -1,7 +1,7 @@
-"""The columns of a sample log, and how their values are drawn.
+"""The columns of a sample log and the distributions of their values.
 
-Every column is a table of 2^16 equally likely quantiles. So a draw is a table look-up, and the share of every value is
-known exactly, which a click model without marginal effects needs.
+Every column is a table of 2^16 equally likely quantiles. A draw is thus a table lookup, and the share of every value is
+known exactly, which is required for a click model without marginal effects.
 """
 
 import dataclasses
@@ -11,11 +11,11 @@ import statistics
 import numpy as np
 
 QUANTILES = 1 << 16
-# The most frequent values, which have codes of their own. Rarer ones share a code: no model can learn the effect of a
-# value from a handful of rows, and the best possible AUC should be attainable.
+# Number of most frequent values that have codes of their own. Rarer values share a code: no model can learn the effect
+# of a value from a handful of rows, and the best possible AUC should be attainable.
 HEAD_VALUES = 48
 LOW_VOCABULARY = 100
-# Buckets by floor(ln v), no finer than those of the transforms for the real log, floor(ln v) and floor((ln v)^2).
+# Buckets of floor(ln v), not finer than the transforms for the real log, floor(ln v) and floor((ln v)^2).
 _LOG_EDGES = np.exp(np.arange(1, 13))
 _ZERO_BUCKET = 1
 INTEGER_CODES = _ZERO_BUCKET + 2 + len(_LOG_EDGES)
@@ -23,18 +23,18 @@ INTEGER_CODES = _ZERO_BUCKET + 2 + len(_LOG_EDGES)
 
 @dataclasses.dataclass(frozen=True)
 class QuantileTable:
-    """Equally likely intervals `[low, low + width)`, both int64 `[2^16]`, with uniformly distributed values."""
+    """Equally likely intervals `[low, low + width)`, int64 `[2^16]` each, with uniformly distributed values."""
 
     low: np.ndarray
     width: np.ndarray
 
     @functools.cached_property
     def spread(self) -> bool:
-        """Whether an interval has several values."""
+        """Whether any interval has several values."""
         return bool((self.width > 1).any())
 
     def values(self, quantile: np.ndarray, within: np.ndarray) -> np.ndarray:
-        """Returns values int64 `[N]` from uniform uint16 draws `[N]` of the interval and of the position within it."""
+        """Returns values, int64 `[N]`, for uniform uint16 draws `[N]` of the interval and the position within it."""
         values: np.ndarray = self.low[quantile]
         if self.spread:
             values += (self.width[quantile] * within) >> 16
@@ -44,25 +44,25 @@ class QuantileTable:
 @dataclasses.dataclass(frozen=True)
 class _Column:
     name: str
-    # Share of missing values, and a name for columns of equal share whose values are missing in the same rows.
+    # Share of missing values. Columns with the same group and share are missing in the same rows.
     missing: float = 0.0
     missing_group: str = ""
-    # The column whose draws this one uses, so that they are correlated, as a site and its category are.
+    # Another column whose draws this column reuses, so that the two are correlated, like a site and its category.
     follows: str = ""
 
     @property
     def draw_key(self) -> str:
-        """The name of the draws of the values."""
+        """Name of the random draws of the values."""
         return self.follows or self.name
 
     @property
     def missing_key(self) -> str:
-        """The name of the draws of the missing values."""
+        """Name of the random draws of the missing values."""
         return self.missing_group or self.name
 
     @functools.cached_property
     def missing_below(self) -> int:
-        """The threshold below which a uint16 draw makes a value missing."""
+        """Threshold: a value is missing if its uint16 draw is below it."""
         return round(self.missing * QUANTILES)
 
 
@@ -70,8 +70,8 @@ class _Column:
 class Categorical(_Column):
     """A column with a power-law vocabulary. A value is a rank, 0 for the most frequent.
 
-    The first ranks have the shares `top`; the others' fall as `rank ** -exponent`. Values are written as 8 hex digits;
-    as numbers, the first of them `numbers` and the others from `number_range`; or as `words`, one for each rank.
+    The first ranks have the shares `top`; the shares of the others decay as `rank ** -exponent`. Values are written as
+    8 hex digits, as numbers (first `numbers`, then numbers from `number_range`), or as `words`, one per rank.
     """
 
     vocabulary: int = 1
@@ -83,9 +83,9 @@ class Categorical(_Column):
 
     @property
     def main_weight(self) -> float:
-        """Weight of the column's main effect relative to the others'.
+        """Relative weight of the column's main effect.
 
-        Low for large vocabularies, whose effects cannot be learned well from tens of thousands of rows.
+        Low for large vocabularies, because their effects cannot be learned well from tens of thousands of rows.
         """
         return 1.0 if self.vocabulary <= LOW_VOCABULARY else 0.3
 
@@ -96,7 +96,7 @@ class Categorical(_Column):
 
     @functools.cached_property
     def table(self) -> QuantileTable:
-        """The values by quantile."""
+        """The quantile table of the values."""
         top = np.asarray(self.top[: self.vocabulary], float)
         rest = np.arange(len(top) + 1, self.vocabulary + 1, dtype=float) ** -self.exponent
         if len(rest):
@@ -108,24 +108,24 @@ class Categorical(_Column):
 
     @property
     def codes(self) -> int:
-        """How many codes `code_of` returns; the code of a missing value comes after them."""
+        """Number of codes of `code_of`, which is also the code of a missing value."""
         return min(self.vocabulary, HEAD_VALUES + 1)
 
     @property
     def rare_code(self) -> int | None:
-        """The code that rare values share; None without rare values."""
+        """The code shared by all rare values; None without rare values."""
         return HEAD_VALUES if self.vocabulary > HEAD_VALUES else None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:
-        """Returns the codes of ranks, int64 `[N]`: the rank, or the rare code."""
+        """Returns the codes of ranks, int64 `[N]`: the rank itself, or the rare code."""
         codes: np.ndarray = np.minimum(values, HEAD_VALUES)
         return codes
 
     @functools.cached_property
     def number_of_rank(self) -> np.ndarray:
-        """The numbers written for the ranks, distinct int64 `[vocabulary]`."""
+        """The distinct numbers that represent the ranks in the log, int64 `[vocabulary]`."""
         start, stop = self.number_range
-        # Steps that are coprime to the size of the range reach each of its numbers once.
+        # A step coprime to the size of the range visits each of its numbers once.
         step = next(s for s in range(int(0.618 * (stop - start)) | 1, 1 << 31) if np.gcd(s, max(stop - start, 1)) == 1)
         spread = start + np.arange(self.vocabulary, dtype=np.int64) * step % max(stop - start, 1)
         fresh = spread[~np.isin(spread, self.numbers)][: self.vocabulary - len(self.numbers)]
@@ -134,7 +134,7 @@ class Categorical(_Column):
 
 @dataclasses.dataclass(frozen=True)
 class Integer(_Column):
-    """A column of counts: a share of -1, a share of 0, and a rounded-down log-normal from 1 to `maximum`."""
+    """A column of counts: shares of -1 and 0, and otherwise a floored log-normal from 1 to `maximum`."""
 
     zero: float = 0.0
     negative: float = 0.0
@@ -144,12 +144,12 @@ class Integer(_Column):
 
     @property
     def main_weight(self) -> float:
-        """Weight of the column's main effect relative to the others'."""
+        """Relative weight of the column's main effect."""
         return 1.0
 
     @functools.cached_property
     def table(self) -> QuantileTable:
-        """The values by quantile."""
+        """The quantile table of the values."""
         edges = np.arange(QUANTILES + 1) / QUANTILES
         positive = np.clip((edges - self.negative - self.zero) / (1.0 - self.negative - self.zero), 0.0, 1.0)
         normal = statistics.NormalDist(self.log_mean, self.log_std)
@@ -162,16 +162,16 @@ class Integer(_Column):
 
     @property
     def codes(self) -> int:
-        """How many codes `code_of` returns; the code of a missing value comes after them."""
+        """Number of codes of `code_of`, which is also the code of a missing value."""
         return INTEGER_CODES
 
     @property
     def rare_code(self) -> int | None:
-        """None: no values share a code."""
+        """None, because no values share a code."""
         return None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:
-        """Returns 0 below zero, 1 for zero, then floor(ln v) + 2."""
+        """Returns code 0 for negative values, 1 for zero, and floor(ln v) + 2 for positive values."""
         codes = np.searchsorted(_LOG_EDGES, values, side="right") + _ZERO_BUCKET + 1
         return np.where(values > 0, codes, np.where(values < 0, 0, _ZERO_BUCKET))
 
@@ -180,7 +180,7 @@ Column = Categorical | Integer
 
 
 def code_shares(column: Column) -> np.ndarray:
-    """Returns the share of rows of each code, float64 `[codes + 1]`, the last for missing values."""
+    """Returns the share of rows of each code, float64 `[codes + 1]`; the last is that of missing values."""
     middle = np.full(QUANTILES, QUANTILES // 2, np.uint16)
     codes = column.code_of(column.table.values(np.arange(QUANTILES), middle.astype(np.int64)))
     shares = np.bincount(codes, minlength=column.codes + 1) / QUANTILES

@@ -1,4 +1,4 @@
-"""Logs of several days on which preferences, popularity and ids move at known rates."""
+"""Daily logs whose preferences, popularity and ids drift at known rates."""
 
 import dataclasses
 import datetime
@@ -15,24 +15,25 @@ from ctrpipe.transforms.generate.click_model import ClickModel, HiddenModel, mai
 from ctrpipe.transforms.generate.columns import HEAD_VALUES, Categorical, Column
 from ctrpipe.transforms.generate.formats import LogLayout
 
-MOST_DAYS = 250  # for which a log's blocks have numbers
+MOST_DAYS = 250  # limited by the block numbers of a log
 FIRST_DAY = datetime.date(2026, 1, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """What moves from one day to the next. The rates are shares, from 0, where nothing moves, to 1.
+    """Drift rates from one day to the next, as shares from 0 (no drift) to 1.
 
-    Only columns without planted interactions have ids that move: in the others the two halves of equal mass stay.
+    Popularity and ids drift only in columns of hexadecimal ids without planted interactions, because a column with
+    interactions must keep its two halves of equal mass.
 
     Args:
-        preferences: Of the variance of a value's main effect the share that is drawn anew: with x the effect and n a
-            new draw, `x' = sqrt(1 - preferences) x + sqrt(preferences) n`. The strength of all effects stays.
-        popularity: Of a column's ids the share that change places in the order of popularity.
-        ids: Of a column's ids the share that are replaced by new ones, which take their place in this order.
+        preferences: Share of the variance of a value's main effect that is redrawn. With effect x and new draw n,
+            `x' = sqrt(1 - preferences) x + sqrt(preferences) n`. The total strength of the effects is constant.
+        popularity: Share of a column's ids that exchange their popularity ranks.
+        ids: Share of a column's ids that are replaced by new ids with the same popularity rank.
 
     Raises:
-        InputError: a rate is not from 0 to 1.
+        InputError: a rate is not between 0 and 1.
     """
 
     preferences: float = 0.0
@@ -47,10 +48,10 @@ class Drift:
 
     @classmethod
     def from_text(cls, text: str) -> "Drift":
-        """Reads `preferences=0.1,popularity=0.05,ids=0.02`, of which each may be left out.
+        """Parses `preferences=0.1,popularity=0.05,ids=0.02`; omitted rates are 0.
 
         Raises:
-            InputError: the text is none of this kind.
+            InputError: the text does not have this form.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         rates: dict[str, float] = {}
@@ -68,7 +69,7 @@ class Drift:
 
 
 def check_days(days: int, spec: LogLayout) -> None:
-    """Raises InputError where a layout's days cannot be told apart, or there are none."""
+    """Raises InputError if the number of days is invalid or the layout has times of its own."""
     try:
         too_few = operator.index(days) < 1
     except TypeError:
@@ -80,12 +81,12 @@ def check_days(days: int, spec: LogLayout) -> None:
 
 
 def day_folder(folder: pathlib.Path, day: int) -> pathlib.Path:
-    """Returns the folder of a day, counted from 0."""
+    """Returns the folder of a day, numbered from 0."""
     return folder / f"day={FIRST_DAY + datetime.timedelta(days=day)}"
 
 
 def worlds(spec: LogLayout, model: ClickModel, drift: Drift, days: int) -> Iterator["World"]:
-    """Yields the ids and effects of each day in turn."""
+    """Yields the World (ids and effects) of each day."""
     moving = [column for column in spec.columns if isinstance(column, Categorical) and _moves(column, spec, model)]
     ids = {column.name: np.arange(column.vocabulary, dtype=np.int64) for column in moving}
     for day in range(days):
@@ -95,11 +96,11 @@ def worlds(spec: LogLayout, model: ClickModel, drift: Drift, days: int) -> Itera
 
 
 class World:
-    """A day's ids and effects.
+    """The ids and effects of a day.
 
     Attributes:
         hidden: The click model of the day.
-        ids: By column whose ids move, the id at each place in the order of popularity, int64 `[vocabulary]`.
+        ids: The id at each popularity rank, int64 `[vocabulary]`, by column with drifting ids.
     """
 
     def __init__(self, spec: LogLayout, model: ClickModel, drift: Drift, day: int, ids: dict[str, np.ndarray]):
@@ -107,7 +108,7 @@ class World:
         self.hidden = HiddenModel(spec, model, functools.partial(self._effects, model.world, drift.preferences, day))
 
     def _effects(self, world: int, rate: float, day: int, column: Column, key: str) -> np.ndarray:
-        """Returns the effects of a column's codes, `[codes + 1]`: of the ids that have them today."""
+        """Returns the effects of a column's codes, `[codes + 1]`, for the ids of this day."""
         codes = np.arange(column.codes + 1)
         known = self.ids.get(column.name)
         names = codes if known is None else np.concatenate([known[:HEAD_VALUES], codes[len(known[:HEAD_VALUES]) :]])
@@ -118,7 +119,7 @@ class World:
 
 
 def _uniform(key: str, values: np.ndarray) -> np.ndarray:
-    """Returns a number in [-1, 1) for each value, by its hash."""
+    """Returns a hash of each value as a number in [-1, 1)."""
     numbers: np.ndarray = hash_values(key, values) / 2.0**63 - 1.0
     return numbers
 
@@ -131,7 +132,7 @@ def _moves(column: Categorical, spec: LogLayout, model: ClickModel) -> bool:
 
 
 def _next(column: Categorical, ids: np.ndarray, drift: Drift, world: int, day: int) -> np.ndarray:
-    """Returns the ids of the next day by their place: some have changed places, and some are new."""
+    """Returns the ids of the next day by popularity rank, some swapped and some replaced."""
     places = np.arange(column.vocabulary)
     following = ids.copy()
     key = f"{world}/{column.name}/{day}"

@@ -1,4 +1,4 @@
-"""The layouts of generated logs and their columns, with shares and rates like those of the public logs."""
+"""The layouts of generated logs, with value shares and click rates similar to those of the public logs."""
 
 import dataclasses
 
@@ -7,10 +7,10 @@ from ctrpipe.transforms.generate.columns import Categorical, Column, Integer
 
 @dataclasses.dataclass(frozen=True)
 class LogLayout:
-    """A log's layout: its columns in file order, without label, id and time, and the click model's interactions.
+    """The layout of a log: its columns in file order, without label, id and time, and its planted interactions.
 
-    The columns of pairs and triples can be split into halves of equal mass (no value has more than half the rows) and
-    are drawn independently of each other, so that a triple has no effect on any single column or pair.
+    The columns of pairs and triples can be split into halves of equal mass (no value has more than half of the rows),
+    and are drawn independently of each other. A triple therefore has no effect on any single column or pair.
     """
 
     name: str
@@ -20,10 +20,10 @@ class LogLayout:
     triples: tuple[tuple[str, str, str], ...]
     delimiter: str
     header: str
-    # Avazu's rows have an id and a time, the hour, which advances every `rows_per_hour` rows.
+    # Avazu's rows have an id and a time in hours, which advances every `rows_per_hour` rows.
     with_id_and_hour: bool = False
     rows_per_hour: int = 2000
-    # Texts and the columns whose values are their words, in order; those are no columns of the file.
+    # Texts, each with the columns whose values are its words, in order. These columns are not in the file.
     texts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -130,7 +130,7 @@ def _words(name: str, words: str, missing: float = 0.0) -> Categorical:
     return Categorical(name, missing, vocabulary=len(values), exponent=0.5, words=values)
 
 
-# Beside main effects, pairs of a title's word and the category, and of a query's word and a title's.
+# Planted pairs: a word of the title with the category, and a word of the query with a word of the title.
 TEXT = LogLayout(
     name="text",
     columns=(
@@ -156,5 +156,5 @@ FORMATS = {spec.name: spec for spec in (CRITEO, AVAZU, TEXT)}
 
 
 def words_of(spec: LogLayout) -> tuple[str, ...]:
-    """Returns the words of a layout's texts, each once."""
+    """Returns the distinct words of a layout's texts."""
     return tuple(dict.fromkeys(word for column in spec.columns for word in getattr(column, "words", ())))

@@ -1,4 +1,4 @@
-"""A log of impressions with two labels, a click and a conversion after it, whose true probabilities are known."""
+"""Generates a log with two labels, click and conversion, with known probabilities."""
 
 import dataclasses
 import pathlib
@@ -16,26 +16,27 @@ from ctrpipe.transforms.generate.click_model import sigmoid, solve_bias
 from ctrpipe.transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_output, check_whole
 from ctrpipe.transforms.generate.writer import open_log
 
-SIZES = {"user": 200, "item": 400, "place": 6}  # values of each column; items from popular ones to rare ones
+SIZES = {"user": 200, "item": 400, "place": 6}  # number of values; items are sorted by popularity
 COLUMNS = ("click", "conversion", *SIZES)
 FUNNEL_TRUTH = TRUTH_SCHEMA.append(pa.field("after_click", pa.float64()))
 _STRENGTH = 0.8  # standard deviation of a column's effects, in logits
-_PAIR = 0.7  # of users and items of one half, in logits
-# The first of the spawn keys that no log's blocks have: of the rows by which the biases are found, and of the effects.
+_PAIR = 0.7  # effect of the user-item pair, in logits
+# First spawn key that no log block uses: for the rows that determine the biases, and for the effects.
 _OWN_KEYS = 1 << 31
 
 
 @dataclasses.dataclass(frozen=True)
 class FunnelModel:
-    """The parameters of the model that draws clicks and conversions.
+    """Parameters of the model that draws clicks and conversions.
 
-    Both logits are a bias, an effect of each column's value, and `±0.7`, as user and item are of one half or of two. A
-    value's effects on click and conversion have the correlation `likeness`; the pair has one sign for both.
+    Each logit is the sum of a bias, an effect of each column's value, and +0.7 if user and item are of the same half,
+    else -0.7. The effects of a value on click and conversion have the correlation `likeness`; the pair effect is the
+    same for both.
 
     Args:
-        click_rate: Expected share of the impressions that are clicked.
-        conversion_rate: Expected share of the clicks that are followed by a conversion.
-        likeness: Correlation of the effects on both, from -1 to 1.
+        click_rate: Expected click-through rate.
+        conversion_rate: Expected share of clicks followed by a conversion.
+        likeness: Correlation of the effects on click and conversion, from -1 to 1.
 
     Raises:
         InputError: a value is out of range.
@@ -59,8 +60,8 @@ class FunnelBlock:
 
     Attributes:
         codes: int64 [N] by column, from 0.
-        logits: float64 [N, 2] without bias: of a click, and of a conversion after it.
-        uniform: float64 [N, 2] in [0, 1), from which the labels are drawn.
+        logits: float64 [N, 2] without bias: click, and conversion given a click.
+        uniform: float64 [N, 2] in [0, 1), the random numbers of the labels.
     """
 
     codes: dict[str, np.ndarray]
@@ -69,7 +70,7 @@ class FunnelBlock:
 
 
 def draw_funnel(seed: int, block: int, likeness: float) -> FunnelBlock:
-    """Returns the BLOCK_ROWS rows of a block of a log."""
+    """Draws a block of BLOCK_ROWS rows."""
     uniform = _uniform(seed, block, BLOCK_ROWS, 2 + len(SIZES))
     codes = {"user": uniform[:, 2], "item": uniform[:, 3] ** 3, "place": uniform[:, 4]}
     codes = {name: (values * SIZES[name]).astype(np.int64) for name, values in codes.items()}
@@ -81,18 +82,18 @@ def draw_funnel(seed: int, block: int, likeness: float) -> FunnelBlock:
 def generate_funnel(rows: int, seed: int, output: pathlib.Path, model: FunnelModel | None = None) -> GenerateResult:
     """Writes a CSV log with the header COLUMNS, and its true probabilities to `<output>.truth.parquet`.
 
-    The truth has the click's `probability` and that of a conversion `after_click`; a conversion's among all impressions
-    is their product. The same arguments give the same bytes, and the first N rows of a longer log are the log of N
-    rows.
+    The truth file has the click `probability` and the probability of a conversion `after_click`. Their product is the
+    conversion probability of an impression. The same arguments give the same bytes, and a log of N rows equals the
+    first N rows of a longer log.
 
     Args:
         rows: Number of rows, at least 1.
         seed: Non-negative seed of the rows.
-        output: The file to write, replaced if it exists, in an existing folder; `.gz` compresses.
-        model: The parameters; None for the defaults.
+        output: Output file in an existing folder, replaced if it exists; `.gz` compresses.
+        model: Parameters of the model; None for the defaults.
 
     Returns:
-        What was written; positives, AUC and log loss are those of the clicks.
+        Paths and statistics; positives, AUC and log loss refer to clicks.
 
     Raises:
         InputError: an argument is invalid, or the file cannot be written.
@@ -116,7 +117,7 @@ def generate_funnel(rows: int, seed: int, output: pathlib.Path, model: FunnelMod
                 block = draw_funnel(seed, start // BLOCK_ROWS, model.likeness)
                 size = min(BLOCK_ROWS, rows - start)
                 probabilities = sigmoid(block.logits[:size] + biases)
-                # A conversion follows a click: its label is 0 without one.
+                # There is no conversion without a click.
                 labels = np.cumprod(block.uniform[:size] < probabilities, axis=1).astype(np.int8)
                 pyarrow.csv.write_csv(_table(block, labels), log, write_options=options)
                 lines = np.arange(start, start + size) + 2
@@ -128,7 +129,7 @@ def generate_funnel(rows: int, seed: int, output: pathlib.Path, model: FunnelMod
 
 
 def funnel_biases(model: FunnelModel) -> np.ndarray:
-    """Returns the biases of both logits that give the rates, float64 [2]."""
+    """Returns the biases of both logits that produce the expected rates, float64 [2]."""
     block = draw_funnel(0, _OWN_KEYS, model.likeness)
     click, after = block.logits.T
     of_click = solve_bias(click, model.click_rate)

@@ -18,10 +18,10 @@ from ctrpipe.transforms.generate.drift import Drift, check_days, day_folder, wor
 from ctrpipe.transforms.generate.formats import FORMATS, LogLayout
 from ctrpipe.transforms.generate.writer import block_table, open_log, write_options
 
-# The number of rows, from the first, that `best_auc` is computed on (standard error about 0.0003).
+# Number of first rows that `best_auc` is computed on (standard error about 0.0003).
 AUC_ROWS = 4_000_000
 TRUTH_SCHEMA = pa.schema([("line", pa.int64()), ("probability", pa.float64())])
-# Numbers of the blocks that determine the bias; no log has them, so that the bias is the same for all seeds.
+# Numbers of the blocks that determine the bias. No log uses them, so the bias is the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
 
@@ -30,14 +30,13 @@ class GenerateResult:
     """The result of `generate`.
 
     Attributes:
-        rows: Rows of the log, without the header.
-        positives: Rows with label 1.
-        best_auc: AUC of the true probabilities and the drawn labels, the highest that a model can be expected to
-            reach, on the first AUC_ROWS rows; NaN if these have one class only.
+        rows: Number of rows of the log, without the header.
+        positives: Number of rows with label 1.
+        best_auc: AUC of the true probabilities on the drawn labels of the first AUC_ROWS rows, the highest AUC that a
+            model can be expected to reach; NaN if these rows have one class only.
         log_loss: Mean log loss of the true probabilities, in nats.
-        path: The log.
-        truth_path: A Parquet file with `line` int64, the row's line in the log, and `probability` float64, in the order
-            of the rows.
+        path: The log file.
+        truth_path: Parquet file with `line` (int64, line number in the log) and `probability` (float64), in row order.
     """
 
     rows: int
@@ -56,19 +55,19 @@ def generate(
     progress: Callable[[int], None] | None = None,
     click_model: ClickModel | None = None,
 ) -> GenerateResult:
-    """Writes a log to `output`, with gzip if it ends in `.gz`, and its true probabilities to `<output>.truth.parquet`.
+    """Writes a log to `output` (gzip for `.gz`) and its true probabilities to `<output>.truth.parquet`.
 
-    The same arguments give the same bytes, and the first N rows of a longer log are the log of N rows. Memory does not
+    The same arguments give the same bytes, and a log of N rows equals the first N rows of a longer log. Memory does not
     grow with `rows` beyond AUC_ROWS.
 
     Args:
-        log_format: A name of FORMATS: "criteo" (TSV without header: label, I1..I13, C1..C26), "avazu" (CSV with header)
+        log_format: A name in FORMATS: "criteo" (TSV without header: label, I1..I13, C1..C26), "avazu" (CSV with header)
             or "text" (TSV without header).
         rows: Number of rows, at least 1.
-        seed: Non-negative seed of the rows. The effects on clicks depend on `click_model` alone.
-        output: The file to write, replaced if it exists, in an existing folder.
-        progress: Called with the number of rows done after every block.
-        click_model: The parameters of the click model; None for the defaults.
+        seed: Non-negative seed of the rows. The effects on clicks depend only on `click_model`.
+        output: Output file in an existing folder, replaced if it exists.
+        progress: Called with the number of finished rows after every block.
+        click_model: Parameters of the click model; None for the defaults.
 
     Raises:
         InputError: an argument is invalid, or the file cannot be written.
@@ -91,12 +90,12 @@ def _generate(
     first_block: int,
     progress: Callable[[int], None] | None = None,
 ) -> GenerateResult:
-    """Writes a log and its truth; `ids` has by column the ids of its ranks, where they are not the ranks."""
+    """Writes a log and its truth file; `ids` maps ranks to ids, for columns where they differ."""
     bias = intercept(spec, hidden, model)
     blocks = _Blocks(spec, hidden, bias, seed, first_block, ids)
     score = Score()
     try:
-        # The log is renamed last, so that a log always has its probabilities.
+        # The log is renamed last, so that no log exists without its probabilities.
         with atomic_path(output) as log_part, atomic_path(truth_path) as truth_part:
             _write(blocks, rows, log_part, output.suffix == ".gz", truth_part, score, progress)
     except OSError as error:
@@ -114,22 +113,23 @@ def generate_days(
     progress: Callable[[str], None] | None = None,
     click_model: ClickModel | None = None,
 ) -> list[GenerateResult]:
-    """Writes a log for each of several days, `folder`/day=2026-01-01/log.tsv and so on, with its true probabilities.
+    """Writes a drifting log for several days, to `folder`/day=2026-01-01/log.tsv and so on.
 
-    These are in `_truth.parquet` beside it: who reads the folder as a log leaves out what begins with `_`.
+    The true probabilities are in `_truth.parquet` next to each log. Readers of the folder ignore files that start with
+    `_`.
 
     Args:
         log_format: "criteo" or "text".
-        days: Their number, at least 1.
-        rows: Number of rows of each day.
-        seed: As for `generate`; each day draws rows of its own.
-        folder: The folder, which is made where it is absent.
-        drift: What moves from day to day.
-        progress: Called with a line after each day.
-        click_model: As for `generate`; the first day's.
+        days: Number of days, at least 1.
+        rows: Number of rows per day.
+        seed: As in `generate`; each day has different rows.
+        folder: Output folder, created if it does not exist.
+        drift: Drift rates from day to day.
+        progress: Called with a progress line after each day.
+        click_model: Click model of the first day; None for the defaults.
 
     Raises:
-        InputError: as `generate` does.
+        InputError: as in `generate`, or the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def generate_days(
     for day, world in enumerate(worlds(spec, model, drift, days)):
         day_folder(folder, day).mkdir(exist_ok=True)
         log, truth = (day_folder(folder, day) / name for name in ("log.tsv", "_truth.parquet"))
-        # Every day has numbers of blocks of its own: 2^24 of them.
+        # Every day has its own range of 2^24 block numbers.
         results.append(_generate(spec, world.hidden, model, rows, seed, log, truth, world.ids, day << 24))
         if progress:
             progress(f"{log.parent.name}: {rows:,} rows, best possible AUC {results[-1].best_auc:.4f}")
@@ -158,7 +158,7 @@ def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogLa
 
 
 def check_output(output: pathlib.Path) -> None:
-    """Raises InputError if a file cannot be made at a path, because a folder is there or its own is not."""
+    """Raises InputError if `output` is a folder or its parent folder does not exist."""
     if output.is_dir():
         raise InputError(f"the output {output} is a folder: name a file in it")
     if not output.parent.is_dir():
@@ -166,7 +166,7 @@ def check_output(output: pathlib.Path) -> None:
 
 
 def check_whole(**numbers: tuple[int, int]) -> None:
-    """Raises InputError if a number is not whole, or below the minimum that is given with it."""
+    """Raises InputError if a value is not a whole number or is below its minimum, given as (value, minimum)."""
     for name, (value, least) in numbers.items():
         try:
             too_small = operator.index(value) < least
@@ -177,7 +177,7 @@ def check_whole(**numbers: tuple[int, int]) -> None:
 
 
 def intercept(spec: LogLayout, hidden: HiddenModel, model: ClickModel) -> float:
-    """Returns the bias that gives the click model's base rate, the same for all seeds."""
+    """Returns the bias that produces the base rate of the click model. It is the same for all seeds."""
     sequences = (np.random.SeedSequence(0, spawn_key=(number,)) for number in _CALIBRATION)
     logits = [hidden.logits(draw_block(spec, sequence, 0, BLOCK_ROWS).codes) for sequence in sequences]
     return solve_bias(np.concatenate(logits), spec.base_rate if model.base_rate is None else model.base_rate)
@@ -185,7 +185,7 @@ def intercept(spec: LogLayout, hidden: HiddenModel, model: ClickModel) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Blocks:
-    """What blocks of rows are drawn from: see `_generate`."""
+    """The parameters that blocks of rows are drawn from (see `_generate`)."""
 
     spec: LogLayout
     hidden: HiddenModel
@@ -195,7 +195,7 @@ class _Blocks:
     ids: Mapping[str, np.ndarray]
 
     def draw(self, start: int, rows: int) -> tuple[Block, np.ndarray, np.ndarray]:
-        """Returns the rows from `start` on, at most BLOCK_ROWS, their labels and the labels' probabilities."""
+        """Draws at most BLOCK_ROWS rows from `start` on; returns the rows, labels and true probabilities."""
         sequence = np.random.SeedSequence(self.seed, spawn_key=(self.first + start // BLOCK_ROWS,))
         block = draw_block(self.spec, sequence, start, rows)
         labels, probabilities = draw_labels(block, self.hidden, self.bias)
@@ -230,7 +230,7 @@ def _write(
 
 
 class Score:
-    """Computes log loss and AUC of the true probabilities block by block, AUC on the first AUC_ROWS rows."""
+    """Accumulates log loss and AUC of the true probabilities over blocks; AUC on the first AUC_ROWS rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -241,7 +241,7 @@ class Score:
         self._skipped: list[np.ndarray] = []
 
     def add(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
-        """Adds rows: labels, 0 or 1, and probabilities, [N] each."""
+        """Adds rows with labels (0 or 1) and true probabilities, [N] each."""
         clicked = labels == 1
         self.rows += len(labels)
         self.positives += int(clicked.sum())

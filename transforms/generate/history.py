@@ -1,4 +1,4 @@
-"""A log of impressions with histories, whose clicks depend on the earlier item of the candidate's category alone."""
+"""Generates a log whose clicks depend only on the history item of the candidate's category."""
 
 import dataclasses
 import pathlib
@@ -17,31 +17,33 @@ from ctrpipe.transforms.generate.click_model import sigmoid, solve_bias
 from ctrpipe.transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_output, check_whole
 from ctrpipe.transforms.generate.writer import open_log
 
-LIKED = 2  # items of each category that are liked
+LIKED = 2  # liked items per category
 ITEMS = 2 * LIKED
 COLUMNS = ("click", "item", "category", "item_history", "category_history")
-_CALIBRATION = 1 << 32  # the spawn key of the rows by which the bias is found
+_CALIBRATION = 1 << 32  # spawn key of the rows that determine the bias
 
 
 @dataclasses.dataclass(frozen=True)
 class HistoryClickModel:
-    """The parameters of the model that draws the clicks.
+    """Parameters of the model that draws the clicks.
 
-    `logit = bias + attention · s`, where s is 1 where the one item of the history that has the candidate's category is
-    liked, and -1 where it is not. That item is another one than the candidate, which item similarity models leave out
-    of its own history. A further item of the history, of another category, has the opposite s, and the rest is drawn by
-    chance, each of its items `repeats` times: how often an item, a category or a liked item is in a history says
-    nothing of the click. A model that compares each item with the candidate finds it; one that sums the history first
-    has to tell all categories apart in the sum. An embedding of fewer numbers than there are categories cannot hold
-    such a sum, the less so the longer the histories are and the more often their items are repeated: the other items'
-    part of it grows with the root of length times repeats.
+    `logit = bias + attention · s`. Exactly one item of the history has the candidate's category; s is 1 if this item is
+    liked, and -1 if not. The item differs from the candidate, because item similarity models exclude the candidate from
+    its own history. A second history item, of another category, has the opposite s. The other items are random, each
+    occurring `repeats` times. The frequency of an item, a category or liked items in the history is therefore
+    uninformative about the click.
+
+    A model that compares each history item with the candidate can learn s. A model that sums the history first must
+    separate all categories in the sum. An embedding with fewer dimensions than categories cannot represent this sum,
+    even less with longer histories and more repeats: the noise from the other items grows with the square root of
+    length times repeats.
 
     Args:
-        attention: Weight of s, in logits; 0 for clicks by chance.
+        attention: Weight of s, in logits; 0 for random clicks.
         base_rate: Expected click-through rate.
-        length: Items of the longest history, at least 4. Lengths are equally frequent from half of it.
-        categories: Number of categories, of ITEMS items each, at least 2.
-        repeats: How often a history has each of its items but those two, at least 1.
+        length: Maximum history length, at least 4. Lengths are uniform from half of it up to it.
+        categories: Number of categories with ITEMS items each, at least 2.
+        repeats: Number of occurrences of each item in a history, except those two, at least 1.
 
     Raises:
         InputError: a value is out of range.
@@ -61,7 +63,7 @@ class HistoryClickModel:
         check_whole(length=(self.length, 4), categories=(self.categories, 2), repeats=(self.repeats, 1))
 
     def bias(self) -> float:
-        """Returns the bias that gives the base rate, found on rows of no log."""
+        """Returns the bias that produces the base rate, determined on rows that no log contains."""
         *_, preference, _ = _draw_block(0, _CALIBRATION - 1, self)
         return solve_bias(self.attention * preference, self.base_rate)
 
@@ -71,10 +73,10 @@ class HistoryRows:
     """Consecutive rows.
 
     Attributes:
-        item: int64 [N], the candidates.
-        history: int64 [N, length], items in order with -1 behind them.
+        item: int64 [N], candidates.
+        history: int64 [N, length], items in order, padded with -1 at the end.
         labels: int8 [N].
-        probabilities: float64 [N], the labels' true probabilities.
+        probabilities: float64 [N], true probabilities of the labels.
     """
 
     item: np.ndarray
@@ -94,7 +96,10 @@ def liking_of(items: np.ndarray) -> np.ndarray:
 
 
 def draw_histories(seed: int, rows: int, model: HistoryClickModel) -> Iterator[HistoryRows]:
-    """Yields the rows of a log, at most BLOCK_ROWS at a time; the first N of a longer log are those of N rows."""
+    """Yields the rows of a log, at most BLOCK_ROWS at a time.
+
+    A log of N rows equals the first N rows of a longer log.
+    """
     bias = model.bias()
     for start in range(0, rows, BLOCK_ROWS):
         item, history, preference, uniform = (
@@ -105,7 +110,7 @@ def draw_histories(seed: int, rows: int, model: HistoryClickModel) -> Iterator[H
 
 
 def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.ndarray, ...]:
-    """Returns a block's candidates, histories, their s, and numbers in [0, 1) that its labels are drawn from."""
+    """Returns the candidates, histories, s, and the random numbers in [0, 1) of the labels of a block."""
     length, categories = model.length, model.categories
     bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(block,)))
 
@@ -119,13 +124,13 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
     item = whole(categories * ITEMS, BLOCK_ROWS)
     lengths = length - whole(length // 2 + 1, BLOCK_ROWS)
     place = np.arange(length)[None, :]
-    # Before they are shuffled, the first item has the candidate's category, and the second one the opposite s.
+    # Before shuffling, the first item has the candidate's category, and the second item has the opposite s.
     liked = whole(2, BLOCK_ROWS, length)
     liked[:, 1] = 1 - liked[:, 0]
     own = category_of(item)[:, None]
     category = np.where(place == 0, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
     which = whole(LIKED, BLOCK_ROWS, length)
-    another = (item % ITEMS // 2 + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED  # than the candidate
+    another = (item % ITEMS // 2 + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED  # index of another item
     which[:, 0] = np.where(liked[:, 0] == 1 - item % 2, another, which[:, 0])
     history = category * ITEMS + 2 * which + (1 - liked)
     history = history[:, np.where(place[0] < 2, place[0], 2 + (place[0] - 2) // model.repeats)]
@@ -139,15 +144,15 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
 def generate_history(
     rows: int, seed: int, output: pathlib.Path, click_model: HistoryClickModel | None = None
 ) -> GenerateResult:
-    """Writes a CSV log with the header COLUMNS, histories with `|` between their values, and its true probabilities.
+    """Writes a CSV log with the header COLUMNS and `|`-separated histories, and its true probabilities.
 
-    The same arguments give the same bytes, and the first N rows of a longer log are the log of N rows.
+    The same arguments give the same bytes, and a log of N rows equals the first N rows of a longer log.
 
     Args:
         rows: Number of rows, at least 1.
         seed: Non-negative seed of the rows.
-        output: The file to write, replaced if it exists, in an existing folder; `.gz` compresses.
-        click_model: The parameters of the click model; None for the defaults.
+        output: Output file in an existing folder, replaced if it exists; `.gz` compresses.
+        click_model: Parameters of the click model; None for the defaults.
 
     Raises:
         InputError: an argument is invalid, or the file cannot be written.

@@ -1,4 +1,7 @@
-"""Writes a sample log as the files of KDD Cup 2012 track 2; clicks depend on texts, features and position."""
+"""Generates sample files in the layout of KDD Cup 2012 track 2.
+
+Clicks depend on texts, features and position.
+"""
 
 import dataclasses
 import pathlib
@@ -20,31 +23,32 @@ from ctrpipe.transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, 
 
 _TOPICS = 16
 _QUERY_LENGTH, _TITLE_LENGTH, _DESCRIPTION_LENGTH, _KEYWORD_LENGTH = (1, 5), (5, 12), (12, 24), (1, 3)
-_TITLES, _DESCRIPTIONS, _ADDRESSES = 3, 2, 2  # titles and descriptions of an ad, URLs of an advertiser
+_TITLES, _DESCRIPTIONS, _ADDRESSES = 3, 2, 2  # titles and descriptions per ad, URLs per advertiser
 _AGES, _GENDERS = 6, 3
 _AD_IDS, _AD_STEP = 3_000_000, 17
-_FIRST_POSITIONS = (0.35, 0.75)  # shares of the lines with depth 1, and with depth 1 or 2
+_FIRST_POSITIONS = (0.35, 0.75)  # shares of lines with depth 1, and with depth 1 or 2
 _ON_TOPIC = 0.8
 _UNKNOWN_USER = 0.02
 _MOST_IMPRESSIONS = 1000
 _OPTIONS = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none", batch_size=4096)
-# Numbers of the blocks that determine the bias; no log has them, so that the bias is the same for all seeds.
+# Numbers of the blocks that determine the bias. No log uses them, so the bias is the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class TextClickModel:
-    """The parameters of the model that draws the clicks of a line.
+    """Parameters of the model that draws the clicks of a line.
 
-    logit = bias + text (m + a + t) + features (q + u + c) + position (position - 1) + interplay w. The terms of the
-    texts are m, the share of the query's tokens that are in the title; a, an effect of the pair of topics; and t, an
-    effect of the title's tokens. The terms of the features are effects of the ad (q), of the user (u), and of the
-    user's gender and age with the ad's topic (c). The last one, w, is of texts and features together: each token of
-    the title has an effect on users of one age, and a fifth of the opposite effect on those of each other age.
+    `logit = bias + text (m + a + t) + features (q + u + c) + position (position - 1) + interplay w`
+
+    Text terms: m, the share of the query's tokens that are in the title; a, an effect of the topics of query and ad; t,
+    an effect of the title's tokens. Feature terms: effects of the ad (q), of the user (u), and of the user's gender and
+    age combined with the ad's topic (c). Interaction term w: each token of the title has an effect on users of one age,
+    and a fifth of the opposite effect on users of each other age.
 
     Args:
-        text, features, position: The strengths of the three parts, in logits.
-        interplay: The strength of w, in logits: how much what a text says depends on who reads it.
+        text, features, position: Strengths of the three parts, in logits.
+        interplay: Strength of w, in logits: how much the effect of a text depends on the user.
         base_rate: Expected click-through rate.
 
     Raises:
@@ -74,19 +78,19 @@ def generate_kddcup2012(
 ) -> GenerateResult:
     """Writes training.txt, query.txt, title.txt, description.txt, keyword.txt, user.txt and truth.parquet.
 
-    The same arguments give the same bytes. In logs of equal length an id has the same text and effect, whatever the
-    seed, so that a model trained on one can be evaluated on the other. Memory grows with the number of distinct
-    queries, a sixth of `rows`, by about 30 bytes for each.
+    The same arguments give the same bytes. In logs of equal length, an id has the same text and effect for any seed, so
+    a model trained on one log can be evaluated on another. There are `rows` / 6 distinct queries, each of which takes
+    about 30 bytes of memory.
 
     Args:
-        rows: Number of lines of training.txt, at least 1; a line has one impression or more.
+        rows: Number of lines of training.txt, at least 1. A line has one or more impressions.
         seed: Non-negative seed of the lines.
-        output: The folder to write to, made if it does not exist.
-        progress: Called with the number of lines done after every block.
-        click_model: The parameters of the click model; None for the defaults.
+        output: Output folder, created if it does not exist.
+        progress: Called with the number of finished lines after every block.
+        click_model: Parameters of the click model; None for the defaults.
 
     Returns:
-        Counts of lines and clicks; best AUC and log loss of the true probabilities, with one row per impression.
+        Number of lines and clicks; best AUC and log loss of the true probabilities over all impressions.
 
     Raises:
         InputError: an argument is invalid, or the folder cannot be written.
@@ -111,7 +115,7 @@ def generate_kddcup2012(
 
 
 class _World:
-    """All ids with their texts and effects, which are hashes; the number of ids grows with that of the lines."""
+    """All ids with their texts, computed by hashing. The number of ids grows with the number of lines."""
 
     def __init__(self, rows: int):
         self.users = max(50, rows // 5)
@@ -119,13 +123,13 @@ class _World:
         self.ads = max(2 * _TOPICS, rows // 150)
         self.advertisers = max(8, self.ads // 40)
         self.keywords = max(2 * _TOPICS, rows // 125)
-        self._tokens = max(20, int(10 * rows**0.5) // _TOPICS)  # of each topic
+        self._tokens = max(20, int(10 * rows**0.5) // _TOPICS)  # tokens per topic
         self.query_tokens = self._texts("query", np.arange(self.queries), self.queries, _QUERY_LENGTH)
         titles = np.arange(self.ads * _TITLES)
         self.title_tokens = self._texts("title", titles // _TITLES, len(titles), _TITLE_LENGTH)
 
     def tables(self) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-        """Yields the names and the parts of the files that lines refer to."""
+        """Yields name and tables of each file that the lines refer to."""
         yield "query.txt", _token_tables(lambda start, stop: self.query_tokens[start:stop], self.queries)
         yield "title.txt", _token_tables(lambda start, stop: self.title_tokens[start:stop], len(self.title_tokens))
 
@@ -147,7 +151,7 @@ class _World:
             yield pa.table({"user": users + 1, "gender": self.gender(users), "age": self.age(users) + 1})
 
     def _texts(self, name: str, owners: np.ndarray, ids: np.ndarray | int, lengths: tuple[int, int]) -> np.ndarray:
-        """Returns tokens, most of them of the owner's topic, int32 [N, longest]; -1 after the end of a text."""
+        """Returns tokens, most of them from the owner's topic, int32 [N, longest], padded with -1."""
         ids = np.arange(ids) if isinstance(ids, int) else ids
         shortest, longest = lengths
         length = shortest + (_uniform(f"{name}/length", ids) * (longest - shortest + 1)).astype(np.int64)
@@ -175,7 +179,7 @@ def topic_of(ids: np.ndarray) -> np.ndarray:
 
 
 def _uniform(key: str, ids: np.ndarray) -> np.ndarray:
-    """Returns a uniform number for each id, float64 [N] in [0, 1)."""
+    """Returns a hash of each id as a uniform number, float64 [N] in [0, 1)."""
     return (hash_values(f"kddcup2012/{key}", ids) >> np.uint64(11)) * 2.0**-53
 
 
@@ -196,7 +200,7 @@ def _token_tables(texts: Callable[[int, int], np.ndarray], rows: int) -> Iterato
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Lines as the inputs of the click model, int64 [N] each; -1 is an unknown user."""
+    """Lines as inputs of the click model, int64 [N] each; user -1 is unknown."""
 
     query: np.ndarray
     ad: np.ndarray
@@ -208,14 +212,14 @@ class _Block:
     depth: np.ndarray
     position: np.ndarray
     impressions: np.ndarray
-    uniform: np.ndarray  # float64 [sum of impressions] in [0, 1), from which clicks are drawn
+    uniform: np.ndarray  # float64 [sum of impressions] in [0, 1), random numbers of the clicks
 
 
 def _draw(world: _World, sequence: np.random.SeedSequence, rows: int) -> _Block:
     bits = np.random.PCG64(sequence)
 
     def uniform(count: int) -> np.ndarray:
-        # Raw bits: their stream is the same in all numpy versions, unlike that of Generator's methods.
+        # Raw bits: their stream is the same in all numpy versions, unlike the methods of Generator.
         return (bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
 
     def rank(count: int, power: float) -> np.ndarray:
@@ -246,7 +250,7 @@ def _draw(world: _World, sequence: np.random.SeedSequence, rows: int) -> _Block:
 
 
 def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
-    """Returns logits without the bias, float64 [N]."""
+    """Returns the logits without the bias, float64 [N]."""
     query, title = world.query_tokens[block.query], world.title_tokens[block.title]
     is_token = query >= 0
     match = ((query[:, :, None] == title[:, None, :]).any(2) & is_token).sum(1) / is_token.sum(1)
@@ -268,9 +272,9 @@ def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
 
 
 def _interplay(title: np.ndarray, age: np.ndarray) -> np.ndarray:
-    """Returns the effects of the title's tokens `[N, longest]` on users of these ages `[N]`, variance about 1.
+    """Returns the effects of title tokens `[N, longest]` on users of ages `[N]`, with a variance of about 1.
 
-    Over all ages a token's effects add up to 0, so that no text has an effect alone; an unknown age, -1, has none.
+    The effects of a token sum to 0 over all ages, so no text has a main effect. An unknown age, -1, has no effect.
     """
     tokens = np.maximum(title, 0).ravel()
     audience = (_uniform("audience", tokens) * _AGES).astype(np.int64).reshape(title.shape)

@@ -1,4 +1,4 @@
-"""Draws a sample log as the click model's inputs, without raw rows, to check what models learn."""
+"""Draws a sample log in memory, as inputs of the click model, to test what models learn."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ from ctrpipe.transforms.generate.generator import intercept
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Rows without their raw values.
+    """Rows of a sample log, as codes instead of raw values.
 
     Attributes:
-        codes: int64 `[N, columns]`, the inputs of the click model, in `[0, code_counts)` of their column.
-        code_counts: Number of codes of each column, that of a missing value included.
+        codes: int64 `[N, columns]`, inputs of the click model, in `[0, code_counts)` of their column.
+        code_counts: Number of codes of each column, including the code of a missing value.
         labels: int8 `[N]`.
-        probabilities: float64 `[N]`, the labels' true probabilities.
+        probabilities: float64 `[N]`, true probabilities of the labels.
     """
 
     codes: np.ndarray

@@ -1,4 +1,4 @@
-"""Writes blocks of rows as lines of a log."""
+"""Converts blocks of rows to the lines of a log."""
 
 import contextlib
 import gzip
@@ -17,12 +17,12 @@ from ctrpipe.transforms.generate.columns import Categorical, Column
 from ctrpipe.transforms.generate.formats import LogLayout
 
 _FIRST_HOUR = np.datetime64("2014-10-21T00", "h")
-# Level 6 would make the log an eighth smaller and take longer than everything else together.
+# Level 6 makes the log an eighth smaller, but takes longer than all other steps together.
 _GZIP_LEVEL = 1
 
 
 def block_table(spec: LogLayout, block: Block, labels: np.ndarray, seed: int) -> pa.Table:
-    """Returns the rows with the columns of the file, in file order; missing values are null."""
+    """Returns the rows as a table in file column order; missing values are null."""
     columns: list[pa.Array] = [pa.array(labels)]
     if spec.with_id_and_hour:
         rows = np.arange(block.start, block.start + block.rows)
@@ -49,7 +49,7 @@ def _column_array(column: Column, values: np.ndarray, present: np.ndarray | None
 
 
 def _fixed_strings(characters: np.ndarray, present: np.ndarray | None) -> pa.Array:
-    """Returns strings of equal length from uint8 `[N, length]`."""
+    """Returns strings of equal length from characters, uint8 `[N, length]`."""
     rows, length = characters.shape
     offsets = np.arange(0, (rows + 1) * length, length, dtype=np.int32)
     valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
@@ -57,7 +57,7 @@ def _fixed_strings(characters: np.ndarray, present: np.ndarray | None) -> pa.Arr
 
 
 def _ids(seed: int, rows: np.ndarray) -> pa.Array:
-    """Returns distinct ids of up to 20 digits, as in the real log, by a bijection of the row number."""
+    """Returns distinct ids of up to 20 digits, like those of the real log, by a bijection of the row number."""
     first = splitmix64(np.array([seed % (1 << 64)], np.uint64))
     return pa.array(splitmix64(rows.astype(np.uint64) + first))
 
@@ -71,7 +71,7 @@ def _hours(hours: np.ndarray) -> pa.Array:
 
 
 def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
-    """Returns Arrow's options to write lines of a layout."""
+    """Returns the Arrow CSV options of a layout."""
     return pyarrow.csv.WriteOptions(
         include_header=False, delimiter=spec.delimiter, quoting_style="none", batch_size=4096
     )
@@ -79,7 +79,10 @@ def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
 
 @contextlib.contextmanager
 def open_log(path: pathlib.Path, compress: bool) -> Iterator[BinaryIO]:
-    """Opens a binary file to write; gzip has no name and time in its header, so that equal rows give equal bytes."""
+    """Opens a binary file for writing, optionally with gzip.
+
+    The gzip header has no name and time. Equal rows therefore give equal bytes.
+    """
     with open(path, "wb") as raw:
         if not compress:
             yield raw

@@ -1,4 +1,4 @@
-"""Event logs (a user, an item, a time) to impressions, each with what its user did before it."""
+"""Converts event logs (user, item, time) to impressions with the history of the user."""
 
 from ctrpipe.transforms.histories.settings import EventLog
 from ctrpipe.transforms.histories.write_log import Prepared, prepare

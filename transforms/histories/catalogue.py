@@ -1,4 +1,4 @@
-"""The items of an event log, and how items are drawn that a user did not choose."""
+"""The item catalogue of an event log, and negative sampling from it."""
 
 import dataclasses
 import pathlib
@@ -12,14 +12,14 @@ from ctrpipe.common.hashing import hash_values, splitmix64
 from ctrpipe.transforms.histories.partition import MOMENT, Piece, items_of
 from ctrpipe.transforms.histories.settings import EventLog
 
-MOST_DRAWN = 1 << 22  # events of the sample that popular items are drawn from
-_MERGED = 64  # tables of items that are merged at once
-_ATTEMPTS = 60  # to draw an item that a row may have
+MOST_DRAWN = 1 << 22  # maximum number of events in the sample for popularity-based draws
+_MERGED = 64  # number of item tables merged at once
+_ATTEMPTS = 60  # attempts to draw an allowed item
 _ITEMS, _EVENTS = "items.arrow", "drawn.arrow"
 
 
 def write_catalogue(pieces: Sequence[Piece], events: EventLog, seed: int, folder: pathlib.Path) -> int:
-    """Writes the items of all pieces, in the order of their first events, and a sample of the positive events.
+    """Writes the items of all pieces, sorted by first event, and a sample of the positive events.
 
     Returns:
         The number of items.
@@ -40,7 +40,7 @@ def write_catalogue(pieces: Sequence[Piece], events: EventLog, seed: int, folder
 
 
 def _common_rate(pieces: Sequence[Piece]) -> float:
-    """Returns the share of the positive events that every piece has drawn, of MOST_DRAWN events at most."""
+    """Returns the common sampling rate: available in every piece, and at most about MOST_DRAWN events in total."""
     return min(min(piece.rate for piece in pieces), MOST_DRAWN / max(1, sum(piece.rows for piece in pieces)))
 
 
@@ -54,12 +54,12 @@ def _thinned(piece: Piece, rate: float, seed: int) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """Rows that get negatives.
+    """The rows to sample negatives for.
 
     Attributes:
-        keys: uint64 [N], what the draws of a row depend on.
-        moments: float64 [N].
-        available: int64 [N], how many items a row may get.
+        keys: uint64 [N], random seed of each row.
+        moments: float64 [N], time of each row.
+        available: int64 [N], number of items that may be drawn for each row.
     """
 
     keys: np.ndarray
@@ -68,16 +68,16 @@ class Draw:
 
 
 class Catalogue:
-    """Items by code, which is their place in the order of their first events.
+    """The items of the log. The code of an item is its rank by time of first event.
 
     Args:
-        folder: What `write_catalogue` wrote to.
+        folder: The folder that `write_catalogue` wrote to.
         draw: "uniform" or "popularity".
-        split: "time", where a row may get what was there before it, or "leave_one_out".
+        split: "time", to draw only from items and events before a row, or "leave_one_out".
 
     Attributes:
-        items: The items' table, by code.
-        firsts: float64 [items], the moment of each item's first event.
+        items: Table of the items, by code.
+        firsts: float64 [items], moment of each item's first event.
     """
 
     def __init__(self, folder: pathlib.Path, draw: str, split: str):
@@ -89,7 +89,7 @@ class Catalogue:
         if self._by_popularity:
             sample = _read(folder / _EVENTS)
             self._drawn, self._moments = sample["item"].to_numpy(), sample[MOMENT].to_numpy()
-            # The sample's places by item, to count an item's events before a moment.
+            # Sorted (item, index in the sample) keys, to count the events of an item before a moment.
             self._order = np.lexsort((np.arange(len(self._drawn)), self._drawn)).astype(np.int64)
             self._keys = self._drawn[self._order].astype(np.int64) * len(self._drawn) + self._order
 
@@ -99,19 +99,22 @@ class Catalogue:
         return codes
 
     def known(self, moments: np.ndarray) -> np.ndarray:
-        """Returns how many items may be drawn at some moments `[N]`, those with the first codes, int64 `[N]`."""
+        """Returns how many items, the lowest codes, are known at moments `[N]`, int64 `[N]`."""
         if self._by_time:
             before: np.ndarray = np.searchsorted(self.firsts, moments, side="left")
             return before
         return np.full(len(moments), len(self.firsts))
 
     def draw(self, rows: Draw, count: int, is_seen: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Returns different items for each row, codes int64 `[N, count]`, -1 where there are no more.
+        """Draws distinct items for each row.
+
+        Returns:
+            Codes, int64 `[N, count]`; -1 if no allowed item was found.
 
         Args:
             rows: The rows.
-            count: Items for each.
-            is_seen: Says which items, codes `[M]`, of rows `[M]` may not be drawn, bool `[M]`.
+            count: Number of items per row.
+            is_seen: Returns which codes `[M]` must not be drawn for rows `[M]`, bool `[M]`.
         """
         until = self._events_before(rows.moments) if self._by_popularity else self.known(rows.moments)
         found = np.full((len(rows.keys), count), -1, np.int64)
@@ -132,7 +135,10 @@ class Catalogue:
         return found
 
     def weights(self, rows: Draw, codes: np.ndarray) -> np.ndarray:
-        """Returns how many items each drawn one stands for, float32 `[N, count]`: 1 / how often it is expected."""
+        """Returns the weight of each drawn item, float32 `[N, count]`: 1 / its expected number of draws.
+
+        The weight is the number of items that a drawn item represents.
+        """
         drawn = np.maximum((codes >= 0).sum(axis=1), 1)
         if not self._by_popularity:
             return np.repeat((rows.available / drawn)[:, None], codes.shape[1], axis=1).astype(np.float32)
@@ -144,7 +150,7 @@ class Catalogue:
         return weights.astype(np.float32)
 
     def _events_before(self, moments: np.ndarray) -> np.ndarray:
-        """Returns how many events of the sample rows may draw from, int64 `[N]`."""
+        """Returns the number of events in the sample that each row may draw from, int64 `[N]`."""
         if self._by_time:
             before: np.ndarray = np.searchsorted(self._moments, moments, side="left")
             return before
@@ -152,7 +158,7 @@ class Catalogue:
 
 
 def _once(codes: np.ndarray) -> np.ndarray:
-    """Returns codes `[N, count]` with -1 in place of all but the first of equal ones in a row."""
+    """Replaces repeated codes within each row of `[N, count]` by -1, except the first."""
     order = np.argsort(codes, axis=1, kind="stable")
     ranked = np.take_along_axis(codes, order, axis=1)
     repeated = np.zeros(codes.shape, bool)

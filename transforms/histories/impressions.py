@@ -1,4 +1,4 @@
-"""Turns the events of some users into impressions with histories and negatives."""
+"""Converts the events of a bucket of users to impressions with histories and negatives."""
 
 import dataclasses
 import functools
@@ -18,18 +18,18 @@ from ctrpipe.transforms.log.payload import PayloadWriter
 TRAINING, VALIDATION, TEST = range(3)
 PARTS = ("training", "validation", "test")
 _CHUNK_ROWS = 1 << 16  # impressions whose histories are in memory at once
-_LEAST_POSITIVES = 3  # of a user with events left out: one each for training, validation and test
+_LEAST_POSITIVES = 3  # for leave-one-out: one each for training, validation and test
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """Counts of the impressions of a bucket.
+    """Counts of the impressions written for a bucket.
 
     Attributes:
-        users: Users with events.
-        rows, positives: By part, in all and with label 1.
-        without_history: Rows whose history is empty.
-        short: Positive events with fewer negatives than asked for, because there are no more items.
+        users: Number of users with events.
+        rows, positives: Number of rows by part: all rows, and rows with label 1.
+        without_history: Number of rows with an empty history.
+        short: Number of positive events with fewer negatives than requested, because too few items are allowed.
     """
 
     users: int
@@ -39,7 +39,7 @@ class Written:
     short: int
 
 
-_catalogue = functools.lru_cache(maxsize=1)(Catalogue)  # once in a process
+_catalogue = functools.lru_cache(maxsize=1)(Catalogue)  # one catalogue per process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +47,13 @@ class WriteImpressions:
     """Writes the impressions of a bucket of users.
 
     Args:
-        parts: The event files of all parts of the log (see Partition).
-        columns: The columns of the events.
+        parts: The event files of all pieces of the log (see Partition).
+        columns: Columns of the events.
         events: The settings.
-        cuts: The first moments of validation and test; None where each user's last events are left out.
-        catalogue: The folder of `write_catalogue`.
-        folder: The folder of the log.
-        seed: Seed of the negatives and of the order of the rows.
+        cuts: First moments of validation and test; None for leave-one-out.
+        catalogue: The folder that `write_catalogue` wrote to.
+        folder: The output folder of the impressions.
+        seed: Seed of the negatives and the row order.
     """
 
     parts: tuple[pathlib.Path, ...]
@@ -87,7 +87,7 @@ class WriteImpressions:
         )
 
     def _rows(self, users: "_Users", part: np.ndarray, catalogue: Catalogue) -> tuple["_Rows", int]:
-        """Returns the impressions: the events, then their negatives; and how many events have too few of these."""
+        """Returns the events followed by their negatives, and the number of events with too few negatives."""
         size = len(users.moments)
         found = [_Rows(np.arange(size), users.codes, np.ones(size, bool), np.ones(size, np.float32))]
         short = 0
@@ -135,7 +135,7 @@ class WriteImpressions:
 
 @dataclasses.dataclass(frozen=True)
 class _Rows:
-    """Impressions: of which event, with which item, whether it is the event itself, and what it stands for, [N]."""
+    """Impressions as arrays [N]: event index, item code, whether the row is the event itself, and weight."""
 
     event: np.ndarray
     code: np.ndarray
@@ -152,20 +152,21 @@ class _Rows:
 
 
 class _Users:
-    """The events of some users, sorted by user, moment and place in the log.
+    """The events of a bucket of users, sorted by user, moment and position in the log.
 
     Args:
-        table: Events in any order.
+        table: Events, in any order.
         events: The settings.
-        catalogue: The log's items.
+        catalogue: The items of the log.
 
     Attributes:
         table: The events, sorted; text columns of the histories as dictionaries.
         count: Number of users.
         moments: float64 [N].
         positive: bool [N].
-        codes: int64 [N], the items' codes.
-        history_starts, history_ends: int64 [N], the places of each event's history in the events that are in histories.
+        codes: int64 [N], item codes.
+        history_starts, history_ends: int64 [N], range of each event's history within the events that histories can
+            contain.
     """
 
     def __init__(self, table: pa.Table, events: EventLog, catalogue: Catalogue):
@@ -185,8 +186,8 @@ class _Users:
         size = len(order)
         is_first = np.append(True, self._user[1:] != self._user[:-1])[:size]
         is_new = is_first | np.append(True, self.moments[1:] != self.moments[:-1])[:size]
-        self._start = _starts(is_first)  # of the event's user
-        self._run = _starts(is_new)  # of the events at the same moment
+        self._start = _starts(is_first)  # index of the first event of the same user
+        self._run = _starts(is_new)  # index of the first event of the same user and moment
         self._run_end = _ends(is_new)
         kept = self.positive if events.history_of == "positive" else np.ones(size, bool)
         self._pool = np.flatnonzero(kept)
@@ -194,18 +195,21 @@ class _Users:
         self.history_ends = before[self._run]
         self.history_starts = np.maximum(before[self._start], self.history_ends - events.max_length)
         pairs = self._user * len(catalogue.firsts) + self.codes
-        # The events are sorted by moment within a user, so that the first of equal pairs is the earliest.
+        # The events of a user are sorted by moment, so the first of equal pairs is the earliest.
         self._pairs, self._pair_event = np.unique(pairs, return_index=True)
 
     def histories(self, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the histories of events `[N]`: offsets int32 `[N + 1]`, and the places of their events."""
+        """Returns the histories of events `[N]`: offsets int32 `[N + 1]`, and indices of the history events."""
         starts, lengths = self.history_starts[events], (self.history_ends - self.history_starts)[events]
         offsets = np.append(0, np.cumsum(lengths))
         places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         return offsets.astype(np.int32), self._pool[places]
 
     def last_left_out(self) -> np.ndarray:
-        """Returns the parts of the events: each user's last positive one and what follows is of the test."""
+        """Returns the leave-one-out part of each event.
+
+        Test: from a user's last positive event on. Validation: from the second to last positive event up to there.
+        """
         counted = np.append(0, np.cumsum(self.positive))
         end = _ends(np.append(True, self._user[1:] != self._user[:-1])[: len(self._user)])
         total = counted[end] - counted[self._start]
@@ -214,14 +218,14 @@ class _Users:
         return np.where(total >= _LEAST_POSITIVES, part, TRAINING)
 
     def keys(self, seed: int) -> np.ndarray:
-        """Returns what the draws for each event depend on, uint64 [N]: user, moment and item, and no other event."""
+        """Returns the random seed of each event, uint64 [N], a hash of seed, user, moment and item."""
         with np.errstate(over="ignore"):
             keys = splitmix64(self._hashes + splitmix64(np.array([seed], np.uint64)))
             keys = splitmix64(keys + self.moments.view(np.uint64))
             return splitmix64(keys + hashes_of(self.table[self._item].combine_chunks()))
 
     def has_seen(self, chosen: np.ndarray, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Returns whether the users of events `chosen[rows]` had items, codes `[M]`, at or before them, bool `[M]`."""
+        """Returns whether the user of each event `chosen[rows]` had the item `codes` by then, bool `[M]`."""
         events = chosen[rows]
         wanted = self._user[events] * len(self._catalogue.firsts) + codes
         places = np.minimum(np.searchsorted(self._pairs, wanted), len(self._pairs) - 1)
@@ -231,7 +235,7 @@ class _Users:
         return seen
 
     def available(self) -> np.ndarray:
-        """Returns how many items each event may get as negatives, int64 [N]: known ones that the user had not."""
+        """Returns the number of possible negatives of each event, int64 [N]: known items that the user has not had."""
         first = np.zeros(len(self.moments), np.int64)
         first[self._pair_event] = 1
         known = first if not self._by_time else first * (self._catalogue.firsts[self.codes] < self.moments)
@@ -242,13 +246,13 @@ class _Users:
 
 
 def _starts(is_start: np.ndarray) -> np.ndarray:
-    """Returns the place of the last start at or before each place, int64 [N]."""
+    """Returns the index of the last start at or before each index, int64 [N]."""
     starts: np.ndarray = np.maximum.accumulate(np.where(is_start, np.arange(len(is_start)), 0))
     return starts
 
 
 def _ends(is_start: np.ndarray) -> np.ndarray:
-    """Returns the place of the first start after each place, N without one, int64 [N]."""
+    """Returns the index of the first start after each index, int64 [N]; N if there is none."""
     starts = np.flatnonzero(np.append(is_start, True))
     following: np.ndarray = starts[np.cumsum(is_start)]
     return following

@@ -1,4 +1,4 @@
-"""Times of events as numbers that can be compared."""
+"""Converts the times of events to comparable numbers."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,13 +8,13 @@ _NUMBER = r"^-?\d+(\.\d*)?$"
 
 
 def to_moments(texts: pa.Array, time_format: str | None) -> np.ndarray:
-    """Returns times, binary or strings `[N]`, as float64 `[N]` in their order; NaN where one is missing or unreadable.
+    """Converts times, binary or string `[N]`, to float64 `[N]`; NaN if a time is missing or unreadable.
 
-    A number is itself. Other texts are seconds since 1970, with fractions; without a zone they are UTC.
+    A number stays as it is. Other texts become fractional seconds since 1970; without a time zone they are UTC.
 
     Args:
         texts: The times, valid UTF-8.
-        time_format: A pattern of strptime; None for numbers and ISO 8601.
+        time_format: A strptime pattern; None for numbers and ISO 8601.
     """
     texts = texts.cast(pa.string())
     if time_format is not None:
@@ -31,18 +31,18 @@ def to_moments(texts: pa.Array, time_format: str | None) -> np.ndarray:
 
 
 def gap_categories(gaps: np.ndarray) -> pa.Array:
-    """Returns the whole part of log2(1 + gap) as text: binary `[N]` of gaps `[N]`, which are at least 0."""
+    """Returns floor(log2(1 + gap)) as text, binary `[N]`, for gaps `[N]` of at least 0."""
     exponents = np.frexp(1.0 + gaps)[1] - 1  # 1 + gap = m 2^e with m in [.5, 1): exact at the powers of two
     return pa.array(exponents).cast(pa.string()).cast(pa.binary())
 
 
 def _seconds(texts: pa.Array, time_format: str) -> np.ndarray:
-    """Returns what pandas reads by a format, NaN for what it cannot read.
+    """Parses times with pandas; NaN for those that it cannot parse.
 
     Raises:
-        ValueError: pandas does not know the format.
+        ValueError: the format is invalid.
     """
-    import pandas as pd  # 0.4 s, which numbers do without
+    import pandas as pd  # takes 0.4 s, not needed for numbers
 
     times = pd.to_datetime(pd.Series(texts.to_pylist(), dtype=object), format=time_format, utc=True, errors="coerce")
     known = times.notna().to_numpy()

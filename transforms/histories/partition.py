@@ -1,4 +1,4 @@
-"""Reads an event log part by part, and parts the events by their users."""
+"""Reads the ranges of an event log and partitions the events by user."""
 
 import dataclasses
 import pathlib
@@ -17,17 +17,18 @@ from ctrpipe.transforms.log.ingest import dead_letter, kind_of_reject
 from ctrpipe.transforms.log.readers import LogBatch, LogReader, Range, Reject
 from ctrpipe.transforms.log.spec import LogSpec
 
-MOMENT, POSITIVE, ORDER = "moment of the event", "is positive", "place in the log"  # columns beside the log's own
+# Columns in addition to those of the log.
+MOMENT, POSITIVE, ORDER = "moment of the event", "is positive", "place in the log"
 COUNT = "events"
 QUANTILES = 1000
-PIECE_ROWS = 1 << 20  # events that are in memory at once, about
+PIECE_ROWS = 1 << 20  # approximate number of events in memory at once
 PIECE_DRAWN = 1 << 18
-DEAD_LETTERS_KEPT = 10_000  # of one part
+DEAD_LETTERS_KEPT = 10_000  # per range
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberedRange:
-    """A part of the log with its number."""
+    """A range of the log with its number."""
 
     number: int
     part: Range
@@ -35,15 +36,15 @@ class NumberedRange:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Some consecutive events of the log, written to files.
+    """Consecutive events of the log, written to files.
 
     Attributes:
-        events: An Arrow file with one batch for each bucket of users.
-        items: An Arrow table's file: each item once, with COUNT, MOMENT of its first event, and its columns.
-        drawn: The file with items and MOMENTs of a uniform sample of the positive events.
+        events: Arrow file with one batch per bucket of users.
+        items: Arrow file with each item once: COUNT, MOMENT of its first event, and its item columns.
+        drawn: Arrow file with item and MOMENT of a uniform sample of the positive events.
         rows: Number of events.
-        rate: The sample's share of the positive events.
-        quantiles: Moments of the events at QUANTILES + 1 equal steps, float64.
+        rate: Share of the positive events in the sample.
+        quantiles: QUANTILES + 1 evenly spaced quantiles of the events' moments, float64.
     """
 
     events: pathlib.Path
@@ -56,13 +57,13 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Partitioned:
-    """What became of a part of the log.
+    """The result of partitioning a range of the log.
 
     Attributes:
-        pieces: Its good events, in order.
-        reasons: Malformed rows by reason.
-        first: File, line and reason of the first malformed one, "" without any.
-        letters: Lines of the dead letter file, DEAD_LETTERS_KEPT at most.
+        pieces: The well-formed events, in order.
+        reasons: Number of malformed rows by reason.
+        first: File, line and reason of the first malformed row; "" if there is none.
+        letters: Lines for the dead-letter file, at most DEAD_LETTERS_KEPT.
     """
 
     pieces: tuple[Piece, ...]
@@ -72,7 +73,7 @@ class Partitioned:
 
 
 def hashes_of(texts: pa.Array) -> np.ndarray:
-    """Returns a hash of each binary value, uint64 `[N]`, the same on every machine."""
+    """Returns a machine-independent hash (CRC-32) of each binary value, uint64 `[N]`."""
     distinct = texts.dictionary_encode()
     table = np.fromiter(map(zlib.crc32, distinct.dictionary.to_pylist()), np.uint64, len(distinct.dictionary))
     hashes: np.ndarray = table[distinct.indices.to_numpy()]
@@ -81,14 +82,14 @@ def hashes_of(texts: pa.Array) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Reads a part of the log and writes its events, parted by a hash of their user.
+    """Reads a range of the log and writes its events, partitioned by a hash of the user.
 
     Args:
-        spec: How the log is read: all columns but the label as text.
-        events: The columns.
+        spec: Description of the log, with all columns except the label as text.
+        events: The settings of the event log.
         buckets: Number of buckets of users.
-        folder: An existing folder for the files.
-        seed: Seed of the sample of events.
+        folder: Existing folder for the files.
+        seed: Seed of the event sample.
     """
 
     spec: LogSpec
@@ -135,7 +136,7 @@ class Partition:
         return pa.schema([*((name, pa.binary()) for name in self.spec.feature_columns), *own])
 
     def _checked(self, batch: LogBatch, number: int, rejects: list[tuple[str, Reject]]) -> pa.RecordBatch:
-        """Returns the events of a batch, and adds the malformed ones to `rejects`."""
+        """Returns the well-formed events of a batch and appends the malformed ones to `rejects`."""
         rows = batch.rows
         rejects += [(batch.path, reject) for reject in batch.rejects]
         moments = to_moments(rows[self.events.time], self.events.time_format)
@@ -172,7 +173,7 @@ class Partition:
                 writer.write_batch(batch)
 
     def _sample(self, table: pa.Table, stem: str) -> tuple[pa.Table, float]:
-        """Returns items and moments of some of the positive events, and the share of them that was drawn."""
+        """Returns item and moment of a sample of the positive events, and the sampled share."""
         positive = table.select([self.events.item, MOMENT]).filter(table[POSITIVE])
         if positive.num_rows <= PIECE_DRAWN:
             return positive, 1.0
@@ -182,16 +183,16 @@ class Partition:
 
 
 def items_of(table: pa.Table, events: EventLog, counted: bool = False) -> pa.Table:
-    """Returns each item once, with the number of its events, their first moment, and its columns at that moment.
+    """Returns each item once, with its number of events, first moment, and item columns at that moment.
 
     Args:
-        table: Events, or with `counted` tables that this function returned.
-        events: The columns.
-        counted: Whether COUNT is there already.
+        table: Events; with `counted`, concatenated results of this function.
+        events: The settings of the event log.
+        counted: Whether the table already has COUNT.
     """
     if not counted:
         table = table.append_column(COUNT, pa.array(np.ones(table.num_rows, np.int64)))
-    # The order of the rows decides among events of the same moment, so that the result does not depend on the parts.
+    # Row order breaks ties between events of the same moment, so the result does not depend on the ranges.
     table = table.select([events.item, MOMENT, COUNT, *events.item_columns]).sort_by([(MOMENT, "ascending")])
     firsts = [(name, "first", pc.ScalarAggregateOptions(skip_nulls=False)) for name in events.item_columns]
     found = table.group_by(events.item, use_threads=False).aggregate([(COUNT, "sum"), (MOMENT, "min"), *firsts])
@@ -201,7 +202,7 @@ def items_of(table: pa.Table, events: EventLog, counted: bool = False) -> pa.Tab
 
 
 def read_bucket(parts: list[pathlib.Path], bucket: int) -> pa.Table:
-    """Returns the events of a bucket of users, in the log's order."""
+    """Returns the events of a bucket of users, in log order."""
     return pa.Table.from_batches(_batches(parts, bucket)).combine_chunks()
 
 

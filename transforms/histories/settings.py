@@ -1,4 +1,4 @@
-"""How an event log becomes impressions with histories: a part of a run's configuration."""
+"""The `events` section of a run's configuration: how an event log becomes impressions with histories."""
 
 from typing import Annotated, Literal
 
@@ -6,19 +6,21 @@ import pydantic
 
 from ctrpipe.transforms.log.spec import Label, Section
 
-LABEL, PART, WEIGHT = "label", "part", "weight"  # columns of the impressions that the event log need not have
+LABEL, PART, WEIGHT = "label", "part", "weight"  # columns that are added to the impressions
 _SUFFIX = "_history"
 _Name = Annotated[str, pydantic.Field(min_length=1)]
 
 
 class EventLog(Section):
-    """An event log in place of impressions: a row an event, with a user, an item and a time, in any order.
+    """Converts an event log to impressions with histories.
 
-    Each event becomes an impression with the items that its user had before, oldest first: `<item>_history`, and
-    `<column>_history` for each of `sequences`, lists of equal length for features of kind `sequence`. Events of the
-    same user and time do not see each other. `label` is 1 for an event, or what the log says; a sampled negative is the
-    same impression with another item and label 0. `part` is 0 for training, 1 for validation and 2 for the test, and
-    `weight`, where negatives are sampled, how many items a row stands for.
+    Each row of the log is an event of a user, an item and a time. Rows can be in any order.
+
+    Each event becomes an impression with the user's earlier items, oldest first, in `<item>_history`, and in
+    `<column>_history` for each column of `sequences`. These are lists of equal length, for features of kind `sequence`.
+    Events of the same user at the same time are not in each other's history. `label` is 1 for an event, or the label of
+    the log. A sampled negative is the same impression with another item and label 0. `part` is 0 for training, 1 for
+    validation and 2 for test. With negative sampling, `weight` is the number of items that a row represents.
 
     Example:
         events: {user: user, item: item, time: time, split: leave_one_out, negatives: 4, test_negatives: 99}
@@ -32,53 +34,57 @@ class EventLog(Section):
     """
 
     user: _Name = "user"
-    """The column of the user."""
+    """Column of the user id."""
     item: _Name = "item"
-    """The column of the item."""
+    """Column of the item id."""
     time: _Name = "time"
-    """The column of the time: numbers, compared as such (epochs, YYMMDDHH), or ISO 8601, or what `time_format` says.
-    An event whose time cannot be read is malformed.
+    """Column of the time: numbers, which are compared as numbers (epochs, YYMMDDHH), ISO 8601, or the format
+    `time_format`. An event with an unreadable time is malformed.
     """
     time_format: str | None = pydantic.Field(None, examples=["%d/%b/%Y:%H:%M:%S %z"])
-    """A pattern of strptime; null: numbers and ISO 8601 by their form."""
+    """strptime pattern of the time; null: detect numbers and ISO 8601."""
     columns: list[str] = pydantic.Field([], examples=[["user", "item", "rating", "time"]])
-    """Names of the columns of a log without a header, in order."""
+    """Column names of a log without a header, in order."""
     label: Label | None = pydantic.Field(None, examples=["click", {"column": "rating", "threshold": 4}])
-    """The column that says whether an event is a positive one, as `data.labels` has it; null: every event is."""
+    """Column that determines whether an event is positive, in the form of `data.labels`; null: all events are positive.
+    """
     item_columns: list[str] = pydantic.Field([], examples=[["category"]])
-    """Columns that belong to the item, as its category: a sampled negative has those of its own item. An item has one
-    value in each, that of its first event. All other columns belong to the impression.
+    """Columns that describe the item, such as its category. A sampled negative gets the values of its own item. Each
+    item has one value per column: the value of its first event. All other columns describe the impression.
     """
     sequences: list[str] = pydantic.Field([], examples=[["category"]])
-    """Columns of the earlier events, besides the item, that the history has too."""
+    """Columns of the earlier events that the history contains in addition to the item."""
     time_gaps: bool = False
-    """Whether `<time>_gap_history` has, place by place, how long before the impression each event was: the whole part
-    of log2(1 + gap), from "0" on, the gap in the unit of the times, which is seconds where they are no plain numbers. A
-    feature of kind `sequence` beside the items, `shared_with: [item, null]`, makes a category of each.
+    """Whether to add `<time>_gap_history`: for each event of the history, how long before the impression it was.
+
+    A value is floor(log2(1 + gap)) as text, from "0" on. The gap has the unit of the times; for times that are not
+    plain numbers, seconds. As a feature of kind `sequence` together with the item history, with
+    `shared_with: [item, null]`, each value is a category.
     """
     history_of: Literal["positive", "all"] = "positive"
-    """Which earlier events are in a history."""
+    """Which earlier events a history contains."""
     max_length: int = pydantic.Field(50, ge=1)
-    """Items of a history at most: the newest."""
+    """Maximum number of items in a history; the most recent ones are kept."""
     split: Literal["time", "leave_one_out"] = "time"
-    """`time`: the last events of the log are the test. `leave_one_out`: each user's last positive event, and the one
-    before for validation; a user with fewer than three is for training only.
+    """`time`: the last events of the log are the test split. `leave_one_out`: each user's last positive event is for
+    test and the one before for validation; users with fewer than three positive events are used for training only.
     """
     validation: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Share of the events for validation (`time` only, without `validation_from`)."""
+    """Share of events for validation (only `split: time` without `validation_from`)."""
     test: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Share of the events for the test (`time` only, without `test_from`)."""
+    """Share of events for test (only `split: time` without `test_from`)."""
     validation_from: str | None = pydantic.Field(None, examples=["2026-05-01"])
-    """Events from this time on, up to `test_from`, are for validation (`time` only)."""
+    """Start of validation, which ends before `test_from` (only `split: time`)."""
     test_from: str | None = pydantic.Field(None, examples=["2026-06-01"])
-    """Events from this time on are for the test (`time` only)."""
+    """Start of test (only `split: time`)."""
     negatives: int = pydantic.Field(0, ge=0, le=1000, examples=[4])
-    """Items drawn for each positive event: different ones, none that the user had up to then."""
+    """Number of negatives sampled per positive event: distinct items that the user has had no event with so far."""
     test_negatives: int | None = pydantic.Field(None, ge=0, le=10_000, examples=[99])
-    """The same for the test; null: `negatives`."""
+    """Number of negatives per positive event of the test split; null: `negatives`."""
     draw: Literal["uniform", "popularity"] = "uniform"
-    """How negatives are drawn: each item alike, or as often as it has events. With `split: time` from the items and
-    events before the impression, with `leave_one_out`, which does not cut by time, from those of the whole log.
+    """Distribution of the sampled negatives: `uniform` over items, or proportional to the number of positive events of
+    an item (`popularity`). With `split: time`, only items and events before the impression are used; with
+    `leave_one_out`, those of the whole log.
     """
 
     @pydantic.model_validator(mode="after")
@@ -102,25 +108,25 @@ class EventLog(Section):
 
     @property
     def negatives_of_test(self) -> int:
-        """How many negatives a positive event of the test gets."""
+        """Number of negatives per positive event of the test split."""
         return self.negatives if self.test_negatives is None else self.test_negatives
 
     @property
     def has_weight(self) -> bool:
-        """Whether negatives are sampled, so that rows have weights."""
+        """Whether rows have weights. They do if negatives are sampled."""
         return self.negatives > 0 or self.negatives_of_test > 0
 
     @property
     def gap_column(self) -> str | None:
-        """The column of the histories' time gaps; None without them."""
+        """Column of the time gaps of the histories; None without `time_gaps`."""
         return f"{self.time}_gap{_SUFFIX}" if self.time_gaps else None
 
     @property
     def made_columns(self) -> tuple[str, ...]:
-        """All columns of the histories."""
+        """All history columns."""
         return (*self.history_columns.values(), *([self.gap_column] if self.gap_column else []))
 
     @property
     def history_columns(self) -> dict[str, str]:
-        """The columns of the histories by the column of the events that they repeat."""
+        """History columns by the event column that they list."""
         return {name: name + _SUFFIX for name in dict.fromkeys([self.item, *self.sequences])}

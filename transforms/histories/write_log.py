@@ -1,8 +1,8 @@
-"""Turns an event log into impressions with histories, on as many workers as there are, in bounded memory.
+"""Converts an event log to impressions with histories, on parallel workers and in bounded memory.
 
-The log is read part by part, and its events are parted by a hash of their users. Then each bucket of users is sorted by
-user and time, which gives every event its past. The largest bucket, or the events of one user, must fit into memory, as
-must the table of the items.
+Workers read ranges of the log and partition the events into buckets by a hash of the user. Each bucket is then sorted
+by user and time, so that the history of an event precedes it. The largest bucket, which has all events of its users,
+and the table of items must fit into memory.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ from ctrpipe.transforms.log.readers import find_files, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 LOG, DEAD_LETTER, SUMMARY = "log", "dead_letter", "summary.json"
-_BUCKET_BYTES = 16 << 20  # of the log
-_BYTES_PER_SECOND = 4e6  # of the log, in one process, all steps together
-_READ_SHARE = 0.3  # of that time
+_BUCKET_BYTES = 16 << 20  # of the log, per bucket
+_BYTES_PER_SECOND = 4e6  # throughput of one process, all steps together
+_READ_SHARE = 0.3  # share of that time spent reading
 _ONE_PROCESS = Workers(processes=1)
 
 
@@ -39,16 +39,16 @@ class Prepared:
     """The result of `prepare`.
 
     Attributes:
-        events: Good events.
-        rejected: Malformed rows of the event log; the first are in `dead_letter/rejects.jsonl`.
-        reasons: Malformed rows by reason.
-        users, items: How many there are.
-        rows, positives: Impressions by part, in all and with label 1.
-        without_history: Impressions whose user has no event before.
-        short: Positive events with fewer negatives than asked for.
-        cuts: The first moments of validation and test; None with `leave_one_out`.
-        columns: The columns of the impressions.
-        log: The glob of the impressions' files.
+        events: Number of well-formed events.
+        rejected: Number of malformed rows; the first are in `dead_letter/rejects.jsonl`.
+        reasons: Number of malformed rows by reason.
+        users, items: Number of users and items.
+        rows, positives: Number of impressions by part: all, and those with label 1.
+        without_history: Number of impressions with an empty history.
+        short: Number of positive events with fewer negatives than requested.
+        cuts: First moments of validation and test; None with `leave_one_out`.
+        columns: Columns of the impressions.
+        log: Glob of the impression files.
     """
 
     events: int
@@ -74,20 +74,20 @@ def prepare(
     workers: Workers = _ONE_PROCESS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Prepared:
-    """Writes the impressions of an event log, which do not depend on the workers.
+    """Converts an event log to impressions. The result does not depend on the number of workers.
 
     Args:
-        paths: The files and globs of the log.
-        spec: How they are read: all columns but the label as text.
-        events: What the columns are, and how impressions are made.
-        output: The folder to write `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` to. A log of the
-            same files and settings is kept.
-        seed: Seed of the negatives and of the order of the rows.
-        workers: Run the work; all of them must see the folder.
-        progress: Called with a line for each part that is done.
+        paths: Files and globs of the log.
+        spec: Description of the log, with all columns except the label as text.
+        events: Settings of the event log and of the impressions.
+        output: Folder for `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json`. An existing log of the
+            same files and settings is reused.
+        seed: Seed of the negatives and the row order.
+        workers: The workers; all must have access to the folder.
+        progress: Called with a progress line after each range or bucket.
 
     Raises:
-        InputError: a file or a column is missing, too many rows are malformed, or a part of the log would be empty.
+        InputError: a file or column is missing, too many rows are malformed, or a part would be empty.
     """
     files = find_files(list(paths))
     _check_settings(files[0], spec, events)
@@ -165,7 +165,7 @@ def _previous(summary: pathlib.Path, given: dict[str, Any]) -> Prepared | None:
 
 
 def _write_dead_letters(done: Sequence[Partitioned], folder: pathlib.Path) -> tuple[int, dict[str, int]]:
-    """Returns the number of malformed rows, in all and by reason."""
+    """Writes the dead-letter file and returns the number of malformed rows, in total and by reason."""
     folder.mkdir(exist_ok=True)
     letters = [letter for part in done for letter in part.letters]
     with open(folder / "rejects.jsonl", "w") as file:
@@ -184,7 +184,7 @@ def _check_counts(done: Sequence[Partitioned], rows: int, rejected: int, spec: L
 
 
 def _cuts(pieces: Sequence[Piece], events: EventLog) -> tuple[float, float] | None:
-    """Returns the first moments of validation and test; None where each user's last events are left out."""
+    """Returns the first moments of validation and test; None for leave-one-out."""
     if events.split == "leave_one_out":
         return None
     given = [events.validation_from, events.test_from]

@@ -1,4 +1,4 @@
-"""Counts clicks and impressions of the training lines by key, and computes features of lines from the counts."""
+"""Counts clicks and impressions of training lines by key, and computes history features from the counts."""
 
 import dataclasses
 import pathlib
@@ -22,12 +22,12 @@ from ctrpipe.transforms.kddcup2012.tables import (
     write_table,
 )
 
-_FOLD = "_fold"  # suffix of the table with a key's counts by fold
+_FOLD = "_fold"  # suffix of the table with the counts by key and fold
 
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """Clicks and impressions of all training lines, in all and by fold."""
+    """Clicks and impressions of all training lines, in total and by fold."""
 
     clicks: int
     impressions: int
@@ -39,7 +39,7 @@ TABLES = (*HISTORY, *(f"{name}{_FOLD}" for name in HISTORY))  # the names of the
 
 
 def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of lines in a table of TABLES, uint64 [N], and whether a line has a key, bool [N]."""
+    """Returns the keys of lines in a table of TABLES, uint64 [N], and whether each line has a key, bool [N]."""
     if name.endswith(_FOLD):
         keys, present = key_of(lines, name.removesuffix(_FOLD))
         return pair_keys(keys, numbers(lines["fold"]).astype(np.uint64)), present
@@ -51,7 +51,10 @@ def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class CountLines:
-    """Sums the counts of a range of lines by key, and writes `<folder>/<table>/parts/<number>.arrow`, sorted by key."""
+    """Sums the counts of a range of lines by key.
+
+    Writes `<folder>/<table>/parts/<number>.arrow`, sorted by key.
+    """
 
     lines: pathlib.Path
     folder: pathlib.Path
@@ -70,7 +73,7 @@ class CountLines:
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """Sums the counts of all ranges in a bucket of a table, and writes `<folder>/<table>/<bucket>.arrow`."""
+    """Sums the counts of all ranges for a bucket of a table, and writes `<folder>/<table>/<bucket>.arrow`."""
 
     folder: pathlib.Path
     bits: int
@@ -83,7 +86,7 @@ class MergeCounts:
 
 
 def parts_of(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns the folder of a table's counts by range."""
+    """Returns the folder of the counts by range of a table."""
     return folder / name / "parts"
 
 
@@ -92,23 +95,24 @@ def _write(path: pathlib.Path, sums: tuple[np.ndarray, ...]) -> None:
 
 
 class History:
-    """Features of lines from their ids' history: click-through rates and impressions in the training lines.
+    """Computes click-through rate and impressions of the ids of a line in the training lines.
 
-    ctr = (clicks + b p) / (impressions + b), with p the click-through rate. All counts of a line, those of p too, are
-    of the training lines outside of the line's fold. Where no such line has the key, ctr is p.
+    `ctr = (clicks + b p) / (impressions + b)`, where p is the overall click-through rate. All counts, including those
+    of p, are out-of-fold: they exclude the training lines of the line's own fold. If no line outside the fold has
+    the key, ctr is p.
 
-    Every line has a fold, drawn by a hash of its number: a line of validation and test too, which is in no count, and a
-    line that a service scores. So the counts of all parts come from as many folds and have one distribution. Were only
-    a training line's fold left out, each count of a test line would be larger by a factor of folds / (folds - 1).
+    Every line gets a fold by a hash of its number, including validation and test lines, which are in no count, and
+    lines scored in serving. The counts of all parts are thus sums over equally many folds, with the same distribution.
+    If only training lines excluded a fold, the counts of test lines would be larger by a factor of folds / (folds - 1).
 
-    Leaving out a line alone would reveal its label: of 20,000 lines of one gender the rate is a little lower exactly
-    where the line left out was clicked. Trees on such numbers reach a training AUC of 0.99 and a test AUC of 0.5. Lines
-    of one fold leave out the same sums, clicked or not.
+    Excluding only the line itself would leak its label: among 20,000 lines of one gender, the rate is slightly lower
+    exactly if the excluded line was clicked. Trees on such features reach a training AUC of 0.99 and a test AUC of 0.5.
+    All lines of a fold exclude the same sums, clicked or not.
 
     Args:
-        folder, bits: The folder of the counts, and the number of bits of their buckets.
-        total: The counts of all training lines.
-        prior_impressions: b, in impressions.
+        folder, bits: Folder of the counts, and their number of bucket bits.
+        total: Counts of all training lines.
+        prior_impressions: b, the weight of the prior in impressions.
     """
 
     def __init__(self, folder: pathlib.Path, bits: int, total: Total, prior_impressions: float):
@@ -117,7 +121,7 @@ class History:
         self._prior_impressions = prior_impressions
 
     def columns(self, lines: pa.Table) -> dict[str, pa.Array]:
-        """Returns `ctr_<key>` and `impressions_<key>`, float32 [N]; null where a line lacks an id of the key."""
+        """Returns `ctr_<key>` and `impressions_<key>`, float32 [N]; null if a line lacks an id of the key."""
         prior = self._prior(numbers(lines["fold"]))
         columns: dict[str, pa.Array] = {}
         for name in HISTORY:

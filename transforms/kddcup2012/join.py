@@ -17,8 +17,8 @@ from ctrpipe.transforms.kddcup2012.tables import Lookup, bucket_name, id_keys, i
 from ctrpipe.transforms.kddcup2012.tokens import shared_tokens
 from ctrpipe.transforms.log.payload import PayloadWriter
 
-_LINES = 1 << 16  # joined at a time
-_ROWS = 1 << 16  # written at a time
+_LINES = 1 << 16  # joined per step
+_ROWS = 1 << 16  # written per batch
 # The columns of the joined log.
 SCHEMA = pa.schema(
     [
@@ -31,7 +31,13 @@ SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """The result of joining a range: its files in order, its rows, and the lines whose id a table lacks, by table."""
+    """The result of joining a range.
+
+    Attributes:
+        files: Written files, in order.
+        rows: Number of rows.
+        without_partner: Number of lines with an id that the table lacks, by table.
+    """
 
     files: list[pathlib.Path]
     rows: int
@@ -40,15 +46,15 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """Writes the rows of a range of lines, one per impression, as Parquet files in a folder of their own.
+    """Writes the rows of a range of lines, one per impression, as Parquet files in a separate folder.
 
     Args:
         lines: Folder of the lines.
-        history: Folder and bits of the counts.
-        tokens: Folder and bits of each table of token lists.
-        output: The folder to make the range's folder in.
+        history: Folder and bucket bits of the counts.
+        tokens: Folder and bucket bits of each table of token lists.
+        output: Parent folder of the range's folder.
         total, prior_impressions: See History.
-        stem: The prefix of the files' names.
+        stem: Prefix of the file names.
     """
 
     lines: pathlib.Path
@@ -77,7 +83,7 @@ class Join:
 
 
 def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: Counter[str]) -> pa.Table:
-    """Returns one row per line, with all columns but click."""
+    """Returns one row per line, with all columns except click."""
     part = pa.array([*PARTS, PUBLIC_TEST]).take(lines["part"].combine_chunks())
     columns: dict[str, pa.Array] = {"part": part}
     for name in ("position", *IDS):
@@ -94,7 +100,7 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
     absent["user"] += int((is_present(lines["user"]) & ~is_present(lines["gender"])).sum())
     columns["shared_tokens"] = shared_tokens(lists["query"], lists["title"])
     columns["query_tokens"] = lists["query"]
-    # A URL is one token, whose prefix sets it apart from a title's. Not with null_handling, which loses rows of nulls.
+    # A URL is one token, with a prefix to distinguish it from title tokens. null_handling would drop rows of nulls.
     url = pc.binary_join_element_wise("u", columns["url"], "").cast(pa.large_string())
     both = [values.fill_null("") for values in (lists["title"], url)]
     columns["ad_tokens"] = pc.utf8_trim(pc.binary_join_element_wise(*both, pa.scalar("|", pa.large_string())), "|")
@@ -102,8 +108,8 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
 
 
 def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of lines, one per impression, in the order of the lines, those with a click first."""
-    counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # rows with a click and without, line by line
+    """Yields one row per impression, in line order; within a line, clicked rows come first."""
+    counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # clicked and other rows, line by line
     labels = np.tile(np.array([1, 0], np.int8), len(clicks))
     line_indices = np.repeat(np.arange(len(clicks)), 2)
     ends = np.cumsum(counts)
@@ -114,7 +120,7 @@ def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> I
 
 
 def move_parts(parts: list[pathlib.Path], folder: pathlib.Path) -> None:
-    """Moves the files of all ranges to the folder of the log."""
+    """Moves the files of all ranges to the log folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in parts:
         shutil.move(path, folder / path.name)

@@ -1,4 +1,4 @@
-"""The files of KDD Cup 2012 track 2, and the columns of the joined log."""
+"""The file names and columns of KDD Cup 2012 track 2, and the columns of the joined log."""
 
 import dataclasses
 import pathlib
@@ -20,7 +20,7 @@ COLUMNS = (
     "description",
     "user",
 )
-# The header of the public test file names these, after the number of the row.
+# Column names in the header of the public test file, after the row number.
 _PUBLIC_COLUMNS = (
     "click",
     "impression",
@@ -38,7 +38,7 @@ _PUBLIC_COLUMNS = (
 TOKEN_TABLES = ("query", "title", "description", "keyword")
 USER_COLUMNS = ("user", "gender", "age")
 IDS = ("url", "ad", "advertiser", "query", "keyword", "title", "description", "user", "gender", "age", "depth")
-# The keys by which clicks and impressions are counted. None has the position, which is no feature: serving sets it.
+# The keys of the click and impression counts. None contains the position: it is not a feature, because serving sets it.
 HISTORY: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in IDS},
     "query_ad": ("query", "ad"),
@@ -46,7 +46,7 @@ HISTORY: dict[str, tuple[str, ...]] = {
     "gender_age": ("gender", "age"),
 }
 WEIGHTS = ("tf_idf_sum", "tf_idf_mean", "tf_idf_max")
-# With 11 ids: 28 features of the history, 4 lengths, 12 sums, means and maxima of TF x IDF, and the shared tokens.
+# For 11 ids: 28 history features, 4 lengths, 12 TF x IDF sums, means and maxima, and the number of shared tokens.
 NUMBERS = (
     *(f"{kind}_{name}" for name in HISTORY for kind in ("ctr", "impressions")),
     *(f"{table}_{number}" for table in TOKEN_TABLES for number in ("length", *WEIGHTS)),
@@ -69,7 +69,7 @@ _PUBLIC_TEST_NAMES = ("TestPublic.txt", "TestPublic.csv")
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A file: this project's names of its columns, in order, and the names in its header, if it has one."""
+    """A file: its path, this project's column names in file order, and the names in its header, if any."""
 
     path: pathlib.Path
     columns: tuple[str, ...]
@@ -78,7 +78,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The files of a folder; `public_test` is optional."""
+    """The files of a KDD Cup folder; `public_test` is optional."""
 
     training: Table
     tokens: dict[str, Table]
@@ -87,20 +87,20 @@ class Files:
 
     @property
     def all(self) -> list[Table]:
-        """All files that are there."""
+        """All existing files."""
         return [self.training, *self.tokens.values(), self.user, *([self.public_test] if self.public_test else [])]
 
 
 def is_kddcup2012(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has the files of lines and of users."""
+    """Returns whether a folder contains the training file and the user file."""
     return all(_find(folder, _NAMES[name]) for name in ("training", "user"))
 
 
 def find_tables(folder: pathlib.Path) -> Files:
-    """Finds the files of a folder, plain or gzip, under this project's names or the competition's.
+    """Finds the files in a folder, plain or gzip, named as in this project or as in the competition.
 
     Raises:
-        InputError: there is no such folder, or it lacks a file.
+        InputError: the folder does not exist or lacks a file.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the one with the files of KDD Cup 2012 track 2")

@@ -1,4 +1,4 @@
-"""Reads lines of training.txt, draws their part of the log and their fold, and adds the user's attributes."""
+"""Reads lines of training.txt, assigns their part and fold, and joins the user's gender and age."""
 
 import dataclasses
 import pathlib
@@ -27,7 +27,14 @@ SCHEMA = pa.schema([("line", pa.int64()), ("part", pa.int8()), ("fold", pa.int8(
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """Counts of a range: malformed lines; lines, clicks and impressions of the others by part, [4], and by fold."""
+    """Counts of a range.
+
+    Attributes:
+        tally: Counts of all and of malformed lines.
+        letters: Dead letters, as JSON lines.
+        lines, clicks, impressions: Counts of well-formed lines by part, [4].
+        fold_clicks, fold_impressions: Counts of training lines by fold, [folds].
+    """
 
     tally: Tally
     letters: list[str]
@@ -40,16 +47,17 @@ class Counted:
 
 @dataclasses.dataclass(frozen=True)
 class ReadLines:
-    """Writes a range's lines, with SCHEMA, to `<folder>/<number>.arrow`.
+    """Writes the lines of a range, with SCHEMA, to `<folder>/<number>.arrow`.
 
-    A line, with all its impressions, is in the test part with probability `test`, else in the validation part with
-    probability `validation`, by a hash of the seed and its number. Its fold is drawn alike, whatever its part.
+    A line, with all its impressions, is in the test part with probability `test`. Otherwise it is in the validation
+    part with probability `validation`. Part and fold are hashes of the seed and the line number; the fold does not
+    depend on the part.
 
     Args:
-        folder: The folder to write to.
-        users: The folder of the users' table, and its bits.
+        folder: The output folder.
+        users: Folder and bucket bits of the user table.
         seed, test, validation, folds: See Options.
-        most_lines: Number of lines to read; None for all.
+        most_lines: Maximum number of lines to read; None for all.
     """
 
     folder: pathlib.Path
@@ -90,7 +98,7 @@ def _array(values: np.ndarray | pa.ChunkedArray) -> pa.Array:
 
 
 def _first(rows: Rows, limit: int | None) -> Rows:
-    """Returns the rows of the first `most` lines."""
+    """Returns the rows of the first `limit` lines of the file."""
     if limit is None:
         return rows
     kept = int(np.searchsorted(rows.lines, limit, side="right"))
@@ -99,7 +107,7 @@ def _first(rows: Rows, limit: int | None) -> Rows:
 
 
 def _draws(seed: int, purpose: str, lines: np.ndarray) -> np.ndarray:
-    """Returns uniform draws for lines numbered from 1, float64 [N] in [0, 1), by a hash of seed, purpose and number."""
+    """Returns uniform draws, float64 [N] in [0, 1), as a hash of seed, purpose and line number (from 1)."""
     key = splitmix64(np.array([seed], np.uint64) ^ np.uint64(zlib.crc32(purpose.encode()) << 32))
     with np.errstate(over="ignore"):
         return (splitmix64(splitmix64(lines - 1) + key) >> np.uint64(11)) * 2.0**-53

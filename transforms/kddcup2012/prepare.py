@@ -1,7 +1,7 @@
-"""Joins the files of KDD Cup 2012 track 2 to one log, which the pipeline reads as any other.
+"""Joins the files of KDD Cup 2012 track 2 into one log, which the pipeline reads like any other log.
 
-Every step works on independent parts, in processes of this machine or as a Beam job, and writes its results to files:
-an interrupted run continues after the last finished part.
+Every step processes independent parts, in local worker processes or as a Beam job, and writes its results to files. An
+interrupted run resumes after the last finished part.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ SCRATCH = ".unfinished"
 LOG = "log"
 SUMMARY = "summary.json"
 DEAD_LETTER = "dead_letter"
-_BYTES_PER_SECOND = 5.7e6  # of the training file, in one process, all steps together
-# Each step's share of that time.
+_BYTES_PER_SECOND = 5.7e6  # throughput of one process on the training file, all steps together
+# Share of each step in that time.
 _SHARES = {
     "tables": 0.04,
     "lines": 0.14,
@@ -52,7 +52,7 @@ _SHARES = {
 }
 _SHARE = 0.01  # the share of any other step
 _BUCKET_BYTES = 128 << 20  # of text
-_GZIP_FACTOR = 4  # bytes of text in one of gzip, about
+_GZIP_FACTOR = 4  # approximate bytes of text per byte of gzip
 _PUBLISHING = "publishing"
 _LAST_STEPS = ("join", "join-public")
 _ONE_PROCESS = Workers(processes=1)
@@ -62,16 +62,16 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How the log is made.
+    """Settings of the joined log.
 
     Args:
         seed: Seed of the split and of the folds.
-        test: Share of the lines of the test part (paper: 1/11).
-        validation: Share of the other lines of the validation part.
+        test: Share of lines in the test part (paper: 1/11).
+        validation: Share of the other lines in the validation part.
         prior_impressions: Weight of the prior in a click-through rate (see History).
         folds: Number of folds (see History).
-        most_lines: Number of lines of the training file to read; None for all.
-        max_bad_row_rate: Largest share of malformed lines in a file.
+        most_lines: Maximum number of lines of the training file to read; None for all.
+        max_bad_row_rate: Maximum share of malformed lines in a file.
     """
 
     seed: int = 1
@@ -97,14 +97,15 @@ class Prepared:
     """The result of `prepare`.
 
     Attributes:
-        lines: Lines of the training file that were read, malformed ones included.
-        rejected: Malformed lines by file; they are in `dead_letter/rejects.jsonl`, up to DEAD_LETTERS_KEPT.
-        reasons: Malformed lines by reason.
-        rows: Rows of the log.
-        split, clicks, impressions: Good lines, clicks and impressions by part of the log.
-        without_partner: Lines with an id that its table lacks, by table; the table's values are missing in the log.
-        log: The glob of the log's files.
-        public_test: The glob of the files with the public test file's rows; None without that file.
+        lines: Number of lines read from the training file, including malformed ones.
+        rejected: Number of malformed lines by file. At most DEAD_LETTERS_KEPT are in `dead_letter/rejects.jsonl`.
+        reasons: Number of malformed lines by reason.
+        rows: Number of rows of the log, including those of the public test file.
+        split, clicks, impressions: Number of well-formed lines, clicks and impressions by part.
+        without_partner: Number of lines with an id that the table lacks, by table. The values of that table are
+            missing.
+        log: Glob of the log files.
+        public_test: Glob of the files with the rows of the public test file; None without that file.
     """
 
     lines: int
@@ -126,19 +127,18 @@ def prepare(
     workers: Workers = _ONE_PROCESS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Prepared:
-    """Joins the files of a folder to a log, which does not depend on the workers.
+    """Joins the files of a folder into a log. The result does not depend on the number of workers.
 
     Args:
-        folder: The folder of the files (see layout).
-        output: The folder to write `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` to. A log of the
-            same files and options is kept; an interrupted run continues.
-        options: How the log is made.
-        workers: Run the work; all of them must see both folders.
-        progress: Called with a line for each part that is done.
+        folder: Folder of the files (see layout).
+        output: Folder for `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json`. An existing log of the same
+            files and options is reused; an interrupted run is resumed.
+        options: Settings of the log.
+        workers: The workers; all must have access to both folders.
+        progress: Called with a progress line after each finished part.
 
     Raises:
-        InputError: a file is missing or unreadable, too many of its lines are malformed, or a part of the log would be
-            empty.
+        InputError: a file is missing or unreadable, too many of its lines are malformed, or a part would be empty.
     """
     files = find_tables(folder)
     fingerprint = _fingerprint(files, options)
@@ -164,7 +164,7 @@ def _fingerprint(files: Files, options: Options) -> dict[str, Any]:
 
 
 class _Steps:
-    """Runs all steps but `_publish`, with their results in `scratch`."""
+    """Runs all steps except `_publish`, and keeps their results in `scratch`."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Steps:
         self.joined = self._joined()
 
     def _map(self, step: str, what: str, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Returns the function's results for items; does not repeat items that an interrupted run has done."""
+        """Returns the results of the function for all items; reuses the results of an interrupted run."""
         folder = self.scratch / "done" / step
         folder.mkdir(parents=True, exist_ok=True)
         return self._workers.map(
@@ -226,7 +226,7 @@ class _Steps:
             tally.check(table.path, self.options.max_bad_row_rate, self.output / DEAD_LETTER)
 
     def write_dead_letters(self) -> None:
-        """Writes the dead letters of the steps so far."""
+        """Writes the dead letters of all steps so far."""
         (self.output / DEAD_LETTER).mkdir(exist_ok=True)
         write_text(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
 
@@ -301,7 +301,7 @@ class _Steps:
 
 @dataclasses.dataclass(frozen=True)
 class _Once:
-    """Calls the function for an item, unless an interrupted run has left its result."""
+    """Calls the function for an item, unless an interrupted run has stored its result."""
 
     function: Callable[[Any], Any]
     folder: pathlib.Path
@@ -317,8 +317,8 @@ class _Once:
 
 
 def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
-    """Empties the scratch folder, unless a run of the same files and options has left it."""
-    if (scratch / _PUBLISHING).exists():  # some files of the log may already have been moved
+    """Clears the scratch folder, unless it is from a run with the same files and options."""
+    if (scratch / _PUBLISHING).exists():  # some log files may already have been moved
         for step in _LAST_STEPS:
             shutil.rmtree(scratch / "done" / step, ignore_errors=True)
         (scratch / _PUBLISHING).unlink()
@@ -330,7 +330,7 @@ def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
 
 
 def _total(counted: Sequence[Counted]) -> Total:
-    """Returns the summed counts of the training part.
+    """Returns the total counts of the training part.
 
     Raises:
         InputError: a part has no lines.
@@ -350,7 +350,7 @@ def _total(counted: Sequence[Counted]) -> Total:
 
 
 def _publish(steps: _Steps) -> Prepared:
-    """Moves the log's files to the output folder and returns the result, after checking its counts."""
+    """Moves the log files to the output folder, checks the counts and returns the result."""
     output = steps.output
     (output / SUMMARY).unlink(missing_ok=True)
     (steps.scratch / _PUBLISHING).touch()

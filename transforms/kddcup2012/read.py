@@ -1,4 +1,4 @@
-"""Reads ranges of a file as columns of integers and token lists; malformed lines become rejects."""
+"""Reads ranges of a file into columns of integers and token lists; malformed lines become rejects."""
 
 import dataclasses
 import json
@@ -17,15 +17,15 @@ from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
 from ctrpipe.transforms.log.readers import LogReader, Range, Reject, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
-MAX_IMPRESSIONS = 1_000_000  # of one line; a line with more is malformed
+MAX_IMPRESSIONS = 1_000_000  # per line; a line with more is malformed
 _MAX_UINT64 = str(2**64 - 1)
 _TOKENS = "tokens"
-_NO_LABEL = "none"  # LogSpec needs a label; these files are read without labels
+_NO_LABEL = "none"  # LogSpec requires a label; these files are read without one
 
 
 @dataclasses.dataclass(frozen=True)
 class TablePart:
-    """A range of a file, and its number among all ranges of its step."""
+    """A range of a file, and its index among all ranges of the same step."""
 
     table: Table
     number: int
@@ -34,12 +34,12 @@ class TablePart:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of a file, and its malformed lines.
+    """The rows and malformed lines of a batch.
 
     Attributes:
-        columns: uint64, or large_string for `tokens`; null where a value is missing.
-        lines: The numbers of the rows' lines in the file, int64 [rows], from 1.
-        rejects: The malformed lines among them.
+        columns: uint64, or large_string for `tokens`; null for a missing value.
+        lines: Line number of each row in the file, int64 [rows], from 1.
+        rejects: The malformed lines.
     """
 
     columns: pa.Table
@@ -49,7 +49,7 @@ class Rows:
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of a file's lines and of its malformed lines; `first` has the first malformed line's number and reason."""
+    """Counts of all lines and of malformed lines; `first` has path, line number and reason of the first reject."""
 
     lines: int = 0
     rejected: int = 0
@@ -64,7 +64,7 @@ class Tally:
         self.first = self.first or other.first
 
     def reject(self, path: str, rejects: Sequence[Reject]) -> list[str]:
-        """Counts rejects and returns their dead letters as JSON lines, up to DEAD_LETTERS_KEPT for a file."""
+        """Counts rejects and returns their dead letters as JSON lines, at most DEAD_LETTERS_KEPT per tally."""
         kept = rejects[: max(0, DEAD_LETTERS_KEPT - self.rejected)]
         self.rejected += len(rejects)
         self.reasons.update(_kind(reject.reason) for reject in rejects)
@@ -74,7 +74,7 @@ class Tally:
         return [json.dumps(letter) + "\n" for letter in letters]
 
     def check(self, path: pathlib.Path, max_rate: float, dead_letter: pathlib.Path) -> None:
-        """Raises InputError if a share above `max_rate` of the lines is malformed, or all are."""
+        """Raises InputError if more than a share of `max_rate` of the lines, or all lines, are malformed."""
         if self.rejected > max_rate * self.lines or self.rejected == self.lines:
             raise InputError(
                 f"{self.first}; {self.rejected:,} of {self.lines:,} lines of {path} are malformed, above "
@@ -83,12 +83,12 @@ class Tally:
 
 
 def _kind(reason: str) -> str:
-    """Returns a reason without the values in it."""
+    """Returns a reject reason without its values."""
     return reason.split(", found")[0].split(" '")[0]
 
 
 def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[TablePart]:
-    """Cuts a file into parts that can be read independently, numbered from `first`.
+    """Splits a file into ranges that can be read independently, numbered from `first`.
 
     Raises:
         InputError: the file is empty or unreadable.
@@ -103,7 +103,7 @@ def read_part(part: TablePart) -> Iterator[Rows]:
     """Yields the rows of a range, in order.
 
     Raises:
-        InputError: the file is unreadable or cut short, or has changed.
+        InputError: the file is unreadable, truncated or has changed.
     """
     table = part.table
     names = dict(zip(table.header or table.columns, table.columns, strict=True))

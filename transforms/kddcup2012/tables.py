@@ -1,7 +1,7 @@
-"""Tables on disk with a 64-bit key: sorted, in buckets by the key's first bits, and mapped into memory.
+"""Memory-mapped tables on disk, with a 64-bit key: sorted by key, in buckets by the key's leading bits.
 
-A join with such a table neither shuffles rows nor loads the table: the operating system caches pages, and processes
-share them.
+A join with such a table needs no shuffle and does not load the table: the operating system caches its pages, and
+processes share them.
 """
 
 import pathlib
@@ -18,18 +18,18 @@ KEY = "key"
 
 
 def id_keys(ids: np.ndarray) -> np.ndarray:
-    """Returns keys of ids, uint64 [N] -> uint64 [N], evenly distributed; distinct ids have distinct keys."""
+    """Returns uniformly distributed keys of ids, uint64 [N] -> uint64 [N]; distinct ids have distinct keys."""
     return splitmix64(ids)
 
 
 def pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns keys of pairs, uint64 [N]; among 100 million pairs any two share a key with probability 0.0003."""
+    """Returns keys of pairs, uint64 [N]. Among 100 million pairs, the probability of any collision is 0.0003."""
     with np.errstate(over="ignore"):
         return splitmix64(splitmix64(first) + second)
 
 
 def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Writes an Arrow file, whole or not at all: a runner may repeat the work, even at the same time."""
+    """Writes an Arrow file with an atomic rename, because a Beam runner may repeat work, even concurrently."""
     with atomic_path(path) as unfinished:
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
@@ -37,7 +37,7 @@ def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: p
 
 
 def write_table(path: pathlib.Path, table: pa.Table) -> None:
-    """Writes an Arrow file of one batch, whose columns can be read without a copy."""
+    """Writes an Arrow file with a single batch. Its columns can be read without a copy."""
     write_arrow(path, table.combine_chunks().to_batches() or [_empty(table.schema)], table.schema)
 
 
@@ -46,17 +46,17 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def map_arrow(path: pathlib.Path) -> pa.Table:
-    """Maps a file of `write_arrow` into memory."""
+    """Memory-maps a file that `write_arrow` wrote."""
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def sort_by_key(table: pa.Table) -> pa.Table:
-    """Returns a table sorted by its key; rows with the same key keep their order."""
+    """Returns a table sorted by key (stable)."""
     return table.take(pa.array(np.argsort(table[KEY].to_numpy(), kind="stable")))
 
 
 def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table:
-    """Returns the rows whose keys begin with the bits of `bucket`, file after file; each file is sorted by key."""
+    """Returns the rows of a bucket from all files, in file order. Each file must be sorted by key."""
     slices = []
     for path in paths:
         table = map_arrow(path)
@@ -66,7 +66,7 @@ def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table
 
 
 def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
-    """Returns the index of a bucket's first key in sorted keys, and the index after its last."""
+    """Returns the start and end index of a bucket in sorted keys."""
     width = 64 - bits
     low = np.searchsorted(keys, np.uint64(bucket << width)) if bucket else 0
     return int(low), len(keys) if bucket + 1 == 1 << bits else int(
@@ -75,12 +75,12 @@ def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
 
 
 def bits_for(size: int, bucket_bytes: int) -> int:
-    """Returns the number of bits with which the buckets of a file of `size` bytes have about `bucket_bytes` at most."""
+    """Returns the number of bucket bits for a file of `size` bytes and at most about `bucket_bytes` per bucket."""
     return max(0, -(-size // bucket_bytes) - 1).bit_length()
 
 
 def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the sorted distinct keys, and the sums by key of each int64 array [N]."""
+    """Returns the sorted distinct keys, and the sum by key of each int64 array [N]."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))[: len(keys)]
@@ -88,11 +88,11 @@ def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]
 
 
 class Lookup:
-    """Looks keys up in a table whose buckets `<folder>/<bucket>.arrow` are sorted by key, without repeated keys.
+    """Looks up keys in a table with buckets `<folder>/<bucket>.arrow`, each sorted by unique keys.
 
     Args:
-        folder: The folder of the buckets.
-        bits: Number of the key's bits that name a bucket.
+        folder: Folder of the buckets.
+        bits: Number of leading key bits that select the bucket.
     """
 
     def __init__(self, folder: pathlib.Path, bits: int):
@@ -100,11 +100,11 @@ class Lookup:
         self._buckets = [map_arrow(folder / bucket_name(bucket)) for bucket in range(1 << bits)]
 
     def __call__(self, keys: np.ndarray, present: np.ndarray | None = None) -> pa.Table:
-        """Returns the other columns' values for keys; null where the table lacks the key.
+        """Returns the values of the other columns for keys; null if the table lacks a key.
 
         Args:
             keys: uint64 [N].
-            present: bool [N], which keys to look up; the others give null. None for all.
+            present: bool [N], keys to look up; the result of other keys is null. None: all keys.
         """
         distinct, inverse = np.unique(keys, return_inverse=True)
         parts = []
@@ -126,17 +126,17 @@ def _rows_of(table: pa.Table, wanted: np.ndarray) -> pa.Table:
 
 
 def bucket_name(bucket: int) -> str:
-    """Returns the file name of a bucket, or of a range."""
+    """Returns the file name of a bucket or a range."""
     return f"{bucket:05d}.arrow"
 
 
 def numbers(column: pa.ChunkedArray, missing: float = 0) -> np.ndarray:
-    """Returns a column of numbers as an array [N], with `missing` in place of null."""
+    """Returns a numeric column as an array [N], with nulls replaced by `missing`."""
     values: np.ndarray = pc.fill_null(column, missing).combine_chunks().to_numpy(zero_copy_only=False)
     return values
 
 
 def is_present(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns whether a row has a value, bool [N]."""
+    """Returns whether each value is present (not null), bool [N]."""
     present: np.ndarray = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
     return present

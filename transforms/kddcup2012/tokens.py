@@ -1,4 +1,4 @@
-"""Reads the tables of users and of token lists into buckets, rejects repeated ids, and weights tokens by TF x IDF."""
+"""Reads user and token-list tables into buckets, and computes TF x IDF of the token lists."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ _TOKENS = pa.schema([("token", pa.large_string()), ("lists", pa.int64())])
 
 @dataclasses.dataclass(frozen=True)
 class ReadTable:
-    """Writes the rows of one range of a table, sorted by key, to `<folder>/<table>/parts/<number>.arrow`."""
+    """Writes the rows of a range of a table, sorted by key, to `<folder>/<table>/parts/<number>.arrow`."""
 
     folder: pathlib.Path
 
@@ -48,7 +48,7 @@ class ReadTable:
 
 
 def _without_repeats(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa.Table, Tally, list[str]]:
-    """Returns the rows of a bucket, sorted by key, without repeated ids, and those as malformed lines."""
+    """Returns the rows of a bucket with unique ids, sorted by key, and the repeated ids as malformed lines."""
     rows = sort_by_key(bucket_of(sorted((folder / _PARTS).glob("*.arrow")), bucket, bits))
     keys = rows[KEY].to_numpy()
     is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
@@ -67,14 +67,14 @@ def _without_repeats(folder: pathlib.Path, path: str, bucket: int, bits: int) ->
 
 
 def make_folders(folder: pathlib.Path) -> None:
-    """Makes the folders that the steps write a table to."""
+    """Creates the folders that the steps write a table to."""
     for name in (_PARTS, _SINGLE, _COUNTS):
         (folder / name).mkdir(parents=True, exist_ok=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class MergeUsers:
-    """Writes the users of one bucket, with gender and age, to `<folder>/<bucket>.arrow`."""
+    """Writes the users of a bucket, with gender and age, to `<folder>/<bucket>.arrow`."""
 
     folder: pathlib.Path
     path: str
@@ -88,7 +88,7 @@ class MergeUsers:
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """Counts of `merge_tokens`: repeated ids, and documents, the lists that training lines refer to."""
+    """Counts of `merge_tokens`: repeated ids, and documents (lists that training lines refer to)."""
 
     tally: Tally
     letters: list[str]
@@ -97,13 +97,13 @@ class Merged:
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """One of the buckets of a table of token lists.
+    """A bucket of a table of token lists.
 
     Attributes:
-        folder: The table's folder.
-        path: The file of the lists, for dead letters.
-        number, bits: The bucket's number, the first `bits` bits of its keys.
-        history: The folder and the bits of the training lines' counts by the same id.
+        folder: Folder of the table.
+        path: Source file of the lists, named in dead letters.
+        number, bits: Bucket number: the leading `bits` bits of its keys.
+        history: Folder and bucket bits of the training counts by the same id.
     """
 
     folder: pathlib.Path
@@ -114,10 +114,10 @@ class Bucket:
 
 
 def merge_tokens(bucket: Bucket) -> Merged:
-    """Writes a bucket's lists and the document counts of its tokens.
+    """Writes the lists of a bucket and the document counts of its tokens.
 
-    The lists, without repeated ids, go to `<folder>/single/<bucket>.arrow`, the counts to
-    `<folder>/tokens/<bucket>.arrow`. A document is a list that training lines refer to.
+    Lists with unique ids are written to `<folder>/single/<bucket>.arrow`, counts to `<folder>/tokens/<bucket>.arrow`. A
+    document is a list that training lines refer to.
     """
     folder, name = bucket.folder, bucket_name(bucket.number)
     rows, tally, letters = _without_repeats(folder, bucket.path, bucket.number, bucket.bits)
@@ -138,13 +138,14 @@ def merge_token_counts(folder: pathlib.Path) -> None:
 
 
 def weigh_tokens(item: tuple[Bucket, int]) -> None:
-    """Writes the lists of a bucket with their lengths and TF x IDF to `<folder>/<bucket>.arrow`.
+    """Writes the lists of a bucket, with length and TF x IDF, to `<folder>/<bucket>.arrow`.
 
-    TF x IDF of a token in a list is its count in the list times ln((1 + documents) / (1 + documents with the token)) +
-    1. A list has the sum and the maximum over its distinct tokens, and the sum divided by its length as the mean.
+    TF x IDF of a token in a list is its count in the list times
+    `ln((1 + documents) / (1 + documents with the token)) + 1`, the IDF. A list gets the sum and the maximum over its
+    distinct tokens, and the mean, which is the sum divided by its length.
 
     Args:
-        item: The bucket, and the number of documents in all buckets of its table.
+        item: The bucket, and the number of documents in the whole table.
     """
     bucket, documents = item
     rows = map_arrow(bucket.folder / _SINGLE / bucket_name(bucket.number))
@@ -165,11 +166,11 @@ def weigh_tokens(item: tuple[Bucket, int]) -> None:
 
 
 class _Codes:
-    """Token lists [N] with their tokens coded as integers.
+    """Token lists [N] with tokens encoded as integers.
 
     Attributes:
         tokens: The distinct tokens.
-        rows, codes: int64, for each token of each list: the list's row, and the token's index in `tokens`.
+        rows, codes: int64, for each token of each list: row of the list, and index of the token in `tokens`.
     """
 
     def __init__(self, lists: pa.ChunkedArray):
@@ -180,14 +181,14 @@ class _Codes:
         self.rows = pc.list_parent_indices(split).to_numpy()
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the rows and tokens of the distinct pairs, sorted, and the count of each pair."""
+        """Returns row and token of the distinct pairs, sorted, and the count of each pair."""
         size = max(len(self.tokens), 1)
         pairs, counts_in_list = np.unique(self.rows * size + self.codes, return_counts=True)
         return pairs // size, pairs % size, counts_in_list
 
 
 def shared_tokens(first: pa.Array, second: pa.Array) -> pa.Array:
-    """Returns how many distinct tokens two lists [N] have in common, float32 [N]; null where a list is null."""
+    """Returns the number of distinct tokens that two lists [N] share, float32 [N]; null if a list is null."""
     count = len(first)
     codes = _Codes(pa.chunked_array([first, second]))
     row, token, _ = codes.pairs()

@@ -1,4 +1,4 @@
-"""Joins a log without labels with a file of them: by the order of the rows, or by a key."""
+"""Joins a log without labels with a file of labels, by row order or by key."""
 
 import dataclasses
 import itertools
@@ -20,20 +20,20 @@ from ctrpipe.transforms.log.sample import Sample, read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import LogSpec
 
 LOG, DEAD_LETTER, REJECTS, SUMMARY = "log", "dead_letter", "rejects.jsonl", "summary.json"
-_LABEL = "label"  # the column of labels without a name
+_LABEL = "label"  # name of the label column if the labels have none
 
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """What became of a join.
+    """The result of a join.
 
     Attributes:
-        log: A glob of its Parquet files.
-        label: The columns that the labels brought.
-        rows: The rows that were written.
-        unmatched: Rows without a label, which were left out, or got the label that was given for them.
-        unused: Labels whose key no row has.
-        rejected: Malformed rows of both files, whose partner is left out with them.
+        log: A glob of the joined Parquet files.
+        label: The columns that come from the labels.
+        rows: Number of rows written.
+        unmatched: Number of rows without a label. They were left out, or got the label given for such rows.
+        unused: Number of labels whose key is in no row.
+        rejected: Number of malformed rows in both inputs. The partner of a malformed row is left out too.
     """
 
     log: str
@@ -47,18 +47,18 @@ class Labelled:
 def join_labels(
     log: list[str], labels: list[str], output: pathlib.Path, key: str | None = None, unmatched: str | None = None
 ) -> Labelled:
-    """Writes the log with the labels beside its columns, all as text, in the log's order.
+    """Writes the log with the labels as further columns. All columns are text, and the order is the log's.
 
     Args:
         log: The log's files and globs.
-        labels: Those of the labels.
-        output: Leaves `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` there.
-        key: A column of both; None: the n-th row of the labels is that of the n-th row of the log.
-        unmatched: The label of rows whose key the labels lack; None: such rows are left out.
+        labels: The labels' files and globs.
+        output: The folder for `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json`.
+        key: A column of both inputs. None: the n-th row of the labels belongs to the n-th row of the log.
+        unmatched: The label of rows whose key has no label. None: such rows are left out.
 
     Raises:
-        InputError: a file cannot be read, the key is in one of them alone or has two labels, or, without a key, they
-            have different numbers of rows.
+        InputError: a file cannot be read, the key is missing from one input or has two labels, or, without a key, the
+            inputs have different numbers of rows.
     """
     rows, partners = TextFiles.of(log), TextFiles.of(labels)
     brought = brought_columns(rows, partners, key)
@@ -81,7 +81,7 @@ def join_labels(
 
 @dataclasses.dataclass(frozen=True)
 class TextFiles:
-    """Files of one kind, all columns of which are read as text. `TextFiles.of` finds their format."""
+    """Files of one format, read with all columns as text. `TextFiles.of` detects the format."""
 
     files: list[str]
     sample: Sample
@@ -98,7 +98,7 @@ class TextFiles:
         return self.spec.feature_columns
 
     def batches(self, letters: "Letters") -> Iterator[LogBatch]:
-        """Yields the rows in their order, and adds the malformed ones to `letters`."""
+        """Yields the rows in order, and adds malformed rows to `letters`."""
         reader = LogReader(self.spec, labels=False)
         for batch in itertools.chain.from_iterable(reader.read(path) for path in self.files):
             letters.add(batch.path, batch.rejects)
@@ -106,10 +106,10 @@ class TextFiles:
 
 
 class Letters:
-    """Malformed rows, counted and written to a file, if there is one.
+    """Counts malformed rows, and writes them to a dead-letter file if there is one.
 
     Args:
-        file: Gets a line for each.
+        file: The dead-letter file. It gets one line for each malformed row.
     """
 
     def __init__(self, file: TextIO | None = None):
@@ -117,7 +117,7 @@ class Letters:
         self._file = file
 
     def add(self, path: str, rejects: Sequence[Reject]) -> None:
-        """Adds malformed rows of a file."""
+        """Adds the malformed rows of a file."""
         self.rejected += len(rejects)
         if self._file:
             self._file.writelines(dead_letter(path, reject) for reject in rejects)
@@ -126,10 +126,10 @@ class Letters:
 def brought_columns(
     rows: TextFiles, partners: TextFiles, key: str | None, label_time: str | None = None
 ) -> dict[str, str]:
-    """Returns the columns of the labels that are new to the log, and their names in it; `label_time` stays behind.
+    """Maps the label columns that are added to the log to their names in the log. `label_time` is not added.
 
     Raises:
-        InputError: one of the two lacks the key, or no column is new.
+        InputError: one of the two inputs lacks the key, or there is no column to add.
     """
     for side in (rows, partners):
         if key is not None and key not in side.names:
@@ -149,13 +149,13 @@ def brought_columns(
 
 
 class _Join:
-    """Writes the rows of a log with what their partners bring."""
+    """Writes the rows of a log with the columns of their labels."""
 
     def __init__(self, rows: TextFiles, partners: TextFiles, brought: dict[str, str], letters: Letters):
         self._rows, self._partners, self._brought, self._letters = rows, partners, brought, letters
 
     def by_order(self, writer: PayloadWriter) -> tuple[int, int, int, int]:
-        """Returns the numbers of rows, unmatched ones, unused labels and malformed rows."""
+        """Returns the numbers of written rows, unmatched rows, unused labels and malformed rows."""
         written = 0
         sides = [_Ordered(side.batches(self._letters)) for side in (self._rows, self._partners)]
         while True:
@@ -178,7 +178,7 @@ class _Join:
         return written, 0, 0, self._letters.rejected
 
     def by_key(self, writer: PayloadWriter, key: str, unmatched: str | None) -> tuple[int, int, int, int]:
-        """Returns the numbers of rows, unmatched ones, unused labels and malformed rows."""
+        """Returns the numbers of written rows, unmatched rows, unused labels and malformed rows."""
         labels = self._labels_by_key(key)
         used = np.zeros(len(labels), bool)
         written = without = 0
@@ -212,14 +212,14 @@ class _Join:
 def partner_columns(
     labels: pa.Table, places: pa.Array, brought: Mapping[str, str], key: str, unmatched: str | None
 ) -> dict[str, pa.ChunkedArray]:
-    """Returns what labels bring to rows, by its names in the log.
+    """Returns the columns that labels add to rows, by their names in the log.
 
     Args:
-        labels: Each key once.
-        places: The label of each row, null where it has none.
+        labels: The labels. Each key occurs once.
+        places: The index of each row's label, null for a row without a label.
         brought: The labels' columns, and their names in the log.
-        key: The key's column, which as a label is 1.
-        unmatched: The label of rows without one; None: null.
+        key: The key's column. As a label it is 1.
+        unmatched: The label of rows without one. None: null.
     """
     partners = labels.take(places).combine_chunks()
     columns = {new: partners[name] if name != key else _one_where(places) for name, new in brought.items()}
@@ -233,13 +233,13 @@ def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None)
     """Returns the labels with each key once.
 
     Args:
-        table: The key, the columns that labels bring, and `moment`.
-        key: The key's column; rows without one are left out.
-        path: The labels' file, for the message.
-        moment: A column of numbers, of which a key's least one is kept.
+        table: The key, the label columns, and `moment`.
+        key: The key's column. Rows without a key are left out.
+        path: The labels' file, for the error message.
+        moment: A column of numbers. The smallest number of each key is kept.
 
     Raises:
-        InputError: a key has two labels.
+        InputError: a key has two different labels.
     """
     names = [name for name in table.column_names if name != moment]
     least = [(moment, "min")] if moment else []
@@ -252,13 +252,13 @@ def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None)
 
 
 def _one_where(places: pa.Array) -> pa.Array:
-    """Returns b"1" where a row has a partner, else null."""
+    """Returns b"1" for rows with a label, else null."""
     return pc.if_else(places.is_valid(), pa.scalar(b"1", pa.binary()), pa.scalar(None, pa.binary()))
 
 
 @dataclasses.dataclass
 class _Numbered:
-    """Good rows, and their numbers in the log, malformed rows counted, which are between `start` and `end`."""
+    """Good rows with their row numbers in the log. Malformed rows count; numbers lie in [`start`, `end`)."""
 
     rows: pa.RecordBatch
     numbers: np.ndarray
@@ -266,7 +266,7 @@ class _Numbered:
     end: int
 
     def taken(self, size: int) -> "_Numbered":
-        """Takes the first `size` numbers away, and returns them."""
+        """Removes the first `size` row numbers, and returns their rows."""
         stop = self.start + size
         count = int(np.searchsorted(self.numbers, stop))
         first = _Numbered(self.rows.slice(0, count), self.numbers[:count], self.start, stop)
@@ -275,7 +275,7 @@ class _Numbered:
 
 
 class _Ordered:
-    """The rows of files by their number, some at a time."""
+    """Iterates over the rows of files with their row numbers, some rows at a time."""
 
     def __init__(self, batches: Iterator[LogBatch]):
         self._batches = batches
@@ -283,7 +283,7 @@ class _Ordered:
         self._end = 0
 
     def next_rows(self) -> _Numbered | None:
-        """Returns rows of which some are left; None after the last."""
+        """Returns the current rows if any are left, else the next ones. None after the last."""
         while self._current is None or self._current.start == self._current.end:
             batch = next(self._batches, None)
             if batch is None:
@@ -295,7 +295,7 @@ class _Ordered:
         return self._current
 
     def count(self) -> int:
-        """Returns the number of rows, those that nobody took included."""
+        """Returns the number of all rows, including rows that were not taken."""
         for batch in self._batches:
             self._end += len(batch.lines) + len(batch.rejects)
         return self._end

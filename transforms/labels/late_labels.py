@@ -1,8 +1,9 @@
-"""Joins a log with labels that arrive after its rows: rows wait for their labels, or are written as both arrive.
+"""Joins a log with delayed labels: rows wait for their labels, or are written as rows and labels arrive.
 
-A row is positive where its label came within a delay of the row's own time, so that all rows have had equally long.
-What is not over yet is left out, positives included: of rows that are a day old and may take three, the positives are
-known before the negatives are, and keeping these alone would raise the rate of the newest rows.
+A row is positive if its label arrives within a delay of the row's own time. Every row thus has the same time to get a
+label. Rows whose delay has not passed are left out, positives included. If rows may take three days and some are one
+day old, their positives are known before their negatives. Keeping only these positives would raise the positive rate of
+the newest rows.
 
 References:
     Ktena et al., "Addressing Delayed Feedback for Continuous Training with Neural Networks in CTR prediction", 2019.
@@ -39,8 +40,8 @@ from ctrpipe.transforms.log.payload import PayloadWriter
 from ctrpipe.transforms.log.readers import LogBatch, Reject
 from ctrpipe.transforms.log.spec import Data, LabelDelay
 
-PART = "part"  # 0 training, 1 validation, 2 test
-_MOMENT = "\0moment"  # a column beside those of the labels
+PART = "part"  # values: 0 training, 1 validation, 2 test
+_MOMENT = "\0moment"  # name of the column of times in the table of labels
 _MAX_BAD_RATE = float(Data.model_fields["max_bad_row_rate"].default)
 
 Moments = npt.NDArray[np.float64]  # seconds since 1970
@@ -48,21 +49,21 @@ Moments = npt.NDArray[np.float64]  # seconds since 1970
 
 @dataclasses.dataclass
 class LateLabels:
-    """What became of a join with labels that arrive late.
+    """The result of a join with delayed labels.
 
     Attributes:
-        log: A glob of its Parquet files.
-        label: The columns that the labels brought.
-        until: The moment to which labels are known, ISO 8601.
-        rows: The rows that were written.
-        pending: Rows that were left out because their label may still come.
-        early: Those of them that have their label already.
-        late: Labels of written rows that came after the delay and do not count.
-        former: Rows of which all was known at `since`, which were left out.
-        positives: Rows with a label in time that were written.
-        repeated: Those of them that are there as a negative too, now or in a log of before.
-        unused: Labels whose key no row has.
-        rejected: Malformed rows of both, and those without a time.
+        log: A glob of the joined Parquet files.
+        label: The columns that come from the labels.
+        until: The time up to which labels are known, ISO 8601.
+        rows: Number of rows written.
+        pending: Number of rows left out because their label may still arrive.
+        early: Number of pending rows that already have a label.
+        late: Number of labels that arrived after the delay and do not count.
+        former: Number of rows left out because an earlier join, up to `since`, has written them.
+        positives: Number of rows written with a label that arrived in time.
+        repeated: Number of positives that are also written as a negative, in this log or an earlier one.
+        unused: Number of labels whose key is in no row.
+        rejected: Number of malformed rows in both inputs, including rows without a time.
     """
 
     log: str
@@ -82,15 +83,15 @@ class LateLabels:
 def join_late_labels(
     log: list[str], delay: LabelDelay, output: pathlib.Path, fake_negatives: bool = False, seed: int = 1
 ) -> LateLabels:
-    """Writes a log with its labels, all columns as text, in the log's order.
+    """Writes a log with its labels. All columns are text, and the order is the log's.
 
     Args:
         log: The log's files and globs.
-        delay: Where the labels are, and how long one may take; without labels, the log has them.
-        output: Leaves `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` there.
-        fake_negatives: Whether rows are written as they arrive: as a negative at once, and once more when their label
-            comes. A column PART then says which rows these are (0), and which ones waited (1, 2).
-        seed: Of the draw of the rows that wait for their labels although `fake_negatives`.
+        delay: Where the labels are, and how long a label may take. If it names no labels, the log contains them.
+        output: The folder for `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json`.
+        fake_negatives: Whether to write rows as they arrive: at once as a negative, and again as a positive when the
+            label arrives. The column PART is then 0 for these rows, and 1 or 2 for rows that waited for their label.
+        seed: Seed of the draw of the rows that wait for their labels in spite of `fake_negatives`.
 
     Raises:
         InputError: a file cannot be read; a column is missing, or has no times; a key has two labels; or no row is
@@ -129,7 +130,7 @@ def join_late_labels(
 
 
 def summary_of(counts: LateLabels, delay: LabelDelay) -> list[str]:
-    """Returns what a join has done, in lines."""
+    """Returns a summary of a join, as lines of text."""
     lines = [
         f"{counts.rows:,} rows, {counts.positives:,} with a label in time; labels are known until {counts.until}",
         f"{counts.pending:,} rows have not had {delay.delay} by then and are left out, {counts.early:,} of them with a "
@@ -144,10 +145,10 @@ def summary_of(counts: LateLabels, delay: LabelDelay) -> list[str]:
 
 
 def moment_of(text: str, delay: LabelDelay, name: str) -> float:
-    """Returns a moment that was given, in seconds since 1970.
+    """Parses a time, and returns it in seconds since 1970.
 
     Raises:
-        InputError: it is no time.
+        InputError: the text is not a time.
     """
     moments = [epoch_seconds(pa.array([text]), form)[0] for form in (delay.time_format, "auto")]
     known = [moment for moment in moments if not np.isnan(moment)]
@@ -189,10 +190,10 @@ def _shown(moment: float) -> str:
 def _with_moments(
     side: TextFiles, delay: LabelDelay, letters: Letters, column: str | None = None
 ) -> Iterator[tuple[pa.RecordBatch, Moments]]:
-    """Yields the rows of files that have a time, and their times.
+    """Yields the rows that have a time, and their times.
 
     Raises:
-        InputError: more than a hundredth of the rows have none.
+        InputError: more than 1% of the rows have no time.
     """
     column = column or delay.time
     rows = wrong = 0
@@ -229,9 +230,9 @@ def _newest(rows: TextFiles, delay: LabelDelay) -> float:
 def _read_labels(
     partners: TextFiles, brought: dict[str, str], delay: LabelDelay, letters: Letters
 ) -> tuple[pa.Table, float]:
-    """Returns the labels, each key once, with the first moment of each, and the newest of all moments.
+    """Returns the labels, each key once with its earliest time, and the newest time of all labels.
 
-    Labels without times have -inf.
+    Labels without times have the time -inf.
     """
     key = str(delay.key)
     names = [key, *(name for name in brought if name != key)]
@@ -252,13 +253,13 @@ def _read_labels(
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """Rows, and what is known of them.
+    """Rows with their labels and times.
 
     Attributes:
-        rows: The log's columns and the labels'.
+        rows: The columns of the log and of the labels.
         moments: The rows' times, `[N]`.
-        arrivals: Their labels' times, `[N]`, NaN where a row has none.
-        in_time: Whether a label came within the delay, and is known, `[N]`.
+        arrivals: The labels' times, `[N]`. NaN for a row without a label.
+        in_time: Whether a label is known and arrived within the delay, `[N]`.
     """
 
     rows: pa.Table
@@ -268,7 +269,7 @@ class _Known:
 
 
 class _Join:
-    """Rows of the log to rows that are written, which it counts."""
+    """Selects and labels the rows to write, and counts them."""
 
     def __init__(
         self,
@@ -287,11 +288,11 @@ class _Join:
 
     @property
     def unused(self) -> int:
-        """How many labels no row of before has had."""
+        """The number of labels that no row so far has used."""
         return int((~self._used).sum())
 
     def known(self, rows: pa.RecordBatch, moments: Moments) -> _Known:
-        """Returns rows with what their labels bring, and the labels' times."""
+        """Returns the rows with their labels and the labels' times."""
         table = pa.Table.from_batches([rows])
         if self._labels is None:
             nothing = np.full(len(moments), np.nan)
@@ -301,19 +302,22 @@ class _Join:
         self._used[places.drop_null().to_numpy()] = True
         for name, values in partner_columns(self._labels, places, self._brought, key, self._delay.unmatched).items():
             table = table.append_column(name, values)
-        arrivals = self._labels[_MOMENT].take(places).to_numpy()  # a row without a label has NaN
+        arrivals = self._labels[_MOMENT].take(places).to_numpy()  # NaN for a row without a label
         in_time = (arrivals <= moments + self._seconds) & (arrivals <= self._until)
         return _Known(table, moments, arrivals, in_time)
 
     def settled(self, known: _Known) -> Iterator[pa.RecordBatch]:
-        """Yields the rows that have had the delay, with their final labels."""
+        """Yields the rows whose delay has passed, with their final labels."""
         kept = self._settled(known)
         self._count_pending(known, np.ones(len(kept), bool))
         self._counts.positives += int((known.in_time & kept).sum())
         yield from self._as_batches(known.rows, kept, known.in_time)
 
     def as_they_arrive(self, known: _Known) -> Iterator[pa.RecordBatch]:
-        """Yields rows as negatives, and as positives where their label has come; of some, their final labels."""
+        """Yields rows as negatives, and again as positives once their label has arrived.
+
+        Validation and test rows wait for their final labels instead.
+        """
         part = self._parts(known.rows[str(self._delay.key)])
         trained = (part == 0) & (known.moments <= self._until)
         new = trained & (known.moments > self._since)
@@ -343,7 +347,7 @@ class _Join:
         self._counts.former += int((waiting & (over <= self._since)).sum())
 
     def _parts(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Returns 0 for rows that are written as they arrive, and 1 or 2 for those that wait, the same in every log."""
+        """Returns 0 for rows that are written as they arrive, else 1 or 2. A key's part never changes."""
         codes = np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.uint64)
         draws = (hash_values(f"label_delay/{self._seed}", codes) >> np.uint64(11)) * 2.0**-53
         ends = np.cumsum([self._delay.test, self._delay.validation])
@@ -359,7 +363,7 @@ class _Join:
     def _as_batches(
         self, rows: pa.Table, kept: npt.NDArray[np.bool_], labelled: npt.NDArray[np.bool_]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields some of the rows; those that are not `labelled` get the label of rows without one."""
+        """Yields the rows in `kept`. Those not in `labelled` get the label of unmatched rows."""
         rows, labelled = rows.filter(pa.array(kept)), labelled[kept]
         unmatched = pa.scalar(self._delay.unmatched.encode(), pa.binary())
         for name in self._brought.values():

@@ -1,4 +1,4 @@
-"""Checksums of files, computed piece by piece as files are read, to check that what is read is what was hashed."""
+"""Checksums of files, computed piece by piece while reading, to detect files that change between two reads."""
 
 import dataclasses
 import functools
@@ -16,8 +16,8 @@ _POLYNOMIAL = 0xEDB88320  # of CRC-32, with the lowest power in the highest bit,
 class ByteSum:
     """A checksum: the number of bytes and their CRC-32, as in RFC 1952.
 
-    The sums of adjacent pieces combine to the sum of the whole, so that several processes can read a file. It detects
-    changes, not forgery.
+    The sums of adjacent pieces combine into the sum of the whole: several processes can read one file. The checksum
+    detects accidental changes, not forgery.
     """
 
     length: int = 0
@@ -29,35 +29,35 @@ class ByteSum:
         self.crc = zlib.crc32(data, self.crc)
 
     def followed_by(self, other: "ByteSum") -> "ByteSum":
-        """Returns the sum of this piece and the next one together."""
+        """Returns the sum of this piece followed by another one."""
         shifted = _multiply(_power_of_x(8 * other.length), self.crc)
         return ByteSum(self.length + other.length, shifted ^ other.crc)
 
 
 def joined(pieces: Iterable[ByteSum]) -> ByteSum:
-    """Returns the sum of adjacent pieces, given in their order."""
+    """Returns the sum of adjacent pieces, given in order."""
     return functools.reduce(ByteSum.followed_by, pieces, ByteSum())
 
 
 def sums_to_json(sums: Iterable[ByteSum]) -> str:
-    """Returns sums as JSON: a TFX component takes strings only."""
+    """Returns the sums as JSON, because a TFX component takes only strings."""
     return json.dumps([dataclasses.astuple(each) for each in sums])
 
 
 def sums_from_json(text: str) -> list[ByteSum]:
-    """Returns what `sums_to_json` wrote."""
+    """Parses the result of `sums_to_json`."""
     return [ByteSum(length, crc) for length, crc in json.loads(text)]
 
 
 class SummedFile:
-    """A binary file whose bytes are summed as they are read, from first to last.
+    """A binary file that adds all bytes to a checksum as they are read, in order.
 
     Args:
         file: The file, at the position where reading begins.
         into: The sum to add to.
     """
 
-    closed = False  # Arrow asks
+    closed = False  # Arrow reads this attribute
 
     def __init__(self, file: IO[bytes], into: ByteSum):
         self._file = file
@@ -67,17 +67,17 @@ class SummedFile:
         """Does nothing: the file's owner closes it."""
 
     def read(self, size: int = -1) -> bytes:
-        """Reads from the file, and adds what it reads to the sum."""
+        """Reads from the file and adds the bytes to the sum."""
         data = self._file.read(size)
         self._into.add(data)
         return data
 
 
 def check_unchanged(files: Sequence[str], hashed: Sequence[ByteSum], read: Sequence[ByteSum]) -> None:
-    """Checks that the sum of what was read of each file is the one that was computed before.
+    """Checks that the bytes read from each file have the checksum computed before.
 
     Raises:
-        InputError: the sums of a file differ.
+        InputError: a file's checksums differ.
     """
     for path, before, after in zip(files, hashed, read, strict=True):
         if before != after:

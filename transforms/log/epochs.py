@@ -1,4 +1,4 @@
-"""Times of a log as numbers: seconds since 1970, by the rules of `times`."""
+"""Converts the times of a log to seconds since 1970, by the rules of `times`."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,16 +8,16 @@ from ctrpipe.transforms.log.times import PARTS, TimeRule, time_rules
 
 
 def epoch_seconds(texts: pa.Array, time_format: str) -> np.ndarray:
-    """Returns times, binary or strings `[N]`, as float64 `[N]`: seconds since 1970, NaN for what is missing or no time.
+    """Returns times as seconds since 1970, float64 `[N]`; NaN for missing or invalid times.
 
-    Times are understood to the minute, epochs to the second; without a zone they are UTC.
+    Times are read to the minute, epochs to the second. Times without a zone are UTC.
 
     Args:
-        texts: The times.
-        time_format: As `times.time_rules` has it.
+        texts: The times, binary or strings `[N]`.
+        time_format: A format of `times.time_rules`.
     """
     distinct = texts.cast(pa.binary()).dictionary_encode()
-    moments = np.full(len(distinct.dictionary) + 1, np.nan)  # the last is that of a missing one
+    moments = np.full(len(distinct.dictionary) + 1, np.nan)  # the last entry is for missing times
     for rule in time_rules(time_format):
         matches = pc.match_substring_regex(distinct.dictionary, rule.pattern).to_numpy(zero_copy_only=False)
         found = np.flatnonzero(matches & np.isnan(moments[:-1]))

@@ -1,4 +1,4 @@
-"""Reads raw log files into the splits of a Parquet payload, dead letters and counts."""
+"""Ingests raw log files: writes the splits of the Parquet payload and a dead-letter file, and counts rows."""
 
 import contextlib
 import dataclasses
@@ -33,9 +33,9 @@ from ctrpipe.transforms.log.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
-EARLY_STOP_FACTOR = 2.0  # of data.max_bad_row_rate; reading stops early above it
+EARLY_STOP_FACTOR = 2.0  # reading stops early above this multiple of data.max_bad_row_rate
 SCRATCH = ".unfinished"
-COPY_SECONDS = 2.5e-6  # to copy a row in one process, measured on Criteo's 39 columns
+COPY_SECONDS = 2.5e-6  # time to copy a row in one process, measured on Criteo's 39 columns
 _UNSPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -43,7 +43,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass
 class IngestResult:
-    """Counts of an ingestion: rows and positives (of the primary label) by split, malformed rows by reason."""
+    """Counts of an ingestion: rows and positives (primary label) by split, malformed rows in total and by reason."""
 
     rows: dict[str, int]
     positives: dict[str, int]
@@ -66,19 +66,19 @@ def ingest(
     partial: "PartialIngest | None" = None,
     hashed: Sequence[ByteSum] = (),
 ) -> IngestResult:
-    """Reads a log once, in independent ranges; the result does not depend on the workers.
+    """Reads a log once, in independent ranges. The result does not depend on the workers.
 
     Args:
         spec: The description of the log.
-        files: Its files, in log order.
+        files: The files of the log, in order.
         seed: Seed of `split.by: hash`.
         split_folders: An existing folder for each name of SPLITS, on one file system, for the payload's parts. Parts of
             an earlier ingestion are removed.
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
-        workers: Run the work; all of them must see the files and the folders.
-        progress: Called with a line that says how many ranges are read.
-        partial: The part of this log that is already read (see read_ahead).
-        hashed: The files' checksums, which what is read must have; empty for no check.
+        workers: Run the work; all of them must have access to the files and folders.
+        progress: Called with a line about the number of ranges read.
+        partial: The part of this log that has been read already (see read_ahead).
+        hashed: The files' expected checksums; empty for no check.
 
     Raises:
         InputError: a file cannot be read or has another checksum, too many rows are malformed, a split is empty or has
@@ -110,7 +110,7 @@ def ingest(
         if partial.placed is None:
             pieces = move_to_splits(spec, results, split_folders)
             seconds = COPY_SECONDS * sum(piece.stop - piece.first for piece in pieces)
-            here = Workers(processes=1) if workers.beam_args else workers  # a job of Beam's takes longer
+            here = Workers(processes=1) if workers.beam_args else workers  # a Beam job takes longer
             here.map(CopyPiece(spec), pieces, seconds)
         else:
             _move(partial.placed, split_folders)
@@ -140,7 +140,7 @@ def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class NumberedRange:
-    """A range, its number in the log and its file's number, both from 0."""
+    """A range, with its index in the log and the index of its file, both from 0."""
 
     number: int
     file: int
@@ -156,9 +156,9 @@ class IngestedRange:
         rejected: Number of malformed lines.
         reasons: Number of malformed lines by reason.
         first: The first malformed line.
-        letters: The file of the dead letters.
-        parts: The parts of the payload by split, or in one list where the splits are not known yet (`split.by: order`).
-        read: The checksum of its bytes.
+        dead_letters: The dead-letter file of the range.
+        parts: The parts of the payload by split, or under one key if the splits are not known yet (`split.by: order`).
+        read: The checksum of the bytes read.
     """
 
     lines: int
@@ -172,12 +172,12 @@ class IngestedRange:
 
 @dataclasses.dataclass(frozen=True)
 class PartialIngest:
-    """An ingestion that has begun.
+    """An unfinished ingestion.
 
     Attributes:
         ranges: All ranges of the log.
         results: The results of the first ranges.
-        placed: The folders of the splits, if all ranges are read and their parts are already there; else None.
+        placed: The folders of the splits if all ranges have been read and their parts moved there; else None.
     """
 
     ranges: list[Range]
@@ -188,14 +188,14 @@ class PartialIngest:
 def range_work(
     spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
 ) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
-    """Returns the function that reads a range of a log into the scratch folder, and its argument for each range."""
+    """Returns a function that reads a range into the scratch folder, and its argument for each range."""
     items = [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
     return _IngestRange(spec, seed, scratch), items
 
 
 @dataclasses.dataclass(frozen=True)
 class _IngestRange:
-    """Reads a range and writes it to a new folder in the scratch folder each time: a runner may repeat the work."""
+    """Reads a range and writes it to a new folder in the scratch folder, because a Beam runner may repeat the work."""
 
     spec: LogSpec
     seed: int
@@ -230,12 +230,12 @@ class _IngestRange:
 
 
 def kind_of_reject(reject: Reject) -> str:
-    """Returns the reason without the value that it names."""
+    """Returns the reason without the value it quotes."""
     return _SHOWN_VALUE.sub(" ", reject.reason).split(", found")[0]
 
 
 def dead_letter(path: str, reject: Reject) -> str:
-    """Returns the line of `dead_letter/rejects.jsonl` of a malformed row."""
+    """Returns the line of `dead_letter/rejects.jsonl` for a malformed row."""
     fields = {"file": path, "line": reject.line, "reason": reject.reason, "text": reject.text}
     return json.dumps(fields) + "\n"
 
@@ -258,7 +258,7 @@ def _by_split(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[t
 
 
 def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
-    """Returns SplitMix64 hashes of the seed and the numbers of file and line, both from 0, as float64 [N] in [0, 1)."""
+    """Returns SplitMix64 hashes of seed, file index and line index (both from 0) as float64 [N] in [0, 1)."""
     with np.errstate(over="ignore"):
         state = np.zeros(1, np.uint64)
         for number in (np.array([seed]), np.array([file]), lines):
@@ -273,10 +273,10 @@ def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
 def _write_dead_letters(
     spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
 ) -> tuple[int, dict[str, int]]:
-    """Writes the dead letters of the ranges that are read; returns the number of malformed rows, in all and by reason.
+    """Writes the dead letters of the ranges read so far. Returns the number of malformed rows, in total and by reason.
 
     Raises:
-        InputError: there are more malformed rows than data.max_bad_row_rate allows.
+        InputError: the share of malformed rows is above data.max_bad_row_rate.
     """
     dead_letter.mkdir(parents=True, exist_ok=True)
     with open(dead_letter / "rejects.jsonl", "w") as dead_letters:
@@ -298,10 +298,10 @@ def _write_dead_letters(
 def _stop_early(
     spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
 ) -> None:
-    """Checks the first ranges for malformed rows, with a margin: the number of the log's lines is only estimated.
+    """Checks the first ranges for malformed rows, with a margin because the log's number of lines is an estimate.
 
     Raises:
-        InputError: the log's share of malformed rows is above EARLY_STOP_FACTOR times the one that is allowed.
+        InputError: the log's share of malformed rows is above EARLY_STOP_FACTOR times the allowed share.
     """
     lines = sum(result.lines for result in results)
     share = sum(part.size for part in ranges[: len(results)]) / sum(part.size for part in ranges)
@@ -323,7 +323,7 @@ def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathli
 
 @dataclasses.dataclass(frozen=True)
 class PartPiece:
-    """The rows `first` to `stop - 1` of a part that belongs to several splits, and the folder of their split."""
+    """The rows `first` to `stop - 1` of a part that spans several splits, and the folder of their split."""
 
     part: pathlib.Path
     first: int
@@ -334,9 +334,9 @@ class PartPiece:
 def move_to_splits(
     spec: LogSpec, results: Sequence[IngestedRange], split_folders: Mapping[str, pathlib.Path]
 ) -> list[PartPiece]:
-    """Moves the parts of all ranges to their splits; returns the pieces of those that belong to several.
+    """Moves the parts of all ranges to their splits.
 
-    `CopyPiece` has to copy them.
+    Returns the pieces of the parts that span several splits, to be copied by `CopyPiece`.
     """
     for name, folder in split_folders.items():
         for part in (part for result in results for part in result.parts.get(name, [])):
@@ -344,7 +344,7 @@ def move_to_splits(
     parts = [part for result in results for part in result.parts.get(_UNSPLIT, [])]
     counts = [payload_rows([part]) for part in parts]
     split, total = spec.data.split, sum(counts)
-    # Rounded, so that 0.2 of 60,000 rows is 12,000 and not 11,999.
+    # Rounding gives 12,000 instead of 11,999 for 0.2 of 60,000 rows.
     bounds = [0, round((1 - split.test - split.validation) * total), round((1 - split.test) * total), total]
     start, pieces = 0, []
     for part, rows in zip(parts, counts, strict=True):
@@ -373,7 +373,7 @@ class CopyPiece:
 def _count(
     spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
 ) -> IngestResult:
-    """Counts the rows and positives in the folders."""
+    """Counts the rows and positives in the splits' folders."""
     result = IngestResult({}, {}, rejected, reasons)
     label = spec.label_columns[0]
     for name in SPLITS:
@@ -384,7 +384,7 @@ def _count(
 
 
 def _count_values(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
-    """Returns how many rows of a split have a value, by feature."""
+    """Returns the number of a split's rows with a value, by feature column."""
     present = dict.fromkeys(spec.feature_columns, 0)
     for file in payload_files(folder):
         metadata = pa.parquet.read_metadata(file)
@@ -427,7 +427,7 @@ def _check_weights(column: str, folders: Mapping[str, pathlib.Path]) -> None:
 
 def to_examples(rows: pa.RecordBatch) -> list[bytes]:
     """Returns serialized tf.Examples [N]; a null value is an absent feature."""
-    # 4 s of a core where TensorFlow is not loaded yet, which processes that only read a log are spared.
+    # Local import: loading TensorFlow takes 4 CPU seconds, and processes that only read a log do not need it.
     from tensorflow.core.example import example_pb2
 
     examples = [example_pb2.Example() for _ in range(rows.num_rows)]

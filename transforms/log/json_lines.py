@@ -1,4 +1,4 @@
-"""Reads JSON lines: one object a line, whose values become the bytes that a text file would have."""
+"""Parses JSON lines, one object per line, into the bytes that a text file would contain."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -8,20 +8,21 @@ import pyarrow as pa
 
 
 class _Wrong(Exception):
-    """Raised for a value that is no single one; its text is the reason."""
+    """Raised for a malformed value or line; its text is the reason."""
 
 
 def parse_objects(
     lines: Sequence[bytes], columns: Sequence[str], separators: Mapping[str, str], ordered: Collection[str] = ()
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
-    """Returns the columns of good lines as binary, null where a value is absent or "", and what is wrong with others.
+    """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
-    Numbers keep the digits of the file, so that an id of twenty digits is exact; true and false are 1 and 0.
+    Columns are binary, null where a value is absent or "". Numbers keep the digits of the file: an id of twenty digits
+    is exact. true and false become 1 and 0.
 
     Args:
         lines: The lines, valid UTF-8.
         columns: The keys to read.
-        separators: What to put between the elements of a list, by the columns that may have one.
+        separators: Maps each column that may hold a list to the separator of its elements in the result.
         ordered: The columns in which a missing element of a list keeps its place, as an empty value.
     """
     rows: list[list[bytes | None]] = []

@@ -1,4 +1,4 @@
-"""Finds the lines of a log's text, and those that Arrow would misread."""
+"""Splits a log's text into lines and finds the lines that Arrow would misread."""
 
 import functools
 import itertools
@@ -9,11 +9,11 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-# Large enough for Arrow to be fast, small enough for a processor's cache.
+# Large enough for Arrow to be fast, small enough for the CPU cache.
 CHUNK_BYTES = 1 << 21
 _BLOCK = 64  # lines
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
-_MAX_RECORD_BYTES = 1 << 20  # of a record with line breaks; a quote that is open for longer is a mistake
+_MAX_RECORD_BYTES = 1 << 20  # of a record with line breaks; a quote that stays open for longer is an error
 
 
 class Lines:
@@ -23,7 +23,7 @@ class Lines:
         text: Whole lines; the last may lack its line break.
         delimiter: Separates the values of a line.
         quoted: Whether values may be quoted.
-        joined: First and last line of each record that has several; such a record counts as one line.
+        joined: First and last line of each record that spans several lines; such a record counts as one line.
     """
 
     def __init__(self, text: bytes, delimiter: bytes, quoted: bool, joined: Sequence[tuple[int, int]] = ()):
@@ -51,7 +51,7 @@ class Lines:
         return self.text[self._starts[index] : self._ends[index]].removesuffix(b"\r")
 
     def without(self, lines: list[int]) -> bytes:
-        """Returns the text without the given lines, which are in ascending order."""
+        """Returns the text without the given lines, whose indices must be in ascending order."""
         if not lines:
             return self.text
         starts = [0, *(self._ends[lines] + 1).tolist()]
@@ -74,7 +74,7 @@ class Lines:
         return self._not_utf8(first, middle) + self._not_utf8(middle, stop)
 
     def faults(self, width: int, not_utf8: list[int]) -> dict[int, str]:
-        """Returns the lines that Arrow would misread, in order, and what is wrong with each."""
+        """Returns the lines that Arrow would misread, in order, with the reason for each."""
         suspects = np.concatenate([self._empty(), self._with_lone_return(), self._with_odd_quotes(), not_utf8])
         faults = ((line, self._fault(self[line], width)) for line in np.unique(suspects.astype(np.int64)).tolist())
         return {line: fault for line, fault in faults if fault}
@@ -88,7 +88,7 @@ class Lines:
         if not count:
             return "a quote is not closed"
         if count != width and not is_utf8(line):
-            return f"expected {width} columns, found {count}"  # Arrow passes only valid UTF-8 to its handler
+            return f"expected {width} columns, found {count}"  # Arrow's handler gets only valid UTF-8
         return ""
 
     def _empty(self) -> np.ndarray:
@@ -101,9 +101,9 @@ class Lines:
         return self._lines_at(returns[self._bytes[returns + 1] != ord("\n")])
 
     def _with_odd_quotes(self) -> np.ndarray:
-        """Returns lines with an odd number of quotes, or with one inside a value that does not begin with one.
+        """Returns lines with an odd number of quotes, or with a quote inside a value that does not begin with one.
 
-        In all others every second quote closes a value, or is the first half of a doubled one.
+        In all other lines, every second quote closes a value or is the first half of a doubled quote.
         """
         if not self._quoted or b'"' not in self.text:
             return np.empty(0, np.int64)
@@ -120,7 +120,7 @@ class Lines:
 
 
 def count_values(line: bytes, delimiter: bytes, quoted: bool) -> int:
-    """Returns how many values a line without its line break has; 0 if a quote is not closed."""
+    """Returns the number of values of a line without its line break; 0 if a quote is not closed."""
     if not quoted:
         return line.count(delimiter) + 1
     values = list(_quoted_value(delimiter).finditer(line))
@@ -129,8 +129,9 @@ def count_values(line: bytes, delimiter: bytes, quoted: bool) -> int:
 
 @functools.cache
 def _quoted_value(delimiter: bytes) -> re.Pattern[bytes]:
-    """Matches a value as Arrow reads it: a quote is special only where a value begins; text after the closing quote is
-    kept.
+    """Returns a pattern of one value as Arrow reads it.
+
+    A quote is special only at the beginning of a value; text after the closing quote is kept.
     """
     d = re.escape(delimiter)
     return re.compile(rb'(?:^|%b)(?:"(?:[^"]|"")*"(?!")[^%b\n]*|[^"%b\n][^%b\n]*|(?=%b|$))' % (d, d, d, d, d))
@@ -146,7 +147,7 @@ def is_utf8(value: bytes) -> bool:
 
 
 def _is_utf8_text(text: bytes) -> bool:
-    """Returns whether a text is valid UTF-8, without decoding it to a string."""
+    """Returns whether a text is valid UTF-8, without creating a Python string."""
     offsets = pa.py_buffer(np.array([0, len(text)], np.int64))
     try:
         pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)]).cast(pa.large_string())
@@ -156,7 +157,10 @@ def _is_utf8_text(text: bytes) -> bool:
 
 
 def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
-    """Yields the rest of a file, at most `length` bytes, in chunks of whole lines; the last may lack its line break."""
+    """Yields the rest of a file, at most `length` bytes, in chunks of whole lines.
+
+    The last line may lack its line break.
+    """
     pieces: list[bytes] = []
     bytes_left = length
     while block := file.read(CHUNK_BYTES if bytes_left is None else min(CHUNK_BYTES, bytes_left)):
@@ -171,13 +175,13 @@ def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
 
 
 def whole_records(file: IO[bytes], length: int | None, delimiter: bytes, width: int) -> Iterator[Lines]:
-    """Yields the rest of a file as lines, of which those that a quoted value joins are one (RFC 4180).
+    """Yields the rest of a file as records, which may have line breaks in quoted values (RFC 4180).
 
-    A quote that is never closed, or closes where a row has another width, costs its own line only.
+    If a quote is never closed, or the record would not have `width` values, only the line of that quote is malformed.
 
     Args:
         file: The file, at the position where reading begins.
-        length: How many bytes to read at most; None: up to its end.
+        length: Maximum number of bytes to read; None: up to the end.
         delimiter: Separates the values.
         width: The number of values of a row.
     """
@@ -191,14 +195,14 @@ def whole_records(file: IO[bytes], length: int | None, delimiter: bytes, width: 
 
 
 def _joined_lines(text: bytes, delimiter: bytes, width: int, is_last: bool) -> tuple[list[tuple[int, int]], int]:
-    """Returns first and last line of each record of several lines, and where a record begins that may go on."""
+    """Returns the first and last line of each multi-line record, and the position of an unfinished record."""
     values = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(values == ord("\n"))
     if not text.endswith(b"\n"):
         ends = np.append(ends, len(text))
     starts = np.append(0, ends[:-1] + 1)
     quotes = np.searchsorted(np.flatnonzero(values == ord('"')), np.append(starts, len(text)))
-    odd = np.flatnonzero(np.diff(quotes) % 2).tolist()  # in all others quotes are closed
+    odd = np.flatnonzero(np.diff(quotes) % 2).tolist()  # in all other lines the quotes are closed
     joined: list[tuple[int, int]] = []
     place = 0
     while place < len(odd) - 1:

@@ -1,4 +1,4 @@
-"""The columns that make lists of candidates."""
+"""Chooses the columns that group a log's rows into lists of candidates."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns that make lists: each value of `group` is a list, whose candidates are `item`."""
+    """The columns that define lists: the rows of one value of `group` are a list of the candidates in `item`."""
 
     group: str
     item: str
@@ -17,16 +17,16 @@ class Columns:
 def columns_of(
     spec: LogSpec, group: str | None, item: str | None, settings: tuple[str, str] = ("--group", "--item")
 ) -> Columns:
-    """Returns the columns that make lists; without names, `user`, and the candidate's own (LogSpec.item_column).
+    """Returns the columns that define lists.
 
     Args:
         spec: The description of the log.
-        group: The column whose values are the lists.
-        item: The column of the candidates.
-        settings: What a message calls the two.
+        group: The column with one value per list; None for `user`.
+        item: The column of the candidates; None for `LogSpec.item_column`, or else `item`.
+        settings: The names of both settings in error messages.
 
     Raises:
-        InputError: a column is no single value of the model's, or there is no default.
+        InputError: a column is no feature of kind categorical, or both are the same column.
     """
     found = Columns(group or "user", item or spec.item_column or "item")
     single = spec.columns_of("categorical")

@@ -1,4 +1,4 @@
-"""The payload: the checked log as Parquet files of raw columns, with a folder for each split."""
+"""The payload: the checked log as Parquet files of raw columns, one folder per split."""
 
 import contextlib
 import pathlib
@@ -17,15 +17,15 @@ PART_ROWS = 1 << 18
 
 
 def payload_schema(spec: LogSpec) -> pa.Schema:
-    """Returns the schema: features, labels, weight; float32 for all that is a number, else binary; null = missing."""
+    """Returns the schema: features, labels, weight. Numbers are float32, all others binary; null is missing."""
     kinds = {name: pa.float32() for name in spec.numeric_columns + spec.target_columns}
     return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.target_columns])
 
 
 class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
-    """Writes rows, in their order, to `<folder>/<stem>-00000.parquet` and so on, with PART_ROWS rows each but the last.
+    """Writes rows in order to `<folder>/<stem>-00000.parquet` and so on, PART_ROWS rows per file.
 
-    Files appear whole or not at all. Without rows, no file is written.
+    The last file may be smaller. Each file is created by an atomic rename. Without rows, no file is written.
     """
 
     def __init__(self, folder: pathlib.Path, stem: str, schema: pa.Schema):
@@ -40,7 +40,7 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
         self.parts: list[pathlib.Path] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Adds a batch, which has at least the schema's columns."""
+        """Adds a batch with at least the schema's columns."""
         if not rows.num_rows:
             return
         self._buffered.append(rows.select(self._schema.names))
@@ -56,7 +56,7 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
             path = self._folder / f"{self._stem}-{len(self.parts):05d}.parquet"
             self.parts.append(path)
             unfinished = self._part.enter_context(atomic_path(path))
-            # With its default dictionary pages Parquet stores each value once, and counting values counts integers.
+            # Parquet's default dictionary pages store each value once: counting values is counting integers.
             self._writer = self._part.enter_context(
                 pa.parquet.ParquetWriter(unfinished, self._schema, compression="lz4")
             )
@@ -81,7 +81,7 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
 
 
 def read_rows(part: pathlib.Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-    """Yields the rows `first` to `stop - 1` of a part; row groups without any are not read."""
+    """Yields the rows `first` to `stop - 1` of a part, without reading other row groups."""
     with pa.parquet.ParquetFile(part) as file:
         start = 0
         for index in range(file.metadata.num_row_groups):
@@ -98,12 +98,12 @@ def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Returns a dictionary array's values as a plain array; other arrays as they are."""
+    """Returns a dictionary array as a plain array; other arrays unchanged."""
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def payload_rows(files: Sequence[pathlib.Path]) -> int:
-    """Returns how many rows the parts have together."""
+    """Returns the total number of rows of the parts."""
     return sum(pa.parquet.read_metadata(file).num_rows for file in files)
 
 
@@ -118,9 +118,8 @@ def read_payload(
     Args:
         files: The parts.
         columns: The columns to read, in this order; None for all.
-        batch_rows: Largest number of rows of a batch.
-        as_dictionaries: Whether to return binary columns as dictionary arrays, as the file stores them, which is
-            faster.
+        batch_rows: Maximum number of rows of a batch.
+        as_dictionaries: Whether to return binary columns as dictionary arrays. Faster, because files store them so.
     """
     for path in files:
         schema = pa.parquet.read_schema(path)

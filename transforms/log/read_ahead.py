@@ -1,9 +1,9 @@
 """Reads a log in the background while the process that will ingest it loads TensorFlow and TFX.
 
-A command calls `reading_ahead` before it loads its libraries. Some seconds later, in the same process, the TFX
-component that ingests the log calls `handed_over`. TFX passes only strings to a component, so the results wait in a
-module-level dictionary, whose key is made of the arguments that both have: the description, the files and the seed. A
-component that runs in another process (on Kubeflow, or as a follower) gets nothing and reads the log itself.
+A command calls `reading_ahead` before it loads its libraries. Seconds later, in the same process, the TFX component
+that ingests the log calls `handed_over`. TFX passes only strings to a component, so the results wait in a module-level
+dictionary. Its key consists of the arguments that both calls have: the description, the files and the seed. A component
+in another process (on Kubeflow, or in a follower) finds no results and reads the log itself.
 """
 
 import concurrent.futures
@@ -19,16 +19,16 @@ from ctrpipe.transforms.log.ingest import SPLITS, CopyPiece, IngestedRange, Part
 from ctrpipe.transforms.log.readers import Range, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
-# What is to be handed over, by `_key`. Measured on a million rows in Criteo's format (243 MB, 4 cores under a load of
-# 8, medians of five alternating pairs): loading and ingesting take 19.1 s instead of 24.8 s. Ingesting alone takes 0.16
-# s instead of 9.8 s, and loading beside it 19.0 s instead of 15.5 s.
-NICENESS = 10  # of the readers: beside a process of 0 on the same core they get a tenth of it
+NICENESS = 10  # of the readers: they get a tenth of a core that they share with a process of niceness 0
+# Results to hand over, by `_key`. Measured on a million rows in Criteo's format (243 MB, 4 cores under a load of 8,
+# medians of five alternating pairs): loading and ingesting take 19.1 s instead of 24.8 s. Ingesting alone takes 0.16 s
+# instead of 9.8 s, and loading at the same time 19.0 s instead of 15.5 s.
 _waiting: dict[str, "ReadAhead"] = {}
 
 
 @contextlib.contextmanager
 def reading_ahead(spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int) -> Iterator[None]:
-    """Reads a log inside the block, for `handed_over` in this process. The arguments are those of ReadAhead."""
+    """Reads a log inside the block, for `handed_over` in this process. For the arguments see ReadAhead."""
     key = _key(spec, files, seed)
     with ReadAhead(spec, files, seed, near, processes) as _waiting[key]:
         try:
@@ -39,7 +39,7 @@ def reading_ahead(spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.
 
 @contextlib.contextmanager
 def handed_over(spec: LogSpec, files: Sequence[str], seed: int) -> Iterator[PartialIngest | None]:
-    """Yields what was read ahead of a log, or None; only once. Its files exist until the block ends.
+    """Yields the part of a log that was read ahead, at most once, or None. Its files exist until the block ends.
 
     Raises:
         InputError: a file cannot be read.
@@ -57,19 +57,19 @@ def _key(spec: LogSpec, files: Sequence[str], seed: int) -> str:
 
 
 class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
-    """Forks of this process that read a log. Leaving the block ends them and removes what was not taken.
+    """Reads a log in forks of this process. Leaving the block ends the forks and removes files that were not taken.
 
-    They leave a core to this process as long as it has work, and take them all once it waits for them.
+    The forks have a lower priority: they use all cores only while this process waits for them.
 
     Args:
         spec: The description of the log.
-        files: Its files, in log order.
+        files: The files of the log, in order.
         seed: Seed of `split.by: hash`.
-        near: A path on the file system that the payload will be on; it need not exist.
+        near: A path on the file system of the payload; it need not exist.
         processes: Number of forks.
 
     Raises:
-        OSError: nothing can be written there, or no process can be started.
+        OSError: the file system is not writable, or no process can be started.
     """
 
     def __init__(self, spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int):
@@ -84,13 +84,13 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         self._placed = self._thread.submit(self._place)
 
     def _read(self) -> tuple[list[Range], list[concurrent.futures.Future[IngestedRange]]]:
-        """Plans the ranges and submits them all."""
+        """Plans the ranges and submits all of them."""
         ranges = self._pool.submit(plan, self._files, self._spec).result()
         work, items = range_work(self._spec, self._files, self._seed, ranges, self._folder)
         return ranges, [self._pool.submit(work, item) for item in items]
 
     def _place(self) -> dict[str, pathlib.Path]:
-        """Moves the parts to their splits when all ranges are read; returns the splits' folders."""
+        """Moves the parts to their splits when all ranges have been read. Returns the splits' folders."""
         _, futures = self._reading.result()
         results = [future.result() for future in futures]
         folders = {name: self._folder / name for name in SPLITS}
@@ -102,7 +102,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         return folders
 
     def take(self) -> PartialIngest | None:
-        """Stops reading and returns what has been read; None if a file has changed in between.
+        """Stops reading and returns the ranges read so far; None if a file has changed in between.
 
         Raises:
             InputError: a file cannot be read.
@@ -110,7 +110,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         if _stamps(self._files) != self._stamps:
             return None
         ranges, futures = self._reading.result()
-        # Ranges are read in order, so only the last ones can still be cancelled.
+        # Ranges are read in order: only the last ones can still be cancelled.
         read = list(futures)
         while read and read[-1].cancel():
             read.pop()
@@ -126,7 +126,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
 
 
 def _stamps(files: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the files' sizes and modification times; an empty list if one is missing, as its reader reports."""
+    """Returns the files' sizes and modification times; an empty list if a file is missing, which its reader reports."""
     try:
         return [(status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
     except OSError:

@@ -1,6 +1,7 @@
 """Reads raw logs (TSV, CSV, JSON lines, Parquet) as checked, columnar batches; malformed rows become rejects.
 
-A log is read in independent ranges of whole lines. A row is one line, unless data.quoted_line_breaks says otherwise.
+A log is read in independent ranges of whole lines or row groups. A row of text is one line, or several lines with
+data.quoted_line_breaks.
 """
 
 import collections
@@ -47,15 +48,15 @@ from ctrpipe.transforms.log.values import (
 )
 
 RANGE_BYTES = 32 << 20
-BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, with 40 columns
-PARQUET_ROWS = 1 << 16  # of a batch
-_GZIP_FACTOR = 4  # bytes of text in one of gzip, about
-_COUNT_SECONDS = 5e-10  # to count lines, a byte
+BYTES_PER_SECOND = 70e6  # that one process reads, checks and writes as payload, with 40 columns
+PARQUET_ROWS = 1 << 16  # rows of a batch
+_GZIP_FACTOR = 4  # approximate bytes of text per compressed byte
+_COUNT_SECONDS = 5e-10  # time per byte to count lines
 _ONE_PROCESS = Workers(processes=1)
-_MARK = b"\xef\xbb\xbf"  # a byte order mark
+_MARK = b"\xef\xbb\xbf"  # byte order mark
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-_PARQUET_MARK = b"PAR1"  # the first and the last bytes of a file
-_LINES_LOOKED_AT = 100  # to find out whether a file without a header has labels
+_PARQUET_MARK = b"PAR1"  # the first and last bytes of a Parquet file
+_LINES_LOOKED_AT = 100  # to detect whether a file without a header has labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +66,12 @@ class Range:
     Attributes:
         path: The file.
         columns: The file's columns, in order.
-        start: The first byte of its text, after a header; of Parquet, the first row group.
-        length: How many bytes or row groups; None: up to the file's end, wherever that is.
-        line: The number of its first line in the file, from 1, a header included; of Parquet, of its first row.
-        size: How many bytes of text or Parquet it is, about.
-        header: How many bytes of text before it are the file's header; 0 in all but a file's first range.
-        layout: CRC-32 of what says how it is to be read: of that header, of Parquet's footer.
+        start: Position of the first byte, after any header; for Parquet, index of the first row group.
+        length: Number of bytes or row groups; None: up to the end of the file.
+        line: Number of the first line in the file, from 1, a header included; for Parquet, of the first row.
+        size: Approximate number of bytes of text or Parquet.
+        header: Number of bytes of the file's header before the range; 0 except in a file's first range.
+        layout: CRC-32 of that header; for Parquet, of the footer. Detects a file whose layout has changed.
     """
 
     path: str
@@ -84,16 +85,16 @@ class Range:
 
     @property
     def is_first(self) -> bool:
-        """Whether its file begins with it."""
+        """Whether this is the first range of its file."""
         return self.start == self.header
 
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
-    """A malformed row: the number of its line in the file, the reason, and its text.
+    """A malformed row: its line number in the file, the reason, and its text.
 
-    Lines count from 1, a header included, as in an editor. Parquet has no lines: `line` is the row's number, from 1,
-    and `text` its values with tabs between them.
+    Lines count from 1, a header included, as in an editor. For Parquet, `line` is the row's number, from 1, and `text`
+    contains its values, separated by tabs.
     """
 
     line: int
@@ -106,9 +107,10 @@ class LogBatch:
     """Rows of one file.
 
     Attributes:
-        rows: numeric columns and labels as float32, all others as binary; null = missing.
-        lines: int64 [rows], the number of each row's line in the file, as in Reject.
-        rejects: the malformed rows that lay between them.
+        path: The file.
+        rows: Numeric columns, labels and weights as float32, all others as binary; null = missing.
+        lines: int64 [rows], the line number of each row in the file, as in Reject.
+        rejects: The malformed rows of the same part of the file.
     """
 
     path: str
@@ -118,7 +120,7 @@ class LogBatch:
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files that match paths and globs, or lie in partitioned folders, those of a pattern sorted by name.
+    """Returns the files of paths, globs and partitioned folders; the files of one pattern are sorted by name.
 
     Raises:
         InputError: a file is missing, a glob matches nothing, or there are no patterns.
@@ -127,7 +129,7 @@ def find_files(patterns: list[str]) -> list[str]:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
     files: list[str] = []
     for pattern in patterns:
-        if pathlib.Path(pattern).is_file():  # a name may hold [ or ?
+        if pathlib.Path(pattern).is_file():  # a name may contain [ or ?
             files.append(pattern)
             continue
         if found := _files_in(pattern):
@@ -144,13 +146,13 @@ def find_files(patterns: list[str]) -> list[str]:
 
 
 def _files_in(folder: str) -> list[str]:
-    """Returns the files below a folder whose subfolders are called as day=2026-11-01, sorted by their paths."""
+    """Returns the files in subfolders with names such as day=2026-11-01, at any depth, sorted by path."""
     files = [path for path in pathlib.Path(folder).glob("*=*/**/*") if path.is_file()]
     return sorted(str(path) for path in files if not path.name.startswith((".", "_")))
 
 
 def first_bytes(path: str, size: int) -> bytes:
-    """Returns the first bytes of a text file, those of its text where it is compressed.
+    """Returns the first bytes of a text file, decompressed if necessary.
 
     Raises:
         InputError: the file cannot be read.
@@ -160,22 +162,22 @@ def first_bytes(path: str, size: int) -> bytes:
 
 
 def partition_values(path: str) -> dict[str, bytes | None]:
-    """Returns what the names of a file's folders say, as Hive writes them: `day=2026-11-01`, with %2F for a slash."""
+    """Returns the column values in a file's folder names, in Hive's form: `day=2026-11-01`, with %2F for a slash."""
     pairs = (part.partition("=") for part in pathlib.Path(path).parts[:-1] if "=" in part)
     return {name: None if text == _HIVE_NULL else urllib.parse.unquote_to_bytes(text) for name, _, text in pairs}
 
 
 def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _ONE_PROCESS) -> list[Range]:
-    """Cuts the files into ranges, in order, of about RANGE_BYTES each; a compressed file is one range.
+    """Cuts the files into ranges of about RANGE_BYTES each, in order. A compressed file is one range.
 
     Args:
         files: The files of a log.
         spec: The description of the log.
         labels: See LogReader.
-        workers: Run the counting of the lines of files that are cut.
+        workers: Count the lines of files that are cut.
 
     Raises:
-        InputError: a file is empty or unreadable, or its columns are not those of the configuration.
+        InputError: a file is empty or unreadable, or lacks a column of the configuration.
     """
     reader = LogReader(spec, labels)
     by_file = [reader.ranges(path) for path in files]
@@ -186,7 +188,7 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
     for parts in by_file:
         line = parts[0].line
         for part in parts:
-            if reader.is_parquet(part.path):  # the footer says the rows
+            if reader.is_parquet(part.path):  # line numbers are known from the footer
                 ranges.append(part)
                 continue
             ranges.append(dataclasses.replace(part, line=line))
@@ -195,7 +197,7 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
 
 
 def sums_of_files(ranges: Sequence[Range], sums: Sequence[ByteSum]) -> list[ByteSum]:
-    """Returns each file's checksum from those of all ranges of a plan."""
+    """Returns each file's checksum from the checksums of all ranges of a plan."""
     by_file: list[list[ByteSum]] = []
     for part, read in zip(ranges, sums, strict=True):
         if part.is_first:
@@ -212,12 +214,12 @@ def _count_lines(part: Range) -> int:
 
 
 class LogReader:
-    """Reads logs that `spec` describes.
+    """Reads the logs that `spec` describes.
 
     Args:
         spec: The description of the log.
-        labels: Whether rows must have labels, and weights where there are any; if False, neither is read, and files may
-            lack them.
+        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read, and files
+            may lack both.
     """
 
     def __init__(self, spec: LogSpec, labels: bool = True):
@@ -262,7 +264,7 @@ class LogReader:
         """Yields all rows of a file, in order.
 
         Raises:
-            InputError: the file is empty, cut short, unreadable, or its columns are not those of the configuration.
+            InputError: the file is empty, truncated or unreadable, or lacks a column of the configuration.
         """
         if self.is_parquet(path):
             for part in self._row_groups(path):
@@ -275,29 +277,29 @@ class LogReader:
 
         Args:
             part: The range.
-            into: Sums the bytes of the file that make the range, and of Parquet also those between two ranges, once
-                all rows are read: the ranges of a file have all its bytes.
+            into: Checksum of the range's bytes, complete once all rows are read. For Parquet it includes the bytes up
+                to the next range: together, the ranges of a file cover all its bytes.
 
         Raises:
-            InputError: the file is empty, cut short, unreadable, or no longer what it was.
+            InputError: the file is empty, truncated or unreadable, or has changed since the plan.
         """
         read = self._read_row_groups if self.is_parquet(part.path) else self._read_text
         return read(part, into)
 
     def is_parquet(self, path: str) -> bool:
-        """Returns whether a file is read as Parquet: by the configuration, or by its first bytes where that says text.
+        """Returns whether a file is Parquet, by the configuration or by the file's first bytes.
 
-        What `ctrpipe prepare requests` writes is Parquet, and is read with the description of a log of text.
+        The files of `ctrpipe prepare requests` are always Parquet, but may be read with the description of a text log.
         """
         if path not in self._parquet_files:
             self._parquet_files[path] = self.spec.data.format == "parquet" or _starts_as_parquet(path)
         return self._parquet_files[path]
 
     def ranges(self, path: str) -> list[Range]:
-        """Returns the ranges of one file; of text, only the first one's line is known.
+        """Returns the ranges of one file. For text, `line` is valid in the first range only.
 
         Raises:
-            InputError: as `read`.
+            InputError: see `read`.
         """
         if self.is_parquet(path):
             return self._row_groups(path)
@@ -316,7 +318,7 @@ class LogReader:
     # Text -----------------------------------------------------------------------------------------------------------
 
     def _whole_text(self, path: str) -> Range:
-        """Returns the whole file but its header as one range."""
+        """Returns the whole file without its header as one range."""
         columns, header = self.spec.data.columns, b""
         is_plain = not path.endswith((".gz", ".zst"))
         with _text_errors(path):
@@ -356,7 +358,7 @@ class LogReader:
         return data.columns, b""
 
     def _check_columns(self, path: str, names: list[str], further: Sequence[str] = ()) -> None:
-        """Raises InputError where a file lacks a column that is read or a further one, or has one of them twice."""
+        """Raises InputError if one of the columns to read or of `further` is missing or repeated."""
         wanted = dict.fromkeys([*self._file_columns, *further])
         occurrences = collections.Counter(names)
         repeated = [name for name in wanted if occurrences[name] > 1]
@@ -394,7 +396,7 @@ class LogReader:
             raise changed(part.path)
 
     def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
-        """Yields the rows of a range, some at a time."""
+        """Yields the lines of a range in chunks."""
         if self.spec.data.quoted_line_breaks:
             return whole_records(file, part.length, self._delimiter, len(part.columns))
         return (Lines(chunk, self._delimiter, self._quoted) for chunk in whole_lines(file, part.length))
@@ -415,7 +417,7 @@ class LogReader:
         kept = np.delete(kept, list(wrong))
         suspects: list[int] | None = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
         if self.spec.data.format == "jsonl":
-            suspects = None  # an escape may be half a character
+            suspects = None  # an escape may be half of a surrogate pair
         rows, bad = self._check(table | self._of_folders(path, len(kept)), suspects)
         faults.update((int(kept[row]), reason) for row, reason in bad.items())
         kept = np.delete(kept, list(bad))
@@ -426,10 +428,10 @@ class LogReader:
         return _checked(LogBatch(path, rows, first_line + lines.numbers[kept], rejects), len(lines))
 
     def _of_folders(self, path: str, rows: int) -> dict[str, pa.Array]:
-        """Returns the columns that the names of the file's folders say.
+        """Returns the columns whose values are in the file's folder names (`data.partitions`).
 
         Raises:
-            InputError: they do not say one.
+            InputError: the folder names lack a column.
         """
         wanted = [name for name in self._columns if name in self.spec.data.partitions]
         said = partition_values(path) if wanted else {}
@@ -439,7 +441,7 @@ class LogReader:
         return {name: pa.repeat(pa.scalar(said[name], pa.binary()), rows) for name in wanted}
 
     def _to_table(self, text: bytes, rows: int, columns: list[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Returns the columns to read of whole lines, as binary, and the reasons why other rows are malformed, by row.
+        """Parses whole lines. Returns the columns to read, as binary, and the reasons of malformed rows, by row.
 
         Raises:
             pa.ArrowInvalid: a line cannot be parsed, or a quoted value spans several lines.
@@ -525,12 +527,12 @@ class LogReader:
     def _check(
         self, table: dict[str, pa.Array], suspects: list[int] | None, found: dict[int, str] | None = None
     ) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Returns the good rows, and the reasons why the others are malformed, by row.
+        """Returns the good rows, and the reasons of malformed rows, by row.
 
         Args:
-            table: Binary columns; numeric ones may be numbers.
-            suspects: The rows that may have invalid UTF-8; None if all may.
-            found: Rows that are malformed already.
+            table: Binary columns; numeric columns may also be numbers.
+            suspects: The rows that may contain invalid UTF-8; None for all rows.
+            found: The rows that are already known to be malformed, with their reasons.
         """
         columns: dict[str, pa.Array] = {}
         faults = found or {}
@@ -557,14 +559,14 @@ class LogReader:
         return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
 
     def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
-        """Returns texts with one way to write what may be written in several; the served graph does the same."""
+        """Normalises missing values and whole numbers, as the served graph does (`_plain_values`)."""
         if name in self._written:
             values = without_words(values, self._written[name].missing)
         return whole_numbers(values) if name in self._whole else values
 
 
 def _checked(batch: LogBatch, lines: int) -> LogBatch:
-    """Returns the batch; raises RuntimeError if it lacks a line."""
+    """Returns the batch; raises RuntimeError if its rows and rejects do not add up to all lines."""
     if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
         counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
         raise RuntimeError(f"{batch.path}: {counts} of {lines} lines")
@@ -578,14 +580,14 @@ def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
         keep = np.ones(rows.num_rows, bool)
         keep[bad] = False
         return rows.filter(pa.array(keep))
-    # Faster than a filter if few rows are left out.
+    # Faster than a filter if few rows are removed.
     starts, ends = [0, *(row + 1 for row in bad)], [*bad, rows.num_rows]
     good = [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
     return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
 
 
 def _cut(whole: Range) -> Iterator[Range]:
-    """Cuts the range of a file without gzip into ranges of whole lines, of about RANGE_BYTES."""
+    """Cuts the range of an uncompressed file into ranges of whole lines, about RANGE_BYTES each."""
     stop = whole.start + (whole.length or 0)
     with _text_errors(whole.path), _open(whole.path) as file:
         start, header, layout = whole.start, whole.header, whole.layout
@@ -607,7 +609,7 @@ def _end_of_line(file: IO[bytes]) -> int:
 
 @contextlib.contextmanager
 def _text_errors(path: str) -> Iterator[None]:
-    """Turns errors of reading a text file into InputError."""
+    """Converts errors of reading a text file to InputError."""
     try:
         yield
     except EOFError as error:
@@ -623,7 +625,7 @@ def _text_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _parquet_errors(path: str) -> Iterator[None]:
-    """Turns errors of reading a Parquet file into InputError."""
+    """Converts errors of reading a Parquet file to InputError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -642,11 +644,11 @@ def _starts_as_parquet(path: str) -> bool:
         with open(path, "rb") as file:
             return file.read(len(_PARQUET_MARK)) == _PARQUET_MARK
     except OSError:
-        return False  # who reads it says why
+        return False  # the reader reports the error
 
 
 def _parquet_footer(source: IO[bytes]) -> bytes:
-    """Returns the bytes of a Parquet file from its footer to its end; changes the position.
+    """Returns the bytes from a Parquet file's footer to its end. Changes the file position.
 
     Source: https://parquet.apache.org/docs/file-format/
     """
@@ -658,7 +660,7 @@ def _parquet_footer(source: IO[bytes]) -> bytes:
 
 
 def _row_group_offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
-    """Returns the offsets of the row groups in the file, in bytes."""
+    """Returns the byte offsets of the row groups in the file."""
     offsets = []
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         columns = map(group.column, range(group.num_columns))
@@ -667,9 +669,9 @@ def _row_group_offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
 
 
 def _row_groups_in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.parquet.ParquetFile:
-    """Reads the bytes of a range into memory, adds them to its checksum, and returns a Parquet file with these bytes.
+    """Reads a range into memory, adds its bytes to the checksum, and returns a Parquet file of these bytes.
 
-    Arrow reads a Parquet file piece by piece: on disk it could change after its checksum was computed.
+    Arrow reads a Parquet file piece by piece. On disk, a piece could change after its checksum was computed.
     """
     footer = _parquet_footer(source)
     size = source.tell()
@@ -687,7 +689,7 @@ def _row_groups_in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.p
 
 
 class _Piece(io.RawIOBase):
-    """A file of `size` bytes with `data` at position `begin`; all other bytes, which are not needed, are zeros."""
+    """A file of `size` bytes with `data` at position `begin`. All other bytes are not needed and read as zeros."""
 
     def __init__(self, data: bytes, begin: int, size: int):
         self._data = memoryview(data)
@@ -727,10 +729,10 @@ def _open(path: str) -> IO[bytes]:
 
 
 class _Zstd(io.RawIOBase):
-    """The text of a file with zstd, of one frame or several.
+    """The decompressed text of a zstd file, which may have several frames.
 
     Args:
-        file: The file, which is closed with this one.
+        file: The compressed file, which is closed with this one.
     """
 
     def __init__(self, file: IO[bytes]):
@@ -751,7 +753,7 @@ class _Zstd(io.RawIOBase):
 
 @contextlib.contextmanager
 def _open_summed(part: Range, into: ByteSum) -> Iterator[IO[bytes]]:
-    """Opens the text of a range at its start, header included, and adds the bytes that are read to `into`."""
+    """Opens the text of a range at its start, header included, and adds all bytes read from the file to `into`."""
     with open(part.path, "rb") as raw:
         summed = cast(IO[bytes], SummedFile(raw, into))
         if part.path.endswith(".gz"):

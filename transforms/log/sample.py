@@ -1,4 +1,4 @@
-"""The first rows of a log whose format nobody has described: format, delimiter, header and values."""
+"""Reads the first rows of a log and infers its format, delimiter and header."""
 
 import collections
 import csv
@@ -27,7 +27,7 @@ _BYTES = 1 << 23
 _DELIMITERS = "\t,;|"
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
-_NO_LABEL = "(none)"  # a label that the files do not have
+_NO_LABEL = "(none)"  # placeholder for files without a label
 _HEX = re.compile(r"[0-9a-f]{8}")
 
 
@@ -36,10 +36,10 @@ class Sample:
     """The first rows of a log.
 
     Attributes:
-        data: Keys of `data` that say how the file is read, as `format` and `header`.
-        columns: By name, the values as text, "" where one is missing.
+        data: Keys of `data` that describe how to read the file, such as `format` and `header`.
+        columns: Values as text by column name; "" for a missing value.
         lists: Columns whose values are lists in the file.
-        unsure: What was guessed of the format, in sentences.
+        unsure: A sentence for each uncertain guess about the format.
     """
 
     data: dict[str, object]
@@ -49,7 +49,7 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(next(iter(self.columns.values()), []))
 
 
@@ -57,7 +57,7 @@ def read_sample(path: str) -> Sample:
     """Returns the first rows of a file.
 
     Raises:
-        InputError: it cannot be read, has no rows, or is no log.
+        InputError: the file cannot be read, has no rows, or is not a log.
     """
     name = pathlib.Path(path).name.removesuffix(".gz").removesuffix(".zst")
     sample = _of_parquet(path) if name.endswith((".parquet", ".pq")) else _of_text(path)
@@ -73,15 +73,15 @@ def read_sample(path: str) -> Sample:
 
 
 def spec_of_texts(sample: Sample, label: Label | None = None, names: Sequence[str] = ()) -> LogSpec:
-    """Returns a description of files by which all columns are read as text, but the label.
+    """Returns a log description that reads all columns except the label as text.
 
     Args:
         sample: The first rows of one of the files.
-        label: The label; None for files that are read without one.
-        names: The columns' names, in order, in place of made up ones.
+        label: The label; None to read files without one.
+        names: Column names, in order, instead of generated ones.
 
     Raises:
-        InputError: the files have another number of columns than `names`, or a header.
+        InputError: `names` is given, but the files have a header or another number of columns.
     """
     columns = list(sample.columns)
     if names and "columns" not in sample.data:
@@ -200,14 +200,14 @@ def _of_table(path: str, text: bytes, lines: list[bytes]) -> Sample:
 
 
 def _agreement(lines: list[str], delimiter: str) -> float:
-    """Returns the share of lines that have the most frequent number of values; 0 where that is one value."""
+    """Returns the share of lines with the most frequent number of values; 0 if that number is one."""
     counts = collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter))
     width, most = counts.most_common(1)[0]
     return round(most / min(len(lines), 500), 2) if width > 1 else 0.0
 
 
 def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:
-    """Returns the values of each line, without quotes around them; tabs part values without quotes."""
+    """Returns the values of each line without their quotes. With a tab as delimiter, quotes are kept."""
     if delimiter == "\t":
         return [line.split(delimiter) for line in lines]
     return [
@@ -220,7 +220,10 @@ def _share(rows: list[list[str]]) -> float:
 
 
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
-    """Returns whether a first line names the columns: all different, no numbers, and no values of their columns."""
+    """Returns whether the first line is a header.
+
+    The values of a header are distinct, present, not numbers, and do not occur in the column below.
+    """
     if len(set(first)) < len(first) or not all(first) or any(map(_is_number_or_missing, first)):
         return False
     others = rows[1:]
@@ -235,7 +238,7 @@ def _is_number_or_missing(text: str) -> bool:
 
 
 def _names(rows: list[list[str]]) -> list[str]:
-    """Returns names for the columns of a file without a header: those of Criteo's layout, or c1, c2 and so on."""
+    """Returns column names for a file without a header: Criteo's names if the layout matches, else c1, c2, ..."""
     width = len(rows[0])
     if width == len(_CRITEO) and all(row[0] in "01" for row in rows[:100]):
         hashes = [value for row in rows[:100] for value in row[14:] if value]

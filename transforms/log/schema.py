@@ -1,4 +1,4 @@
-"""The schema of raw examples, derived from the configuration, not inferred from the data."""
+"""The TFX schema of raw examples, derived from the configuration instead of the data."""
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -6,9 +6,9 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
-    """Returns a schema with one value per row and column, as dense [N] tensors, NaN or "" where a value is missing.
+    """Returns a schema with at most one value per row and column, read as dense [N] tensors.
 
-    It has the labels and the weight as features that are always present.
+    A missing value is NaN or "". Labels and weight are features that are always present.
     """
     schema = schema_pb2.Schema()
     group = schema.tensor_representation_group[""].tensor_representation

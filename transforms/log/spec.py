@@ -1,4 +1,7 @@
-"""The `data` and `features` parts of a run's configuration: one description of the log, from reader to servable."""
+"""The sections `data` and `features` of a configuration, which describe a log.
+
+The reader, the transforms and the servable share this description.
+"""
 
 import collections
 import re
@@ -11,22 +14,22 @@ from ctrpipe.transforms.log.times import time_rules, zone_offsets
 
 RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
 MAX_RANGE = 100_000
-# What stands for a missing number or time unless a configuration says otherwise.
+# Words for a missing number or time, unless the configuration lists other ones.
 USUAL_MISSING = (
     *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),
     *("None", "none", "\\N", "-", "?"),
 )
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # with decimals that are 0; the group is the number without them
-RANDOM = "random"  # an encoder that starts from random weights
-TEXT = "text"  # the name of the text's columns together, where columns are explained
+WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # all decimals are 0; the group is the number without them
+RANDOM = "random"  # encoder with random initial weights
+TEXT = "text"  # name of all columns of the text together, in explanations
 
 
 def expand_names(names: list[str]) -> list[str]:
     """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
 
     Raises:
-        ValueError: a range is empty, or larger than any log.
+        ValueError: a range is descending or has more than MAX_RANGE names.
     """
     expanded: list[str] = []
     for name in names:
@@ -41,15 +44,15 @@ def expand_names(names: list[str]) -> list[str]:
     return expanded
 
 
-# A value of the log in a configuration. YAML reads yes, 5 and NULL as what they mean; see `spellings`.
+# A value of the log in a configuration. YAML parses yes, 5 and NULL as bool, int and None; see `spellings`.
 Word = bool | int | float | str | None
 ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
 
 
 class Section(pydantic.BaseModel):
-    """A part of the configuration: unknown keys are errors, values do not change after validation.
+    """A section of the configuration. Unknown keys are errors; fields cannot be assigned after validation.
 
-    The docstring below a field is its description in docs/configuration.md, and what follows `Example:` in a class's
+    The docstring below a field is its description in docs/configuration.md. The text after `Example:` in a class's
     docstring is YAML that a configuration may contain.
     """
 
@@ -64,20 +67,20 @@ class Split(Section):
     """
 
     by: Literal["order", "hash", "time"] = "order"
-    """`order` keeps the log's order: the last rows are the test set, those before them the validation set. `hash` draws
-    rows by a hash of the seed, the file's number and the row's line in it. `time` compares `column` with two
-    boundaries.
+    """How rows are assigned to the splits. `order`: the last rows are the test rows, the rows before them the
+    validation rows. `hash`: at random, by a hash of the seed, the file's number and the row's line number. `time`: by
+    comparing `column` with `validation_from` and `test_from`.
     """
     validation: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Share of the rows for validation (`order` and `hash`)."""
+    """Share of the validation rows (`by: order` and `by: hash` only)."""
     test: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Share of the rows for the test (`order` and `hash`)."""
+    """Share of the test rows (`by: order` and `by: hash` only)."""
     column: str | None = pydantic.Field(None, examples=["day"])
-    """Column that is compared, as text (`time` only)."""
+    """Column to compare with the boundaries, as text (`by: time` only)."""
     validation_from: str | None = pydantic.Field(None, examples=["2026-05-01"])
-    """Rows from this value on, up to `test_from`, are validation rows (`time` only)."""
+    """Rows from this value on and before `test_from` are validation rows (`by: time` only)."""
     test_from: str | None = pydantic.Field(None, examples=["2026-06-01"])
-    """Rows from this value on are test rows (`time` only)."""
+    """Rows from this value on are test rows (`by: time` only)."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Split":
@@ -94,12 +97,12 @@ class Split(Section):
         return self
 
     def seed(self, seed: int) -> int:
-        """Returns the seed of the splits: the run's for a hash split, 0 for the others, which draw nothing."""
+        """Returns the seed of the split: the run's seed for `by: hash`, else 0, because nothing is random."""
         return seed if self.by == "hash" else 0
 
 
 class Label(Section):
-    """What makes a row a positive one of a task.
+    """The label of a task: its column, and which values are positive.
 
     Example:
         data:
@@ -109,15 +112,15 @@ class Label(Section):
     """
 
     column: str = pydantic.Field(min_length=1, examples=["clicked"])
-    """The column of the log. With neither `positive` nor `threshold` it has 0 and 1, or false and true."""
+    """Column of the log. Without `positive` and `threshold`, its values must be 0 and 1, or false and true."""
     positive: list[Word] = pydantic.Field([], examples=[["click"], [2]])
-    """Values of positive rows. 2 is also 2.0; `yes` and `true`, which are one value in YAML, are yes, true, on
-    and 1.
+    """Values of positive rows. 2 also matches 2.0. `yes` and `true` are the same value in YAML: both match yes, true,
+    on and 1.
     """
     negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
-    """Values of negative rows, so that all others are malformed; empty: every value that is not positive."""
+    """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive."""
     threshold: float | None = pydantic.Field(None, examples=[4])
-    """In place of `positive`: rows whose number is at least this one are positive."""
+    """Rows whose number is at least this threshold are positive. Replaces `positive` and `negative`."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -137,13 +140,13 @@ class Label(Section):
 
 
 class LabelDelay(Section):
-    """Labels that arrive after their rows, as clicks and conversions do: where they are, and how long they may take.
+    """Labels that arrive after their rows, such as clicks and conversions: where they are and how long they may take.
 
-    A row is positive where its label came within `delay` of the row's own time, and a negative once that time is over.
-    A row whose time was not over when the log was cut is left out, whatever is known of it: to keep the positives among
-    such rows would raise their share, for the negatives beside them are not known yet. With
-    `training.fake_negative_weighting` or `fake_negative_calibration` no row waits: it is a negative at once, and a
-    positive beside that when its label comes.
+    A row is positive if its label arrives within `delay` of the row's time, and negative once the delay is over. A row
+    whose delay was not over when the log was cut is left out, even if its label is known. Keeping only the known
+    positives would raise their share, because the negatives of the same period are not known yet. With
+    `training.fake_negative_weighting` or `fake_negative_calibration` no training row waits: it is a negative at once,
+    and appears a second time, as a positive, when its label arrives.
 
     Example:
         data:
@@ -154,34 +157,35 @@ class LabelDelay(Section):
     """
 
     time: str = pydantic.Field(min_length=1, examples=["shown_at"])
-    """The column of the row's time. Times are understood to the minute, without a zone as UTC."""
+    """Column of the row's time, read to the minute. Times without a zone are UTC."""
     delay: str = pydantic.Field(examples=["90m", "3d"])
-    """How long a label may take: a number of minutes, hours or days, as 90m, 12h or 3d. A label that comes later does
-    not count, so that all rows have had equally long.
+    """How long a label may take, in minutes, hours or days: `90m`, `12h`, `3d`. Labels that arrive later are ignored,
+    because older rows would otherwise have had more time to become positive.
     """
     labels: list[str] = pydantic.Field([], examples=[["clicks/*.csv"]])
-    """Files and globs of the labels, which a run joins with the log; empty: the log has its labels, and rows that are
-    too new are left out.
+    """Files and globs of the labels, which a run joins with the log. Empty: the log contains its labels, and only rows
+    that are too new are left out.
     """
     key: str | None = pydantic.Field(None, examples=["id"])
-    """The column that the log and the labels have in common."""
+    """Column to join by, which both the log and the labels have."""
     label_time: str | None = pydantic.Field(None, examples=["clicked_at"])
-    """The column of the label's time in `labels`; null: every label counts, however late it came."""
+    """Column of the label's time in `labels`. null: every label counts, however late it arrived."""
     unmatched: str = "0"
-    """The label of rows that the labels lack."""
+    """Label of the rows whose key is not in `labels`."""
     until: str | None = pydantic.Field(None, examples=["2026-11-02T00:00:00Z"])
-    """The moment the log was cut, to which labels are known; null: the newest time in the log and the labels."""
+    """Time at which the log was cut: labels are known up to then. null: the newest time in the log and the labels."""
     since: str | None = pydantic.Field(None, examples=["2026-11-01T00:00:00Z"])
-    """The moment the last training's log was cut: what was known then is left out, so that a warm start reads every row
-    once, although its label comes days later; null: nothing was.
+    """Time at which the log of the previous training run was cut. What was known by then is left out: a warm start
+    reads every row once, even if its label arrives days later. null: nothing is left out.
     """
     time_format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
-    """How the times are written, as `format` of a column of kind `time`."""
+    """How the times are written: see `format` of kind `time`."""
     validation: float = pydantic.Field(0.1, ge=0, lt=1)
-    """With fake negatives, the share of the rows, drawn by a hash of the key, that wait for their labels and validate.
+    """With fake negatives: share of the rows that wait for their labels and become validation rows. They are drawn by a
+    hash of the key.
     """
     test: float = pydantic.Field(0.1, ge=0, lt=1)
-    """The same for the test."""
+    """With fake negatives: share of the rows that wait for their labels and become test rows."""
 
     @property
     def minutes(self) -> float:
@@ -210,7 +214,7 @@ class LabelDelay(Section):
 
 
 def spellings(values: Sequence[Word]) -> set[str]:
-    """Returns how a log may write values of a configuration: 2 as '2' or '2.0', true as YAML 1.1 writes it."""
+    """Returns the texts that match values of a configuration: '2' and '2.0' for 2, all words of YAML 1.1 for true."""
     found: set[str] = set()
     for value in values:
         if isinstance(value, bool):
@@ -226,7 +230,7 @@ def spellings(values: Sequence[Word]) -> set[str]:
 
 
 class Data(Section):
-    """The raw log: where it is, what its lines look like, how it is split.
+    """The raw log: its files, their format, the labels and the split.
 
     Example:
         data:
@@ -239,59 +243,61 @@ class Data(Section):
     """
 
     paths: list[str] = pydantic.Field([], examples=[["logs/2026-05-*.tsv.gz"]])
-    """Files and globs, in the log's order; `--data` on the command line takes their place."""
+    """Files, globs, and folders with subfolders such as `day=2026-11-01`, in the log's order. `--data` on the command
+    line replaces them.
+    """
     format: Literal["tsv", "csv", "jsonl", "parquet"] = "tsv"
-    """Format of the files: tab- or comma-separated text, or JSON lines, UTF-8, plain, gzip (`.gz`) or zstd (`.zst`); or
-    Parquet.
+    """Format of the files: tab- or comma-separated text, JSON lines, or Parquet. Text is UTF-8, plain or compressed
+    with gzip (`.gz`) or zstd (`.zst`).
     """
     header: bool = False
     """Whether the first line of each text file names the columns. Parquet and JSON lines always name theirs."""
     columns: ColumnNames = pydantic.Field([], examples=[["label", "I1..I13"]])
-    """Names of a headerless file's columns, in order; `I1..I13` is short for thirteen names. With a header, or Parquet,
-    it may be left out, or lists columns that the header must have.
+    """Column names of files without a header, in order; `I1..I13` expands to thirteen names. Optional for files that
+    name their columns: if given, a header must have all of them.
     """
     partitions: list[str] = pydantic.Field([], examples=[["day"]])
-    """Columns whose value is in the names of the files' folders, as in `day=2026-11-01/part-0.parquet`."""
+    """Columns whose value is part of the folder names, as in `day=2026-11-01/part-0.parquet`."""
     quoted_line_breaks: bool = False
-    """Whether a quoted value of `csv` may have line breaks in it (RFC 4180). A file is then read by one process."""
+    """Whether quoted values of `csv` may contain line breaks (RFC 4180). Each file is then read by a single process."""
     delimiter: str | None = pydantic.Field(None, examples=[";", "|"])
-    """One character between two values of a line; null: the tab of `tsv`, the comma of `csv`. Values of `csv` may be
-    quoted, those of `tsv` are as they stand.
+    """Character between two values of a line. null: a tab for `tsv`, a comma for `csv`. Values of `csv` may be quoted;
+    values of `tsv` are taken literally.
     """
     decimal: Literal[".", ","] = "."
-    """What stands before a number's decimals."""
+    """Decimal separator of numbers."""
     missing_values: list[Word] | None = pydantic.Field(None, examples=[["NULL", "unknown", -1]])
-    """Words that mean a missing value, in every column but the labels, besides the empty one. null: in columns of
-    numbers and times the usual ones (NULL, NaN, NA, N/A, None, \\N, -, ? and their like), in others none.
+    """Words that mean a missing value, in addition to the empty value, in every column except the labels. null: the
+    usual words (NULL, NaN, NA, N/A, None, \\N, -, ? and similar) in columns of numbers and times, no words in others.
     """
     labels: dict[str, Label] = pydantic.Field(
         min_length=1, examples=[{"ctr": "click"}, {"ctr": {"column": "clicked", "positive": ["click"]}}]
     )
-    """Maps each task to its column of 0 and 1, or to a mapping that says which values are positive; the first task is
-    the primary one, which gates and early stopping judge.
+    """Maps each task to its label column of 0 and 1, or to a mapping that defines the positive values. The first task
+    is the primary one, which gates and early stopping use.
     """
     weight: str | None = pydantic.Field(None, min_length=1, examples=["weight"])
-    """Column of the rows' weights, numbers of 0 and more: a row of weight 2 counts as the row twice, in the training,
-    in metrics and gates. It is no feature, and a request does not have it. null: every row counts once.
+    """Column of the rows' weights, numbers of at least 0. A row of weight 2 counts twice in training, metrics and
+    gates. The weight is not a feature, and requests do not contain it. null: every row counts once.
     """
     split: Split = Split()
     """How rows are divided into training, validation and test rows."""
     label_delay: LabelDelay | None = None
-    """How labels that arrive later are joined with the log, which `data` then describes (`format: parquet`, all columns
-    as text); null: the log has its labels, and all rows count.
+    """How labels that arrive later are joined with the log. `data` then describes the joined log (`format: parquet`,
+    all columns as text). null: the log contains its labels, and all rows count.
     """
     negative_sampling: float = pydantic.Field(1.0, gt=0, le=1, examples=[0.1])
     """Share of the negatives that training reads, drawn by the seed; all positives stay. Training and validation rows
-    are sampled. Test rows are not, nor are the rows of which vocabularies and statistics are made. The trained model's
-    logits are corrected by the logarithm of this share, so that its probabilities are those of all rows.
+    are sampled. Test rows are not, and vocabularies and statistics are computed from all training rows. The logits of
+    the trained model are corrected by the logarithm of this share: its probabilities hold for the unsampled log.
     """
     max_bad_row_rate: float = pydantic.Field(0.01, ge=0, le=1)
-    """Share of malformed rows above which the run stops; below it they go to `dead_letter/`. A log with twice as many
-    is not read to its end.
+    """Share of malformed rows above which the run stops. Malformed rows are written to `dead_letter/`. Above twice this
+    share, the run stops before it has read the whole log.
     """
     max_distinct_values: int = pydantic.Field(2_000_000, ge=1)
-    """Different values of a column that are counted exactly. With more, rare ones are counted as fewer than they are,
-    by at most the column's rows / (max_distinct_values + 1); the run says by how much.
+    """Number of distinct values of a column up to which counts are exact. Above it, counts are too low by at most the
+    column's rows / (max_distinct_values + 1), and the rarest values are lost. The run prints this bound.
     """
 
     @pydantic.model_validator(mode="after")
@@ -330,12 +336,12 @@ class Data(Section):
 
     @property
     def columns_by_task(self) -> dict[str, str]:
-        """The column of each task's label."""
+        """The label column of each task."""
         return {task: label.column for task, label in self.labels.items()}
 
     @property
     def is_table(self) -> bool:
-        """Whether the files are text whose values a delimiter separates."""
+        """Whether the files are delimited text."""
         return self.format in ("tsv", "csv")
 
     @property
@@ -346,24 +352,25 @@ class Data(Section):
 
 class _Columns(Section):
     columns: ColumnNames = pydantic.Field(min_length=1, examples=[["I1..I13"], ["device", "shop"]])
-    """Columns of the log that are treated alike; `I1..I13` is short for thirteen names."""
+    """Columns of the log that share these settings; `I1..I13` expands to thirteen names."""
     role: Literal["feature", "position", "item"] = "feature"
-    """`position`: the place where an ad was shown, which is not known when a model is asked: `serving.position` may
-    give it one value for every request. `item`: the column is the candidate's, as every column is that `shared_with`
-    names; `two_tower` and `starspace` make a vector of these columns and one of the rest, and a request of many
-    candidates (`serving_candidates`) has a value of these columns for each and one of the rest.
+    """`position`: the place where an ad was shown, which is unknown at serving time; `serving.position` may set one
+    value for every request. `item`: the columns describe the candidate, like every column that `shared_with` names.
+    `two_tower` and `starspace` compute one vector from the candidate's columns and one from all others. A request of
+    many candidates (`serving_candidates`) has one value of these columns for each candidate, and of all other columns
+    one value.
     """
 
 
 class Numeric(_Columns):
-    """A number, as a bucket or as a dense feature of the training rows' distribution.
+    """A number, encoded as the id of a bucket or as a dense feature normalised over the training rows.
 
     Buckets: `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
-    `quantile_bucketize`: `buckets` of equally many rows; `min_max`: floor((x - min) / (max - min) * (buckets - 1)),
-    clipped to the first and the last (BERT4CTR, section 3.2).
+    `quantile_bucketize`: `buckets` buckets of equally many rows; `min_max`: floor((x - min) / (max - min) *
+    (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
 
-    Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to uniform in [0, 1] by
-    linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2).
+    Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
+    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2).
 
     Example:
         features:
@@ -376,9 +383,9 @@ class Numeric(_Columns):
     transform: Literal[
         "log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max", "standardize", "quantile_normalize"
     ] = "log_bucketize"
-    """What becomes of the number: the first four give a bucket (a field), the last two a dense feature."""
+    """How the number is encoded: the first four transforms give a bucket (a field), the last two a dense feature."""
     buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
-    """Number of buckets of `quantile_bucketize`, which needs it, and of `min_max`; null: 101 of `min_max`."""
+    """Number of buckets. `quantile_bucketize` requires it; `min_max` has 101 buckets if it is null."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Numeric":
@@ -395,18 +402,18 @@ class Numeric(_Columns):
 
 
 class _Vocabulary(_Columns):
-    """A vocabulary: values of the training rows that have an id of their own; the rest shares the unknown ids."""
+    """Settings of a vocabulary. Each of its values has its own id; all other values share out-of-vocabulary ids."""
 
     top_k: int | None = pydantic.Field(None, ge=1, examples=[500_000])
-    """Size of the vocabulary: so many of the most frequent values of the training rows; null: all of them."""
+    """Maximum size of the vocabulary, which keeps the most frequent values of the training rows. null: no limit."""
     min_count: int = pydantic.Field(1, ge=1)
-    """A value that occurs less often among the training rows is not in the vocabulary."""
+    """Values that occur less often than this in the training rows are not in the vocabulary."""
     oov_buckets: int = pydantic.Field(1, ge=1)
-    """Ids of values outside the vocabulary, which share them by a hash of the value."""
+    """Number of out-of-vocabulary ids. A hash of the value selects one of them."""
 
 
 class Categorical(_Vocabulary):
-    """A value out of many.
+    """A single value from a set, such as a device or a user id.
 
     Example:
         features:
@@ -417,14 +424,14 @@ class Categorical(_Vocabulary):
     kind: Literal["categorical"]
     """The kind of feature."""
     transform: Literal["vocabulary", "hash"] = "vocabulary"
-    """`vocabulary` gives the training rows' values ids of their own; `hash` gives one of `buckets` ids by a hash."""
+    """`vocabulary` gives each value of the training rows its own id. `hash` maps a value to one of `buckets` ids."""
     buckets: int | None = pydantic.Field(None, ge=2, examples=[100_000])
-    """Number of ids of `hash`, which needs it."""
+    """Number of ids of `transform: hash`, which requires it."""
     whole_numbers: bool = False
-    """Whether 123.0 is the value 123, as ids become where a program read them as numbers."""
+    """Whether 123.0 is the same value as 123. For ids that a program has converted to floating-point numbers."""
     missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
-    """Share of the training rows' values that is made missing, so that the missing id is trained; a value outside the
-    vocabulary then takes that id (BERT4CTR's robust training, appendix A.2).
+    """Share of the training rows' values that are replaced by a missing value, to train the embedding of the missing
+    id. Out-of-vocabulary values then have the missing id too (robust training of BERT4CTR, appendix A.2).
     """
 
     @pydantic.model_validator(mode="after")
@@ -439,7 +446,7 @@ class Categorical(_Vocabulary):
 
 
 class Multivalent(_Vocabulary):
-    """Several values in one string, as `615|1545|75`; the field's embedding is the sum of their embeddings.
+    """Several values in one string, such as `615|1545|75`. The field's embedding is the sum of their embeddings.
 
     Example:
         features: [{columns: [interests], kind: multivalent, max_length: 10, top_k: 50000}]
@@ -448,17 +455,18 @@ class Multivalent(_Vocabulary):
     kind: Literal["multivalent"]
     """The kind of feature."""
     separator: str = pydantic.Field("|", min_length=1)
-    """What stands between two values."""
+    """Separator between two values."""
     max_length: int = pydantic.Field(ge=1, examples=[10])
-    """Values that are read of one string, at most."""
+    """Maximum number of values; further values of the string are ignored."""
 
 
 class ItemSequence(_Vocabulary):
-    """What a user did before, as `50|172|133`: items in their order, the newest last.
+    """A user's history, such as `50|172|133`: items in order, the newest last.
 
-    The columns of one entry are aligned: the values at one place are of one event, so that a row's columns have equally
-    many values, and an empty value is a missing one. A row without values is a user without history. The models of
-    [histories](models.md#histories) read the items one by one; every other model reads them as one field, by `pooling`.
+    The columns of one entry are aligned: values at the same position belong to the same event. Within a row, all
+    columns must have the same number of values; an empty value is a missing one. A row without values is a user without
+    history. The models of [histories](models.md#histories) read each item; every other model reads the history as one
+    field, combined by `pooling`.
 
     Example:
         features:
@@ -469,18 +477,18 @@ class ItemSequence(_Vocabulary):
     kind: Literal["sequence"]
     """The kind of feature."""
     separator: str = pydantic.Field("|", min_length=1)
-    """What stands between two values."""
+    """Separator between two values."""
     max_length: int = pydantic.Field(ge=1, examples=[50])
-    """Values that are kept of one row, at most: the last ones."""
+    """Maximum number of values per row; of a longer history the last values are kept."""
     shared_with: list[str | None] = pydantic.Field([], examples=[["item", "genre", None]])
-    """The categorical column, or one for each of `columns`, whose vocabulary and embeddings the values share; null or
-    empty: a vocabulary of their own. The values of both columns are counted for it. It may be a sequence with a
-    vocabulary of its own too, as the words of a document are those of a query; a model of histories then finds no
-    candidate in it, `starspace` and `two_tower` read both.
+    """Categorical column whose vocabulary and embeddings the values share; a list has one entry for each of `columns`.
+    null or empty: the column has its own vocabulary. The values of both columns are counted for a shared vocabulary.
+    The named column may also be a sequence with its own vocabulary: the words of a document and of a query can share
+    one. A model of histories has no candidate then; `starspace` and `two_tower` read both sequences.
     """
     pooling: Literal["sum", "mean", "attention"] = "mean"
-    """What becomes of a sequence in a model that has one embedding a field: sum or mean of the items' embeddings, or
-    their mean weighted by the softmax of their dot products with the embedding of `shared_with`'s column.
+    """How models with one embedding per field combine the items: `sum` or `mean` of their embeddings, or `attention`:
+    their mean, weighted by the softmax of their dot products with the embedding of the column in `shared_with`.
     """
 
     @pydantic.field_validator("shared_with", mode="before")
@@ -504,15 +512,15 @@ class ItemSequence(_Vocabulary):
         return self
 
     def owner_of(self, column: str) -> str:
-        """Returns the column whose vocabulary a column's values have."""
+        """Returns the column whose vocabulary contains the column's values: the shared one or the column itself."""
         owner = self.shared_with[self.columns.index(column)] if self.shared_with else None
         return owner or column
 
 
 class Time(_Columns):
-    """A moment. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
+    """A point in time. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
 
-    A value that is no time of the format makes its row malformed, as a text in a column of numbers does.
+    A value that does not match the format makes its row malformed, like text in a column of numbers.
 
     Example:
         features:
@@ -524,14 +532,14 @@ class Time(_Columns):
     kind: Literal["time"]
     """The kind of feature."""
     format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
-    """How times are written: `yymmddhh`; `epoch_seconds`; `epoch_milliseconds`; `iso8601`, a date alone or with a time,
-    with a zone or without; a pattern of strptime. `auto` knows each value by its form: the four, and YYYYMMDDHH, where
-    an epoch has 9 or 10 digits (12 or 13 in milliseconds) and is before 2033. A date alone has no hour. Parquet's dates
-    and timestamps are `iso8601`.
+    """How times are written: `yymmddhh`, `epoch_seconds`, `epoch_milliseconds`, `iso8601` (a date, with or without a
+    time and a zone), or a strptime pattern. `auto` recognises each value by its form: one of these four, or YYYYMMDDHH;
+    epochs must have 9 or 10 digits (12 or 13 in milliseconds) and be before 2033. The hour of a date without a time is
+    missing. Dates and timestamps of Parquet are `iso8601`.
     """
     timezone: str = pydantic.Field("UTC", examples=["Europe/Berlin"])
-    """The zone whose hours and weekdays are meant. Epochs and times with a zone are converted to it; times without a
-    zone are taken as they stand.
+    """Time zone of the hours and weekdays. Epochs and times with a zone are converted to it; times without a zone are
+    used unchanged.
     """
 
     @pydantic.model_validator(mode="after")
@@ -544,7 +552,7 @@ class Time(_Columns):
 class Text(Section):
     """One or two texts, read as one sequence of tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
 
-    A configuration has one feature of this kind at most, for the models with a text.
+    A configuration has at most one feature of this kind. It is for the models with a text.
 
     Example:
         features:
@@ -554,27 +562,26 @@ class Text(Section):
     kind: Literal["text"]
     """The kind of feature."""
     columns: ColumnNames = pydantic.Field(min_length=1, examples=[["query", "title"]])
-    """The one or two columns."""
+    """One or two columns of text."""
     encoder: str = pydantic.Field("random", min_length=1, examples=["checkpoints/bert", "hf://owner/name@4f3e1c0"])
-    """Where the model's text encoder starts from: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
-    `hf://owner/name@revision`, or `random`. A revision is a commit, tag or branch; without one the newest is taken,
-    which may be another one tomorrow. The lineage of a run has the commit.
+    """Initial weights of the model's text encoder: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
+    `hf://owner/name@revision`, or `random`. The revision is a commit, tag or branch. Without one the newest commit is
+    used, which may change between runs. The lineage of a run records the commit.
     """
     length: int = pydantic.Field(ge=4, le=1 << 14, examples=[64])
-    """Tokens of the sequence, special tokens included; a longer one is cut, a shorter one padded."""
+    """Length of the sequence in tokens, special tokens included. Longer texts are truncated, shorter ones padded."""
     tokens: Literal["checkpoint", "vocabulary"] = "checkpoint"
-    """`checkpoint` takes the checkpoint's tokenizer; `vocabulary` splits at `separator` and keeps the `top_k` tokens of
-    the training rows, behind the special tokens.
+    """`checkpoint` uses the checkpoint's tokenizer. `vocabulary` splits at `separator` and keeps the `top_k` tokens of
+    the training rows; their ids follow the special tokens.
     """
     separator: str | None = pydantic.Field(None, min_length=1, examples=["|", " "])
-    """What stands between two tokens (`tokens: vocabulary`, which needs it)."""
+    """Separator between two tokens (`tokens: vocabulary` only, which requires it)."""
     top_k: int | None = pydantic.Field(None, ge=1, examples=[300_000])
-    """Tokens that are kept, at most; null: all (`tokens: vocabulary` only)."""
+    """Maximum number of tokens in the vocabulary; null: no limit (`tokens: vocabulary` only)."""
     min_count: int = pydantic.Field(1, ge=1)
-    """A token that occurs less often among the training rows is not kept (`tokens: vocabulary` only)."""
+    """Tokens that occur less often than this in the training rows are not kept (`tokens: vocabulary` only)."""
     rank_by: Literal["count", "tf_idf"] = "count"
-    """Which tokens `top_k` keeps: those of the greatest count, or of the greatest TF x IDF (`tokens: vocabulary` only).
-    """
+    """How `top_k` ranks the tokens: by count or by TF x IDF (`tokens: vocabulary` only)."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Text":
@@ -597,17 +604,17 @@ Feature = Annotated[
 
 
 class LogSpec(Section):
-    """What the reader and the transform need to know: `data` and `features` together."""
+    """Description of a log for the reader and the transforms: `data` and `features` together."""
 
     data: Data
-    """The raw log: where it is, what its lines look like, how it is split."""
+    """The raw log: its files, their format, the labels and the split."""
     features: list[Feature] = pydantic.Field(
         min_length=1, examples=[[{"columns": ["device"], "kind": "categorical", "min_count": 5}]]
     )
-    """Groups of columns that the model sees, each with its kind and transform."""
+    """Groups of columns that the model reads, each with its kind and transform."""
     raw_numbers: bool = False
-    """Whether columns of kind `numeric` also reach the model as the numbers of the log, with three significant digits.
-    `numbert` and `numbert_uni_attention` have them without this key; a model of your own that reads them needs it.
+    """Whether the model also receives the log's numbers of `numeric` columns, rounded to three significant digits.
+    `numbert` and `numbert_uni_attention` receive them without this key; your own model that reads them needs it.
     """
 
     @pydantic.model_validator(mode="after")
@@ -651,11 +658,11 @@ class LogSpec(Section):
 
     @property
     def line_or_row(self) -> str:
-        """What a number in a message counts, from 1: lines of a text file, rows of Parquet."""
+        """The unit of a row number in a message, counted from 1: "line" of a text file, "row" of Parquet."""
         return "row" if self.data.format == "parquet" else "line"
 
     def columns_of(self, *kinds: str) -> list[str]:
-        """Returns the columns of the features of some kinds."""
+        """Returns the columns of all features of the given kinds."""
         return [column for feature in self.features if feature.kind in kinds for column in feature.columns]
 
     @property
@@ -665,7 +672,7 @@ class LogSpec(Section):
 
     @property
     def vocabulary_columns(self) -> list[str]:
-        """Columns whose training values become a vocabulary."""
+        """Columns with their own vocabulary, built from the training rows."""
         return [
             column
             for column, feature in self.feature_by_column.items()
@@ -680,7 +687,7 @@ class LogSpec(Section):
 
     @property
     def vocabulary_owners(self) -> dict[str, str]:
-        """By each sequence's column the column whose vocabulary its values have, which may be itself."""
+        """Maps each sequence column to the column whose vocabulary it uses, which may be itself."""
         return {
             column: feature.owner_of(column)
             for column, feature in self.feature_by_column.items()
@@ -689,24 +696,24 @@ class LogSpec(Section):
 
     @property
     def counted_columns(self) -> dict[str, str]:
-        """By each column whose values are counted for a vocabulary the column that has it."""
+        """Maps each column whose values are counted to the column that owns the vocabulary."""
         counted = {column: column for column in self.vocabulary_columns}
         shared = {column: owner for column, owner in self.vocabulary_owners.items() if owner in counted}
         return counted | shared
 
     @property
     def text(self) -> Text | None:
-        """The text, where there is one."""
+        """The feature of kind `text`; None without one."""
         return next((feature for feature in self.features if isinstance(feature, Text)), None)
 
     @property
     def quantile_columns(self) -> list[str]:
-        """Columns whose transform needs quantiles of the training rows."""
+        """Columns whose transform uses quantiles of the training rows."""
         return self._numeric_with("quantile_bucketize", "quantile_normalize")
 
     @property
     def measured_columns(self) -> list[str]:
-        """Columns whose transform needs numbers of the training rows."""
+        """Columns whose transform uses quantiles, range or moments of the training rows."""
         return self._numeric_with("quantile_bucketize", "quantile_normalize", "min_max", "standardize")
 
     def _numeric_with(self, *transforms: str) -> list[str]:
@@ -718,7 +725,7 @@ class LogSpec(Section):
 
     @property
     def written_columns(self) -> list[str]:
-        """Columns that also reach the model as the numbers of the log."""
+        """Columns whose numbers the model also receives (`raw_numbers`)."""
         return [
             column
             for column, feature in self.feature_by_column.items()
@@ -727,12 +734,12 @@ class LogSpec(Section):
 
     @property
     def feature_columns(self) -> list[str]:
-        """The columns of all features, in their order."""
+        """The columns of all features, in order."""
         return [column for feature in self.features for column in feature.columns]
 
     @property
     def item_columns(self) -> list[str]:
-        """The candidate's columns, in their order: those of the role item, and those that `shared_with` names."""
+        """The candidate's columns, in order: columns of the role `item` and columns that `shared_with` names."""
         owners = {owner for column, owner in self.vocabulary_owners.items() if owner != column}
         return [
             column
@@ -742,16 +749,16 @@ class LogSpec(Section):
 
     @property
     def item_column(self) -> str | None:
-        """The candidate's own column: the first that `shared_with` names, else the first of the role item."""
+        """The candidate's id: the first column that `shared_with` names, else the first of the role `item`."""
         shared = [owner for column, owner in self.vocabulary_owners.items() if owner != column]
         return next(iter([*shared, *self.item_columns]), None)
 
     @property
     def candidate_columns(self) -> list[str]:
-        """The columns that differ between the candidates of one request; empty where a request cannot have several.
+        """The columns that differ between the candidates of one request; empty if a request has one candidate only.
 
-        They are the candidate's columns, and all other columns are the context's. A text stands for the context where
-        no column is the candidate's.
+        These are the candidate's columns; all other columns belong to the context. If no column is the candidate's, a
+        text is the context and all other columns belong to the candidate.
         """
         found = self.item_columns
         if not found and self.text:
@@ -760,45 +767,45 @@ class LogSpec(Section):
 
     @property
     def context_columns(self) -> list[str]:
-        """The columns that all candidates of one request share; empty where a request cannot have several."""
+        """The columns that all candidates of one request share; empty if a request has one candidate only."""
         of_candidate = self.candidate_columns
         return [name for name in self.feature_columns if name not in of_candidate] if of_candidate else []
 
     @property
     def explained_columns(self) -> list[str]:
-        """What an explanation attributes to: each column, and behind them the text's columns as one, named `text`."""
+        """The names that explanations attribute to: each column, then all columns of the text as one, named `text`."""
         columns = [name for name in self.feature_columns if not isinstance(self.feature_by_column[name], Text)]
         return [*columns, TEXT] if self.text else columns
 
     @property
     def numeric_columns(self) -> list[str]:
-        """Columns that travel as float32."""
+        """Columns passed as float32."""
         return self.columns_of("numeric")
 
     @property
     def text_columns(self) -> list[str]:
-        """Columns that travel as strings: everything that is not a number."""
+        """Columns passed as strings: all that are not numeric."""
         return self.columns_of("categorical", "multivalent", "sequence", "time", "text")
 
     @property
     def label_columns(self) -> list[str]:
-        """The columns of the labels, the primary task's first."""
+        """The label columns, the primary task's first."""
         return list(self.data.columns_by_task.values())
 
     @property
     def target_columns(self) -> list[str]:
-        """The columns of numbers that say what a row teaches, and that no request has: the labels', the weight's."""
+        """The columns that only training needs and no request has: the labels, then the weight."""
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
     def missing_words(self, feature: Feature) -> tuple[str, ...]:
-        """Returns the words that mean a missing value in a feature's columns, besides the empty one."""
+        """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""
         if self.data.missing_values is not None:
             return tuple(sorted(spellings(self.data.missing_values)))
         return USUAL_MISSING if isinstance(feature, Numeric | Time) else ()
 
     @property
     def separators(self) -> dict[str, str]:
-        """What stands between the elements of a list, by the columns that may have one."""
+        """Maps each column that may hold a list to the separator of its elements."""
         return {
             column: feature.separator
             for column, feature in self.feature_by_column.items()
@@ -807,5 +814,5 @@ class LogSpec(Section):
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:
-        """Numbers that mean a missing one, as -1."""
+        """Numbers that mean a missing value, such as -1."""
         return tuple(float(word) for word in spellings(self.data.missing_values or []) if NUMBER.fullmatch(word))

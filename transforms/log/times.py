@@ -1,7 +1,7 @@
-"""Formats of times: which texts are times, and how their parts are taken out of them.
+"""Formats of times: which texts are times, and how to extract their parts.
 
-The expressions and the rewritings are RE2's. Arrow, which checks the log, and TensorFlow, which runs in the served
-graph, both have RE2, so that a value is understood in training and in serving alike.
+All regular expressions and rewritings use RE2 syntax. Arrow checks the log and TensorFlow runs the served graph; both
+use RE2. A value is therefore read in the same way in training and serving.
 """
 
 import dataclasses
@@ -11,10 +11,10 @@ import itertools
 import zoneinfo
 from collections.abc import Mapping, Sequence
 
-# The parts of a time. `epoch` is in seconds and stands alone; the
-# hour of a 12-hour clock is `hour` + `afternoon`; the last three are a zone's offset, absent where the value has none.
+# The parts of a time. `epoch` is in seconds and excludes all other parts. The hour of a 12-hour clock is `hour` +
+# `afternoon`. The last three are the zone's offset, absent if the value has none.
 PARTS = ("epoch", "year", "month", "day", "hour", "afternoon", "minute", "sign", "zone_hours", "zone_minutes")
-# The fields that a column of times becomes, `<column>_<part>`, and how many values each has.
+# The fields `<column>_<part>` of a column of times, and the number of values of each.
 TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 NAMED_FORMATS = ("auto", "yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601")
 
@@ -26,7 +26,7 @@ _LONG_MONTHS = (
 _MONTH, _DAY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12]\d|3[01])"
 _HOUR, _MINUTE = r"([01]\d|2[0-3])", r"([0-5]\d)"
 _SECOND = r"(?:[0-5]\d|60)(?:[.,]\d+)?"
-_SPECIAL = r"\.+*?()[]{}^$|/-"  # what is escaped in an expression
+_SPECIAL = r"\.+*?()[]{}^$|/-"  # characters to escape in a regular expression
 _SHORTHANDS = {"%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%F": "%Y-%m-%d"}
 
 
@@ -35,15 +35,15 @@ class TimeRule:
     """One way to write a time.
 
     Attributes:
-        pattern: The expression that the whole value must match.
-        parts: Those of PARTS that the value says; `\\1` is the first group of `pattern`.
+        pattern: The regular expression that the whole value must match.
+        parts: The text of each part (a key of PARTS) in the value; `\\1` is the first group of `pattern`.
     """
 
     pattern: str
     parts: Mapping[str, str]
 
     def rewriting(self, names: Sequence[str]) -> str:
-        """Returns what the value becomes: some of PARTS with commas between them, "" for what it does not say."""
+        """Returns the replacement text: the named parts, separated by commas; "" for a part that the value lacks."""
         return ",".join(self.parts.get(name, "") for name in names)
 
 
@@ -56,10 +56,10 @@ def time_rules(time_format: str) -> tuple[TimeRule, ...]:
     """Returns the rules of a format: one of NAMED_FORMATS, or a pattern of strptime.
 
     Raises:
-        ValueError: the format is neither, or has a directive that cannot be read.
+        ValueError: the format is neither, or has an unsupported directive.
     """
     if time_format == "auto":
-        # 2,000,000,000 seconds are the year 2033; ten digits that begin with 20 are YYYYMMDDHH.
+        # 2,000,000,000 seconds is the year 2033; ten digits that begin with 20 are YYYYMMDDHH.
         epochs = [_rule(r"([1-9]\d{8}|1\d{9})", {"epoch": r"\1"}), _rule(r"([1-9]\d{8}|1\d{9})\d{3}", {"epoch": r"\1"})]
         return (*_compact("(?:20)?"), *_iso(), *epochs)
     if time_format == "yymmddhh":
@@ -82,7 +82,7 @@ def _compact(century: str) -> tuple[TimeRule, ...]:
 
 
 def _iso() -> tuple[TimeRule, ...]:
-    """Returns the rules of ISO 8601's extended format: a date, with a time or without, with a zone or without."""
+    """Returns the rules of ISO 8601's extended format: a date, with or without a time and a zone."""
     date = {"year": r"\1", "month": r"\2", "day": r"\3"}
     day = rf"(\d{{4}})-{_MONTH}-{_DAY}"
     time = rf"{day}[Tt ]{_HOUR}:{_MINUTE}(?::{_SECOND})?"
@@ -99,7 +99,7 @@ def _iso() -> tuple[TimeRule, ...]:
 
 # strptime ------------------------------------------------------------------------------------------------------------
 
-_Choice = tuple[str, dict[str, str]]  # an expression, and the parts that it says; "group" is its group's number
+_Choice = tuple[str, dict[str, str]]  # a regular expression and the parts it matches; `\?` is its group
 
 _GROUPS: dict[str, tuple[str, str]] = {
     "%Y": ("year", r"(\d{4})"),
@@ -118,7 +118,7 @@ _PASSED_OVER = {
 
 
 def _strptime(time_format: str) -> tuple[TimeRule, ...]:
-    """Returns the rules of a strptime pattern: a rule for each combination of what a group alone cannot say."""
+    """Returns the rules of a strptime pattern: one rule for each combination of the choices of its directives."""
     pieces = [_choices(piece) for piece in _pieces(time_format)]
     rules = []
     for chosen in itertools.product(*pieces):
@@ -149,7 +149,7 @@ def _pieces(time_format: str) -> list[str]:
 
 
 def _choices(piece: str) -> list[_Choice]:
-    """Returns the ways to read one directive, or one character, of a pattern; `\\?` stands for its group."""
+    """Returns the choices to read one directive or one character of a pattern; `\\?` stands for its group."""
     if not piece.startswith("%"):
         return [(f"\\{piece}" if piece in _SPECIAL else piece, {})]
     if piece in _PASSED_OVER:
@@ -174,13 +174,13 @@ def _choices(piece: str) -> list[_Choice]:
 
 
 def said_parts(time_format: str) -> tuple[str, ...]:
-    """Returns those of PARTS that times of a format may say."""
+    """Returns the parts that times of a format may have, in the order of PARTS."""
     said = set().union(*(rule.parts for rule in time_rules(time_format)))
     return tuple(part for part in PARTS if part in said)
 
 
 def time_pattern(time_format: str) -> str:
-    """Returns the expression that all times of a format match, and nothing else."""
+    """Returns a regular expression that matches exactly the times of a format."""
     return "|".join(rule.pattern for rule in time_rules(time_format))
 
 
@@ -191,9 +191,10 @@ _FIRST_YEAR, _LAST_YEAR = 1970, 2100
 
 @functools.cache
 def zone_offsets(zone: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the moments at which a zone's offset changes, in epoch seconds, and the offset from each on, in seconds.
+    """Returns the times at which a zone's UTC offset changes, in epoch seconds, and the new offsets, in seconds.
 
-    The first moment is the beginning of 1970; what is earlier has its offset too, what is after 2100 the last one.
+    The first time is the beginning of 1970; its offset also applies to earlier times. After 2099 the last offset
+    applies.
 
     Raises:
         ValueError: there is no such zone.
@@ -211,7 +212,7 @@ def zone_offsets(zone: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         int(datetime.datetime(year, month, day, tzinfo=datetime.UTC).timestamp())
         for year in range(_FIRST_YEAR, _LAST_YEAR)
         for month in range(1, 13)
-        for day in (1, 11, 21)  # a zone may change its offset and change it back within a month
+        for day in (1, 11, 21)  # a zone may change its offset twice within a month
     ]
     starts, offsets = [days[0]], [offset(days[0])]
     for first, last in itertools.pairwise(days):

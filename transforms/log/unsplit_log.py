@@ -1,4 +1,4 @@
-"""Writes a raw log as a payload without splits, to compare it with another."""
+"""Writes a raw log as a payload without splits, to compare it with another log."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Numbers of good and malformed rows; `first` has the file, line and reason of the first malformed one."""
+    """Numbers of good and malformed rows. `first` is the file, line and reason of the first malformed row."""
 
     rows: int
     rejected: int
@@ -50,7 +50,7 @@ def write_whole_log(
 
     Args:
         spec: The description of the log.
-        files: Its files.
+        files: The files of the log.
         labels: Whether rows must have labels; if False, the payload has none.
         folder: An existing, empty folder for the payload.
         workers: Run the work.

@@ -1,6 +1,6 @@
-"""Checks the values of a raw log, bytes of a text file or Parquet's types, and converts them.
+"""Checks and converts the values of a raw log, which are bytes of a text file or Parquet's types.
 
-The functions add malformed rows to `faults`, which maps a row to the reason; a row's first reason is kept.
+The functions add malformed rows to `faults`, which maps a row to the reason. The first reason of a row is kept.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 @dataclasses.dataclass(frozen=True)
 class TextNumbers:
-    """How a log's texts write numbers.
+    """How a log writes numbers as text.
 
     Attributes:
-        missing: Words that mean a missing number, besides the empty one.
-        decimal: What stands before the decimals: . or a comma.
+        missing: Words that mean a missing number, in addition to the empty value.
+        decimal: The decimal separator: a point or a comma.
     """
 
     missing: tuple[bytes, ...] = ()
@@ -39,7 +39,7 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
     if written.decimal == ",":
         faults_before = set(faults)
         values = without_words(values, written.missing)
-        # A point would part thousands: it becomes what no number has.
+        # A point would be a thousands separator: replacing it by a quote makes the value invalid.
         pointed = pc.replace_substring(pc.replace_substring(values, b".", b"'"), b",", b".")
         numbers = to_floats(pointed, name, faults, TextNumbers())
         for row in faults.keys() - faults_before:
@@ -49,7 +49,7 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
     if len(suspects) < len(values) // 32:
         bad = _no_numbers(values, suspects)
         numbers = _cast(_null_where(bad, values))
-    else:  # converting all values is faster than matching the suspects
+    else:  # with many suspects, converting all values is faster than matching the suspects
         bad = suspects[:0]
         try:
             numbers = _cast(values)
@@ -61,7 +61,7 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
 
 
 def as_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """Returns numbers as float32; null for NaN, which means missing."""
+    """Returns numbers as float32; null for NaN, which means a missing value."""
     numbers = values.cast(pa.float32(), safe=False)
     numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers)
     return _finite(numbers, values, name, faults)
@@ -88,7 +88,7 @@ def to_labels(values: pa.Array, name: str, faults: dict[int, str], label: Label,
 
 
 def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
-    """Returns binary values as weights, float32 of 0 and more."""
+    """Returns binary values as weights, float32, at least 0."""
     weights = to_floats(values, name, {}, written)
     for row in np.flatnonzero(~pc.greater_equal(weights, 0.0).fill_null(False).to_numpy(zero_copy_only=False)).tolist():
         faults.setdefault(row, f"{name}: the weight must be a number of 0 or more, found {_shown(values[row])}")
@@ -113,7 +113,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
-    """Returns binary values with null in place of words that mean a missing value."""
+    """Returns binary values with null in place of the words that mean a missing value."""
     if not words:
         return values
     found = pc.is_in(values, value_set=pa.array(words, pa.binary()))
@@ -121,7 +121,7 @@ def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
 
 
 def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
-    """Returns float32 values with null in place of numbers that mean a missing one."""
+    """Returns float32 values with null in place of the numbers that mean a missing value."""
     if not missing:
         return values
     found = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
@@ -134,7 +134,7 @@ def whole_numbers(values: pa.Array) -> pa.Array:
 
 
 def check_times(values: pa.Array, name: str, faults: dict[int, str], time_format: str) -> None:
-    """Adds rows whose binary value is no time of a format to `faults`."""
+    """Adds rows whose binary value does not match the time format to `faults`."""
     distinct = values.dictionary_encode()
     is_time = pc.match_substring_regex(distinct.dictionary, time_pattern(time_format)).to_numpy(zero_copy_only=False)
     if is_time.all():
@@ -154,17 +154,17 @@ def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
 
 
 def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str]) -> None:
-    """Adds those of the given rows whose binary value is not valid UTF-8 to `faults`."""
+    """Checks only the given rows: adds rows whose binary value is not valid UTF-8 to `faults`."""
     for row in rows:
         if row not in faults and not is_utf8(values[row].as_py() or b""):
             faults[row] = f"{name}: invalid UTF-8"
 
 
 def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
-    """Returns a Parquet column as the bytes that a text file would have; null for an empty string.
+    """Returns a Parquet column as the bytes that a text file would contain; null for an empty string.
 
     Raises:
-        InputError: the column's type has no single value per row.
+        InputError: the column's type does not have a single value per row.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
@@ -181,12 +181,12 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
 def join_lists(
     values: pa.Array, separator: str, name: str, path: str, faults: dict[int, str], keep_missing: bool = False
 ) -> pa.Array:
-    """Returns a Parquet column of lists as binary values with a separator between the elements; null for an empty list.
+    """Joins each list of a Parquet column to a binary value with separators; null for an empty list.
 
-    With `keep_missing` a missing element keeps its place, as an empty value.
+    With `keep_missing`, a missing element keeps its place as an empty value.
 
     Raises:
-        InputError: the elements are no single values.
+        InputError: the elements are not single values.
     """
     elements = as_binary(plain(pc.list_flatten(values)), name, path)
     parents = pc.list_parent_indices(values)
@@ -202,9 +202,9 @@ def join_lists(
 
 
 def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[int, str]) -> None:
-    """Notes rows whose sequences, which are aligned, have not equally many values.
+    """Adds rows whose aligned sequences differ in their number of values to `faults`.
 
-    An empty one may be one missing value, and stands beside none or one.
+    An empty sequence may mean a single missing value: it is aligned with sequences of no value or one value.
     """
     lengths = {}
     for name, values in columns.items():
@@ -218,7 +218,7 @@ def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Returns whether an Arrow type is one of lists."""
+    """Returns whether an Arrow type is a list type."""
     return any(is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
@@ -236,29 +236,29 @@ def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
 
 
 def _cast(values: pa.Array) -> pa.Array:
-    """Returns binary values as float32, infinite where a number is too large.
+    """Returns binary values as float32; infinity for numbers that are too large.
 
     Raises:
-        pa.ArrowInvalid: a value is no number.
+        pa.ArrowInvalid: a value is not a number.
     """
     return values.view(pa.string()).cast(pa.float32())
 
 
 def _not_of_digits(values: pa.Array) -> np.ndarray:
-    """Returns the rows whose binary value has bytes other than digits."""
+    """Returns the rows whose binary value contains bytes other than digits."""
     _, offsets, contents = values.buffers()
     if contents is None:
         return np.empty(0, np.int64)
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     text = np.frombuffer(contents, np.uint8)[ends[0] : ends[-1]]
-    positions = ends[0] + np.flatnonzero(text - np.uint8(ord("0")) > 9)  # characters before "0" wrap round
+    positions = ends[0] + np.flatnonzero(text - np.uint8(ord("0")) > 9)  # bytes below "0" wrap around
     rows: np.ndarray = np.searchsorted(ends, positions, side="right") - 1
     rows = rows[np.diff(rows, prepend=-1) > 0]
     return rows
 
 
 def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """Returns those of the given rows whose value is no number."""
+    """Returns the given rows whose value is not a number."""
     if not len(rows):
         return rows
     is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{_NUMBER.pattern.decode()})$").fill_null(
@@ -271,7 +271,10 @@ def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
 def _finite(
     numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str], missing: tuple[bytes, ...] = ()
 ) -> pa.Array:
-    """Returns the numbers, null where the value is a word for a missing one, as Arrow reads nan as a number."""
+    """Returns the numbers, null where the value is a word for a missing number, because Arrow parses "nan".
+
+    Adds rows with other numbers that are not finite to `faults`.
+    """
     good = pc.is_finite(numbers)
     if pc.all(good).as_py() is False:  # None where all values are missing
         odd = np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False))
@@ -283,7 +286,7 @@ def _finite(
 
 
 def _without_words(rows: np.ndarray, values: pa.Array, words: tuple[bytes, ...]) -> np.ndarray:
-    """Returns those of the rows whose binary value is none of the words."""
+    """Returns the given rows whose binary value is none of the words."""
     if not len(rows) or not words:
         return rows
     found = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))

@@ -1,4 +1,4 @@
-"""Finds the checkpoint of a text's encoder."""
+"""Locates and fingerprints the checkpoint of a text encoder."""
 
 import functools
 import hashlib
@@ -10,17 +10,17 @@ from ctrpipe.common.extras import require
 from ctrpipe.transforms.log.spec import RANDOM
 
 HUB = "hf://"
-# The files of a checkpoint to fetch and to hash.
+# The files of a checkpoint that are downloaded and hashed.
 FILES = ("*.json", "*.txt", "*.safetensors")
 
 
 def find_checkpoint(encoder: str) -> pathlib.Path | None:
-    """Returns the folder of a text's `encoder`, None for random; downloads hf://owner/name if it is not cached.
+    """Returns the folder of an encoder's checkpoint; None for `random`. Downloads hf://owner/name if not cached.
 
-    An `@` and a revision may follow the name: a branch, a tag or a commit.
+    The name may be followed by `@` and a revision: a branch, tag or commit.
 
     Raises:
-        InputError: there is no such folder, or it cannot be fetched.
+        InputError: the folder does not exist or the download failed.
     """
     if encoder == RANDOM:
         return None
@@ -32,36 +32,36 @@ def find_checkpoint(encoder: str) -> pathlib.Path | None:
     return folder.resolve()
 
 
-@functools.cache  # a run uses one commit, even if a branch moves
+@functools.cache  # so that a run uses one commit, even if the branch moves
 def _fetch(encoder: str) -> pathlib.Path:
     require("hub", f"features: text: encoder: {encoder}", "give a local folder")
-    from huggingface_hub import snapshot_download  # an optional package, which only encoders of the hub need
+    from huggingface_hub import snapshot_download  # optional package, needed only for encoders from the hub
 
     name, at, revision = encoder.removeprefix(HUB).partition("@")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or bool(at) != bool(revision):
         raise InputError(f"features: text: encoder: {encoder}: expected hf://owner/name or hf://owner/name@revision")
     try:
         return pathlib.Path(snapshot_download(name, revision=revision or None, allow_patterns=list(FILES)))
-    except Exception as error:  # of the network, the hub or the disk
+    except Exception as error:  # network, hub or disk errors
         reason = one_line(error, 200)
         raise InputError(f"features: text: encoder: {encoder} cannot be fetched ({reason})") from error
 
 
 def checkpoint_revision(encoder: str) -> str | None:
-    """Returns the commit of a checkpoint of the HuggingFace hub; None for other encoders.
+    """Returns the commit of a checkpoint from the HuggingFace hub; None for other encoders.
 
     Raises:
-        InputError: as `find_checkpoint`.
+        InputError: as in `find_checkpoint`.
     """
     folder = find_checkpoint(encoder) if encoder.startswith(HUB) else None
     return folder.name if folder and re.fullmatch("[0-9a-f]{40}", folder.name) else None
 
 
 def checkpoint_fingerprint(encoder: str) -> str:
-    """Returns a hash of the checkpoint's files, to identify it in caches; "" for random.
+    """Returns a hash of the checkpoint's files, used as its identity in caches; "" for `random`.
 
     Raises:
-        InputError: as `find_checkpoint`.
+        InputError: as in `find_checkpoint`.
     """
     folder = find_checkpoint(encoder)
     if folder is None:

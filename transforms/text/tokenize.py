@@ -1,4 +1,4 @@
-"""Turns a text's columns into tokens and segments inside a TensorFlow graph, and describes them for a model."""
+"""Tokenizes text columns in a TensorFlow graph, and describes the resulting tokens for the model."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from ctrpipe.transforms.text.ragged import without_empty
 from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
-# Rows that pad a token table to a size that suits the hardware; a larger difference means another tokenizer.
+# Maximum padding of a token table to a hardware-friendly size. A larger difference means a different tokenizer.
 _MAX_PADDING = 1024
 
 
@@ -25,9 +25,9 @@ class Tokenizer(Protocol):
     """Splits texts into tokens.
 
     Attributes:
-        special: The ids of the tokens of SPECIAL.
-        between: The number of separators between two segments.
-        segments: Whether the segments of a pair have the ids 0 and 1, not both 0.
+        special: Ids of the special tokens, by their name in SPECIAL.
+        between: Number of separators between two segments.
+        segments: Whether the two segments of a pair have the ids 0 and 1, instead of both 0.
     """
 
     special: dict[str, int]
@@ -39,11 +39,11 @@ class Tokenizer(Protocol):
 
 
 class TokenLists:
-    """Splits texts at a separator and looks their tokens up in a vocabulary, whose ids follow the special tokens'.
+    """Splits texts at a separator and looks up the tokens in a vocabulary. Its ids follow the special tokens.
 
     Args:
-        separator: Separates tokens; empty tokens are dropped.
-        vocabulary: A text file, one token a line.
+        separator: Separator between tokens; empty tokens are dropped.
+        vocabulary: A text file with one token per line.
     """
 
     special = {name: index for index, name in enumerate(SPECIAL)}
@@ -64,12 +64,12 @@ class TokenLists:
 
 
 def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns tokens and segments, int32 [N, T] each, of one or two columns, string [N] each.
+    """Tokenizes one or two text columns, string [N] each, to tokens and segment ids, int32 [N, T] each.
 
     Args:
         columns: The texts; "" is an empty segment.
-        feature: The description of the text.
-        vocabulary: The vocabulary's file, for `tokens: vocabulary`.
+        feature: The text feature of the configuration.
+        vocabulary: The vocabulary file, for `tokens: vocabulary`.
 
     Raises:
         InputError: the checkpoint cannot be read.
@@ -88,8 +88,8 @@ def text_map(feature: Text, vocabulary_size: int | None = None) -> TextMap:
     """Returns the part of a feature map that describes the text.
 
     Args:
-        feature: The description of the text.
-        vocabulary_size: The number of tokens in the vocabulary's file, for `tokens: vocabulary`.
+        feature: The text feature of the configuration.
+        vocabulary_size: Number of tokens in the vocabulary file, for `tokens: vocabulary`.
 
     Raises:
         InputError: the checkpoint cannot be read.
@@ -108,10 +108,10 @@ def _map(feature: Text, size: int, special: dict[str, int], numbers: tuple[int, 
 
 
 def read_tokenizer(encoder: str) -> tuple[WordPiece | BytePairs, int]:
-    """Returns the tokenizer of a checkpoint, and the number of rows of its token table.
+    """Returns the tokenizer of a checkpoint, and the number of rows of its token embedding table.
 
     Raises:
-        InputError: the folder is no checkpoint of a BERT or RoBERTa, or its tokenizer does not match its weights.
+        InputError: the folder is not a BERT or RoBERTa checkpoint, or its tokenizer does not match its weights.
     """
     folder = find_checkpoint(encoder)
     if folder is None:

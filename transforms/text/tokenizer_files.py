@@ -1,4 +1,4 @@
-"""Reads the files of a checkpoint's tokenizer: vocab.txt, or vocab.json and merges.txt, or tokenizer.json alone."""
+"""Reads the tokenizer files of a checkpoint: vocab.txt, vocab.json with merges.txt, or tokenizer.json."""
 
 import dataclasses
 import functools
@@ -14,13 +14,13 @@ WHOLE = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 _FOLDER = "give the folder of a checkpoint"
 _OTHER = "it belongs to another tokenizer"
-# The options of tokenizer_config.json, and their names in tokenizer.json.
+# Options of tokenizer_config.json, and their names in tokenizer.json.
 _WORD_PIECE_OPTIONS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# The values that this project's tokenizers implement; an absent key has the same meaning.
+# The values that this project's tokenizers implement. A missing key means the same value.
 _WORD_PIECE: dict[str, dict[str, Any]] = {
     "model": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
     "normalizer": {"clean_text": True},
@@ -42,10 +42,10 @@ class TokenizerFiles:
     """The contents of a tokenizer's files.
 
     Attributes:
-        path: The file of the vocabulary.
-        vocabulary: The tokens in the order of their ids.
-        merges: Pairs of tokens, in the order in which they are merged; empty for WordPiece.
-        options: The options, by their names in tokenizer_config.json.
+        path: The vocabulary file.
+        vocabulary: Tokens in the order of their ids.
+        merges: Pairs of tokens, in merge order; empty for WordPiece.
+        options: Options by their name in tokenizer_config.json.
     """
 
     path: pathlib.Path
@@ -55,23 +55,23 @@ class TokenizerFiles:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """The ids by token; the first id of a repeated token."""
+        """Ids by token. A repeated token has its first id."""
         return {token: index for index, token in reversed(list(enumerate(self.vocabulary)))}
 
     def id_of(self, token: str) -> int:
-        """Returns the id of a token; raises InputError if the vocabulary lacks it."""
+        """Returns the id of a token. Raises InputError if the vocabulary lacks the token."""
         if token not in self.ids:
             raise InputError(f"{self.path}: has no {token}; {_OTHER}")
         return self.ids[token]
 
     def special(self, defaults: dict[str, tuple[str, str]]) -> dict[str, int]:
-        """Returns the ids of special tokens by name.
+        """Returns the ids of special tokens, by name.
 
         Args:
-            defaults: By name, the token's key in tokenizer_config.json, without `_token`, and its default.
+            defaults: For each name, the token's key in tokenizer_config.json without `_token`, and its default.
 
         Raises:
-            InputError: the vocabulary lacks one.
+            InputError: the vocabulary lacks a special token.
         """
         tokens = {name: self.options.get(f"{key}_token", usual) for name, (key, usual) in defaults.items()}
         return {
@@ -80,10 +80,12 @@ class TokenizerFiles:
 
 
 def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
-    """Reads BERT's tokenizer: vocab.txt, else tokenizer.json; options of tokenizer_config.json take precedence.
+    """Reads BERT's tokenizer from vocab.txt, else from tokenizer.json.
+
+    Options of tokenizer_config.json take precedence.
 
     Raises:
-        InputError: a file is absent or damaged, or tokenizer.json is of another kind.
+        InputError: a file is missing or invalid, or tokenizer.json is of another kind.
     """
     path, config = folder / WORDS, _read_json(folder / CONFIG)
     if path.exists() or not (folder / WHOLE).exists():
@@ -104,13 +106,13 @@ def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
-    """Reads RoBERTa's tokenizer: vocab.json and merges.txt, else tokenizer.json.
+    """Reads RoBERTa's tokenizer from vocab.json and merges.txt, else from tokenizer.json.
 
     Options of tokenizer_config.json take precedence.
 
     Raises:
-        InputError: a file is absent or damaged, the merges are not the vocabulary's, or tokenizer.json is of another
-            kind.
+        InputError: a file is missing or invalid, the merges do not match the vocabulary, or tokenizer.json is of
+            another kind.
     """
     path, merges_path, config = folder / TOKENS, folder / MERGES, _read_json(folder / CONFIG)
     if path.exists() or not (folder / WHOLE).exists():
@@ -134,7 +136,7 @@ def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Reads tokenizer.json, and checks the types of its parts (None for an absent part) and the needed values."""
+    """Reads tokenizer.json and checks the types of its sections (None: no such section) and the needed values."""
     whole = _read_json(path)
     for part, wanted in types.items():
         section = whole.get(part) or {}
@@ -142,7 +144,7 @@ def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[s
         if kind != wanted:
             raise InputError(f"{path}: {part} is {kind}, not {wanted}; {_OTHER}")
         for key, value in needed.get(part, {}).items():
-            # An absent key, null and an empty affix mean the same.
+            # A missing key, null and an empty affix are equivalent.
             if section.get(key, value) != value and (section[key] or value):
                 raise InputError(
                     f"{path}: {part}.{key} is {json.dumps(section[key])}, not {json.dumps(value)}; {_OTHER}"
@@ -151,7 +153,7 @@ def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[s
 
 
 def _all_ids(path: pathlib.Path, whole: dict[str, Any]) -> dict[str, int]:
-    """Returns the model's vocabulary with the tokens that were added to it."""
+    """Returns the vocabulary of the model including its added tokens."""
     ids = whole["model"].get("vocab")
     if not isinstance(ids, dict) or not ids:
         raise InputError(f"{path}: has no model.vocab; {_FOLDER}")
@@ -174,7 +176,7 @@ def _read_lines(path: pathlib.Path) -> list[str]:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the object in a JSON file; an empty one if there is no such file."""
+    """Returns the object of a JSON file; {} if the file does not exist."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""BERT's tokenizer inside a TensorFlow graph."""
+"""BERT's WordPiece tokenizer as TensorFlow graph operations."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 from ctrpipe.transforms.text.ragged import without_empty
 from ctrpipe.transforms.text.tokenizer_files import read_word_piece
 
-_LONGEST_WORD = 100  # characters; a longer word is unknown
+_LONGEST_WORD = 100  # characters; a longer word becomes the unknown token
 _SPECIAL = {
     "padding": ("pad", "[PAD]"),
     "unknown": ("unk", "[UNK]"),
@@ -16,7 +16,7 @@ _SPECIAL = {
     "mask": ("mask", "[MASK]"),
 }
 
-# Unicode's classes as BERT's basic tokenizer uses them.
+# Unicode classes as in BERT's basic tokenizer.
 _SPACE = r"[\t\n\r\p{Z}]"
 _CONTROL = r"[\p{C}\x{FFFD}]"
 _MARK = r"\p{Mn}"
@@ -28,22 +28,22 @@ _IDEOGRAPH = (
 
 
 class WordPiece:
-    """BERT's tokenizer, with the options of the checkpoint's tokenizer_config.json or tokenizer.json.
+    """BERT's WordPiece tokenizer, with the options of tokenizer_config.json or tokenizer.json.
 
-    A literal [SEP] or [MASK] in a text stays text.
+    A literal [SEP] or [MASK] in a text is not a special token.
 
     Args:
-        folder: The checkpoint's folder, with vocab.txt or tokenizer.json, and perhaps tokenizer_config.json.
+        folder: Folder of the checkpoint, with vocab.txt or tokenizer.json; tokenizer_config.json is optional.
 
     Raises:
-        InputError: a file is absent or damaged, or the vocabulary lacks a special token.
+        InputError: a file is missing or invalid, or the vocabulary lacks a special token.
     """
 
     between = 1
     segments = True
 
     def __init__(self, folder: pathlib.Path):
-        import tensorflow_text  # 0.3 s of a core, which runs without a text do without
+        import tensorflow_text  # takes 0.3 s, not needed for runs without text
 
         files = read_word_piece(folder)
         self.vocabulary = files.vocabulary
@@ -73,7 +73,7 @@ class WordPiece:
         if self._strip_accents:
             texts = tf.strings.regex_replace(self._normalize(texts, "NFD"), _MARK, "")
         if self._lower:
-            # BERT lowers letters one by one, so that a capital sigma at a word's end becomes an ordinary small one.
+            # BERT lowercases characters one by one, so a capital sigma at the end of a word becomes σ, not ς.
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), encoding="utf-8")
         texts = tf.strings.regex_replace(texts, f"({_PUNCTUATION})", r" \1 ")
         texts = tf.strings.regex_replace(texts, f"[^ ]{{{_LONGEST_WORD + 1},}}", self._unknown)
@@ -87,19 +87,19 @@ class WordPiece:
 def join_segments(
     segments: list[tf.RaggedTensor], length: int, classify: int, separator: int, padding: int, between: int = 1
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Joins segments to [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to `length` and padded at the end.
+    """Builds [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated and padded to `length`.
 
-    Of two segments the longer is truncated first, as in HuggingFace's `longest_first`; if both are longer than half,
-    each keeps half.
+    The longer of two segments is truncated first, as in HuggingFace's `longest_first`. If both are longer than half of
+    the available length, each keeps half.
 
     Args:
-        segments: One or two, int32 [N, (tokens)].
-        length: T, special tokens included.
-        classify, separator, padding: The special tokens.
-        between: The number of separators between two segments: 1 for BERT, 2 for RoBERTa.
+        segments: One or two segments, int32 [N, (tokens)] each.
+        length: Output length T, including special tokens.
+        classify, separator, padding: Ids of the special tokens.
+        between: Number of separators between two segments: 1 for BERT, 2 for RoBERTa.
 
     Returns:
-        Tokens and segments, int32 [N, T] each.
+        Tokens and segment ids, int32 [N, T] each.
     """
     sizes = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
     room = length - 2 - (between if len(segments) == 2 else 0)
@@ -107,7 +107,7 @@ def join_segments(
         kept = [tf.minimum(sizes[0], room)]
     else:
         kept = _longest_first(sizes[0], sizes[1], room)
-    # By places, as concatenated ragged tensors would be ten times as many operations.
+    # Computed by position: concatenating ragged tensors would take ten times as many operations.
     places = tf.range(length)[None, :]
     tokens = tf.where(tf.equal(places, 0), classify, padding)
     kinds = tf.zeros_like(tokens)
@@ -117,7 +117,7 @@ def join_segments(
         is_token = (own >= 0) & (own < size[:, None])
         ends = between if index + 1 < len(segments) else 1
         is_segment = (own >= 0) & (own < size[:, None] + ends)
-        values = tf.concat([segment.flat_values, [padding]], axis=0)  # there may be no token
+        values = tf.concat([segment.flat_values, [padding]], axis=0)  # in case there are no tokens
         first = tf.cast(segment.row_starts(), tf.int32)[:, None]
         taken = tf.gather(values, tf.where(is_token, first + own, 0))
         tokens = tf.where(is_segment, tf.where(is_token, taken, separator), tokens)
