@@ -25,6 +25,6 @@ setup(
     package_data={
         "": ["*.jinja", "*.js"],
         "ctrpipe": ["py.typed", "overrides.txt", "configs/**/*.yaml"],
-        "ctrpipe.pipeline": ["*.json"],
+        "ctrpipe.pipeline.config": ["*.json"],
     },
 )

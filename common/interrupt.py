@@ -16,7 +16,9 @@ from ctrpipe.common.errors import causes
 
 AGAIN_AFTER = 0.5  # seconds
 _PACKAGE = pathlib.Path(__file__).parents[1]
-_OWN = tuple(f"{folder}{os.sep}" for folder in (_PACKAGE, _PACKAGE.with_name("benchmarks")))
+_OWN = tuple(
+    f"{folder}{os.sep}" for folder in (_PACKAGE, _PACKAGE.with_name("benchmarks"), _PACKAGE.with_name("studies"))
+)
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 

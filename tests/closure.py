@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from ctrpipe.common.packages import PARTS
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ("ctrpipe", "tests", "benchmarks", "kubeflow", "examples", "setup")
+PACKAGES = ("ctrpipe", "tests", "benchmarks", "studies", "kubeflow", "examples", "setup")
 COMMAND = "ctrpipe.pipeline.cli"  # what the word `ctrpipe` starts
 # Files that decide how every test runs.
 OF_EVERY_TEST = (

@@ -12,7 +12,7 @@ import pytest
 from ctrpipe.common.packages import PACKAGE, PARTS, code_files, module_name
 
 ROOT = pathlib.Path(__file__).parents[1]
-FOLDERS = (*PARTS, PACKAGE, "benchmarks")
+FOLDERS = (*PARTS, PACKAGE, "benchmarks", "studies")
 
 
 @functools.cache
@@ -26,7 +26,7 @@ def floors() -> dict[str, int]:
 @functools.cache
 def modules() -> dict[str, pathlib.Path]:
     """The files of the product and its benchmarks, by the name by which they are imported."""
-    files = [*code_files(ROOT), *(ROOT / "benchmarks").rglob("*.py")]
+    files = [*code_files(ROOT), *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "studies").rglob("*.py")]
     return {module_name(ROOT, file): file.resolve().relative_to(ROOT) for file in files}
 
 

@@ -5,11 +5,12 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.code_version import TRAINING, stage_version
-from ctrpipe.common.fingerprints import describe_file, fingerprint, fingerprint_files, sums_of
+from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import Model, Monitoring, RunConfig
 from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, sums_of
 from ctrpipe.transforms.log.readers import find_files
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 

@@ -17,7 +17,6 @@ from ctrpipe.common.address_space import RUN_GIB, require_address_space
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
-from ctrpipe.common.fingerprints import describe_file, described
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
 from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_time
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
@@ -29,6 +28,7 @@ from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.log.described_files import describe_file, described
 from ctrpipe.transforms.log.read_ahead import reading_ahead
 from ctrpipe.transforms.log.readers import RANGE_BYTES, find_files
 

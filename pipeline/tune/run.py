@@ -18,7 +18,7 @@ import optuna
 
 from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.fingerprints import describe_file, fingerprint
+from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.progress import announce
@@ -35,6 +35,7 @@ from ctrpipe.pipeline.tune.results import write_results
 from ctrpipe.pipeline.tune.study import Study
 from ctrpipe.pipeline.tune.summary import Summary, summarise
 from ctrpipe.pipeline.tune.trial import TrialResult
+from ctrpipe.transforms.log.described_files import describe_file
 from ctrpipe.transforms.log.readers import find_files
 
 

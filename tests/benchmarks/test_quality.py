@@ -344,7 +344,7 @@ def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pa
         assert np.abs(other.probabilities - again[0].probabilities).max() > 0.01
 
 
-@pytest.mark.large(like="tests/benchmarks/test_claims.py::test_a_claim_is_checked_once_and_then_read")
+@pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_is_checked_once_and_then_read")
 @pytest.mark.slow
 def test_the_command_goes_on_where_it_was_stopped_and_trains_anew_with_another_patience(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log.tsv"

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def test_every_folder_of_code_is_a_part_that_the_package_links_to():
     folders = {file.parent.name for file in ROOT.glob("*/__init__.py")}
-    assert folders - {"tests", "benchmarks", PACKAGE} == set(PARTS)
+    assert folders - {"tests", "benchmarks", "studies", PACKAGE} == set(PARTS)
     links = {path.name: path.readlink().as_posix() for path in (ROOT / PACKAGE).iterdir() if path.is_symlink()}
     assert links == {name: f"../{name}" for name in (*PARTS, "configs", "overrides.txt")}
 

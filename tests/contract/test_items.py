@@ -70,7 +70,7 @@ def test_codes_are_found_in_a_text(text, everywhere, codes):
 
 def test_every_code_used_is_an_item():
     unknown = {}
-    for folder in (*PARTS, "ctrpipe", "benchmarks", "tests", "docs"):
+    for folder in (*PARTS, "ctrpipe", "benchmarks", "studies", "tests", "docs"):
         for path in sorted((ROOT / folder).rglob("*.*")):
             if path.suffix not in (".py", ".md") or path == pathlib.Path(__file__):
                 continue

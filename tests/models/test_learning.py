@@ -1,4 +1,4 @@
-"""A short version of benchmarks/learning: interactions are learned, and only by models that have them."""
+"""A short version of studies/learning: interactions are learned, and only by models that have them."""
 
 import pytest
 

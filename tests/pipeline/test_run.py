@@ -10,11 +10,11 @@ import zlib
 
 import pytest
 
-from ctrpipe.common import fingerprints
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.run.run import inputs as run_inputs
+from ctrpipe.transforms.log import described_files
 from ctrpipe.transforms.log.byte_sum import ByteSum
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -71,17 +71,17 @@ def test_the_version_to_beat_is_the_newest_that_another_training_made(tmp_path):
 
 def test_a_file_is_known_by_its_contents(tmp_path):
     (tmp_path / "log").write_bytes(b"a" * 3_000_000)
-    found = fingerprints.describe_file(str(tmp_path / "log"))
+    found = described_files.describe_file(str(tmp_path / "log"))
     assert found["bytes"] == 3_000_000 and found["sha256"] == hashlib.sha256(b"a" * 3_000_000).hexdigest()
     assert found["crc32"] == zlib.crc32(b"a" * 3_000_000)
     (tmp_path / "copy").write_bytes(b"a" * 3_000_000)
-    same = fingerprints.describe_file(str(tmp_path / "copy"))
-    assert fingerprints.fingerprint_files([found]) == fingerprints.fingerprint_files([same])
+    same = described_files.describe_file(str(tmp_path / "copy"))
+    assert described_files.fingerprint_files([found]) == described_files.fingerprint_files([same])
     (tmp_path / "copy").write_bytes(b"a" * 2_999_999 + b"b")
-    other = fingerprints.describe_file(str(tmp_path / "copy"))
-    assert fingerprints.fingerprint_files([found, other]) != fingerprints.fingerprint_files([other, found])
+    other = described_files.describe_file(str(tmp_path / "copy"))
+    assert described_files.fingerprint_files([found, other]) != described_files.fingerprint_files([other, found])
     with pytest.raises(InputError, match="cannot be read"):
-        fingerprints.describe_file(str(tmp_path / "absent"))
+        described_files.describe_file(str(tmp_path / "absent"))
 
 
 def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def test_bars_are_of_the_means_over_the_seeds():
     ]
 
 
-@pytest.mark.large(like="tests/benchmarks/test_claims.py::test_a_claim_is_checked_once_and_then_read")
+@pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_is_checked_once_and_then_read")
 @pytest.mark.slow
 def test_attention_finds_what_a_sum_does_not(tmp_path):
     """A small log of few categories, so that a minute suffices; the benchmark's own log asks more of both."""

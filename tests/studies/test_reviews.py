@@ -44,7 +44,7 @@ def run(folder: pathlib.Path, *arguments: str):
     return CliRunner().invoke(reviews.main, [*data, "--output", str(folder / "out"), *arguments])
 
 
-@pytest.mark.large(like="tests/benchmarks/test_claims.py::test_a_claim_is_checked_once_and_then_read")
+@pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_is_checked_once_and_then_read")
 def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch):
     names = ["features_only", "text_only", "bert4ctr"]
     monkeypatch.setattr(reviews, "TEXT_LENGTH", 24)

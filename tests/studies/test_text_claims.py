@@ -105,7 +105,7 @@ def test_lines_that_are_no_multiple_are_a_mistake(tmp_path):
     assert done.exit_code == 2 and "--lines should be a multiple of 2,000. Received: 2,001" in done.output
 
 
-@pytest.mark.large(like="tests/benchmarks/test_claims.py::test_a_claim_is_checked_once_and_then_read")
+@pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_is_checked_once_and_then_read")
 @pytest.mark.slow
 def test_trainings_are_kept_and_all_stages_count(tmp_path, monkeypatch):
     from ctrpipe.pipeline.sweep import measure
