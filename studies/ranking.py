@@ -51,6 +51,7 @@ from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE
 from ctrpipe.pipeline.evaluation.lists import Lists, hit_rate, ndcg
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.run import transform
@@ -303,7 +304,7 @@ def by_user(lists: Lists, scores: np.ndarray) -> dict[str, np.ndarray]:
 
 def summary(values: np.ndarray) -> dict[str, float]:
     """Returns the mean of users' values and the half width of its 95% interval."""
-    return {"mean": float(values.mean()), "half": float(1.96 * values.std(ddof=1) / np.sqrt(len(values)))}
+    return {"mean": float(values.mean()), "half": float(NORMAL_QUANTILE * values.std(ddof=1) / np.sqrt(len(values)))}
 
 
 @dataclasses.dataclass(frozen=True)
