@@ -18,8 +18,9 @@ from ctrpipe.pipeline.demo.sample_export import ROWS, SEED, make_export
 def main(model: str, folder: pathlib.Path, rows: int, seed: int) -> None:
     """Write FOLDER/<MODEL>/1, servable with --model_base_path FOLDER/<MODEL>, and a matching FOLDER/log.tsv.
 
-    MODEL is one of `ctrpipe models`, trained for a few steps only, with embedding width 16 and an MLP 400-400 where it
-    has them. Models in the same folder share the log and its transform. Prints the version's folder on the last line.
+    MODEL is one of `ctrpipe models`. It is trained for a few steps only, with embedding width 16 and an MLP 400-400 if
+    the model has them. Models in the same folder share the log and its transform. Prints the version's folder on the
+    last line.
     """
     started = time.perf_counter()
     load_tensorflow()
