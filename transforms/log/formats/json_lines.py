@@ -11,7 +11,7 @@ from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
 from ctrpipe.transforms.log.lines import Lines, whole_lines
 from ctrpipe.transforms.log.spec import LogSpec
 
-_MARK = b"\xef\xbb\xbf"  # byte order mark
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonLines(TextFormat):
@@ -25,7 +25,7 @@ class JsonLines(TextFormat):
         self._sequences = frozenset(spec.columns_of("sequence"))
 
     def _head(self, path: str) -> tuple[Sequence[str], bytes]:
-        return [], _MARK if first_chunk(path).startswith(_MARK) else b""
+        return [], _BYTE_ORDER_MARK if first_chunk(path).startswith(_BYTE_ORDER_MARK) else b""
 
     def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
         return (Lines(chunk, b"", quoted=False) for chunk in whole_lines(file, part.length))

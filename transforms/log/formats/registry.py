@@ -1,4 +1,7 @@
-"""The formats by name, and the format of a file."""
+"""The formats by name, and the format of a file.
+
+A new format is a file of this folder, with a class that FORMATS names, and a value of `data.format`.
+"""
 
 from collections.abc import Sequence
 
