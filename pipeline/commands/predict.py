@@ -52,7 +52,7 @@ def predict(
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.serving.client.predict_rows import predict_rows
-    from ctrpipe.transforms.log.readers import Reject
+    from ctrpipe.transforms.log.batches import Reject
 
     rejects: list[Reject] = []
     printed = 0

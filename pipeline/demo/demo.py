@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
+from ctrpipe.transforms.log.files import open_text
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.config import load_config
@@ -68,6 +69,6 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
 def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict[str, Any]:
     """Returns the metrics of the generator's own probabilities on the test rows, the last rows of the log."""
     probabilities = pyarrow.parquet.read_table(truth)["probability"].to_numpy()[-test_rows:]
-    with open(log, "rb") as file:
+    with open_text(str(log)) as file:
         labels = np.array([line[:1] == b"1" for line in file][-test_rows:], np.float32)
     return summarise(labels, probabilities)

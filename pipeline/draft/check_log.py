@@ -14,8 +14,9 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import kind_of_reject
-from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
 
 ROWS = 10_000

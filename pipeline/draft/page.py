@@ -12,7 +12,7 @@ from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
-from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.sample import Sample, read_sample
 
 

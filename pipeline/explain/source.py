@@ -10,8 +10,9 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.output_folder import METADATA
 from ctrpipe.pipeline.run.trained_model import TrainedModel
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_files, read_payload
-from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 
 

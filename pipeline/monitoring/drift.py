@@ -15,8 +15,8 @@ from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
 from ctrpipe.pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
 from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
 from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
-from ctrpipe.transforms.log.readers import find_files
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.unsplit_log import write_whole_log

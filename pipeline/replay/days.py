@@ -2,13 +2,13 @@
 
 import dataclasses
 import datetime
-import glob
 import itertools
 import pathlib
 import re
 from collections.abc import Sequence
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.files import files_below, matching
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -27,7 +27,7 @@ def find_days(patterns: Sequence[str]) -> list[Day]:
     Raises:
         InputError: nothing matches, a folder is empty, or the dates in the names skip or repeat a day.
     """
-    paths = [pathlib.Path(path) for pattern in patterns for path in sorted(glob.glob(pattern))]
+    paths = [pathlib.Path(path) for pattern in patterns for path in matching(pattern)]
     days = sorted((Day(path.name, _files_of(path)) for path in paths), key=lambda day: day.name)
     if not days:
         raise InputError(f"--data {' '.join(patterns)}: no day matches; name folders or files, as in 'logs/day=*'")
@@ -43,10 +43,7 @@ def find_days(patterns: Sequence[str]) -> list[Day]:
 
 
 def _files_of(path: pathlib.Path) -> tuple[str, ...]:
-    if path.is_file():
-        return (str(path),)
-    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
-    return tuple(sorted(map(str, files)))
+    return (str(path),) if path.is_file() else tuple(files_below(str(path)))
 
 
 def _date_of(name: str) -> datetime.date | None:

@@ -32,6 +32,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.replay.days import Day
 from ctrpipe.pipeline.run.inputs import LATEST
 from ctrpipe.pipeline.run.trained_model import find_model
+from ctrpipe.transforms.log.files import size_of
 
 Policy = Literal["retrain", "warm", "frozen"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -80,7 +81,7 @@ class Plan:
     @property
     def identity(self) -> str:
         """A hash of everything that decides a seed's results. Excludes the policies: each has its own results."""
-        files = [(file, pathlib.Path(file).stat().st_size) for day in self.days for file in day.files]
+        files = [(file, size_of(file)) for day in self.days for file in day.files]
         return fingerprint(self.config, files, self.window, list(self.warm_settings))
 
 

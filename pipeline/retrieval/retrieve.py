@@ -24,8 +24,10 @@ from ctrpipe.serving.export.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORE
 from ctrpipe.serving.layout import Asset, asset_path, newest_version
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
+from ctrpipe.transforms.log.batches import LogBatch
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import read_payload
-from ctrpipe.transforms.log.readers import LogBatch, LogReader, find_files
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import Categorical, LogSpec
 
 ITEM_ROWS = 1 << 12  # per call of the item tower

@@ -11,7 +11,7 @@ from ctrpipe.pipeline.config import Model, Monitoring, RunConfig
 from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, sums_of
-from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
 if TYPE_CHECKING:

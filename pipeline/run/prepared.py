@@ -12,7 +12,7 @@ from ctrpipe.transforms.histories import Prepared as Impressions
 from ctrpipe.transforms.histories import prepare as prepare_impressions
 from ctrpipe.transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
 from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
-from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import Data
 

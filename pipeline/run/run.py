@@ -6,7 +6,6 @@ after TensorFlow has listed its devices.
 """
 
 import contextlib
-import os
 import pathlib
 import sys
 import threading
@@ -29,8 +28,8 @@ from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.log.described_files import describe_file, described
+from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.read_ahead import reading_ahead
-from ctrpipe.transforms.log.readers import RANGE_BYTES, find_files
 
 WORKER_MODULES = "ctrpipe.pipeline.run.worker_modules"
 # For a log of 46 MB, worker processes take 10 CPU seconds, most of them to load libraries. The same work takes 4 here.
@@ -79,7 +78,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     require_address_space("a run", RUN_GIB)
     workers = config.workers_for()
     processes = min(workers.most or cores(), cores())
-    size = sum(map(os.path.getsize, files))
+    size = sum(map(size_of, files))
     if workers.beam_args or processes == 1 or size <= RANGE_BYTES:
         yield lambda: None
         return

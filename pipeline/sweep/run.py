@@ -24,8 +24,8 @@ from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Plan, Point
 from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_files
-from ctrpipe.transforms.log.readers import find_files
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ from ctrpipe.pipeline.tune.study import Study
 from ctrpipe.pipeline.tune.summary import Summary, summarise
 from ctrpipe.pipeline.tune.trial import TrialResult
 from ctrpipe.transforms.log.described_files import describe_file
-from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.files import find_files
 
 
 def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:

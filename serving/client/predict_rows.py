@@ -16,8 +16,10 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import ModelClient
 from ctrpipe.serving.client.model_client import Answer
 from ctrpipe.serving.layout import find_version
+from ctrpipe.transforms.log.batches import LogBatch, Reject
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
-from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 
 BATCH = 1000

@@ -17,9 +17,10 @@ from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.latency.histories import with_history
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
-from ctrpipe.transforms.log.readers import LogReader, find_files
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 
 GRPC_PATH = "/tensorflow.serving.PredictionService/Predict"

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.serving.layout import model_files
-from ctrpipe.transforms.log.readers import Range
+from ctrpipe.transforms.log.files import Range, state_of
 
 # Readers of a folder of Parquet files skip names that start with an underscore.
 DEAD_LETTER = "_dead_letter"
@@ -87,10 +86,9 @@ def file_states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int,
     states = {}
     for path in [*files, *map(str, model_files(version))]:
         try:
-            status = os.stat(path)
+            states[path] = state_of(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        states[path] = (status.st_size, status.st_mtime_ns)
     return states
 
 

@@ -15,8 +15,9 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import temporary_folder
 from ctrpipe.serving.scoring.folder import SAMPLE, ScoredPart, score_columns
 from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
-from ctrpipe.transforms.log.readers import LogBatch, LogReader
+from ctrpipe.transforms.log.readers import LogReader
 
 BLOCK_BYTES = 1 << 26  # of a block of rows that are packed together: about 160,000 rows of Criteo
 BINS = 1000  # of equal width, in the histogram of the scores

@@ -20,8 +20,9 @@ from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
 from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
-from ctrpipe.transforms.log.readers import LogReader, find_files, plan
+from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 log = logging.getLogger(__name__)
@@ -159,10 +160,11 @@ def _sample_rate(planned: ScoringPlan, spec: LogSpec, sample_rows: int) -> float
     if not sample_rows:
         return 0.0
     ranges = [part.range for part in planned.parts]
-    if spec.data.format == "parquet":
-        rows = sum(pa.parquet.read_metadata(path).num_rows for path in {range.path for range in ranges})
-    else:
-        first = next(LogReader(spec, labels=False).read_range(ranges[0]))
+    reader = LogReader(spec, labels=False)
+    stated = [reader.row_count(path) for path in {range.path for range in ranges}]
+    rows = sum(count for count in stated if count is not None)
+    if None in stated:
+        first = next(reader.read_range(ranges[0]))
         lines = len(first.lines) + len(first.rejects)
         rows = round(lines * sum(range.size for range in ranges) / min(CHUNK_BYTES, ranges[0].size))
     return float(min(1.0, sample_rows / max(1, rows)))

@@ -78,7 +78,7 @@ def small_pieces(monkeypatch) -> None:
     """Several parts of a file, several blocks of a part, several requests to the model of a block."""
     for module in ("ctrpipe.transforms.log.lines", "ctrpipe.serving.scoring.score"):
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 100)
-    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 500)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 500)
     monkeypatch.setattr("ctrpipe.serving.scoring.part.BLOCK_BYTES", 200)
     monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
 
@@ -330,7 +330,7 @@ def test_two_scorings_at_once_need_two_folders(models, tmp_path):
 
 def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_others(models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text("".join(f"1\t{row}\ta\n" for row in range(99)) + "1\tmany\ta\n")
-    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 300)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 300)
     moved = []
 
     def replace(path, target, kept=pathlib.Path.replace):

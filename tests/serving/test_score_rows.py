@@ -80,7 +80,7 @@ def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
 
 @pytest.mark.slow
 def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
-    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 5000)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 5000)
     batch = rows(300, seed=5)
     write_log(batch, tmp_path / "log.tsv")
     result = score(version, [str(tmp_path / "log.tsv")], tmp_path / "out")

@@ -11,10 +11,11 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.transforms.log import readers
 from ctrpipe.transforms.log.byte_sum import ByteSum, joined, sums_from_json, sums_to_json
+from ctrpipe.transforms.log.files import sums_of_files
+from ctrpipe.transforms.log.formats import parquet
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
-from ctrpipe.transforms.log.readers import LogReader, plan, sums_of_files
+from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 ROWS = [f"{row % 3 == 0:d}\t{row}\tv{row % 7}".encode() for row in range(600)]
@@ -63,7 +64,7 @@ def of(data: bytes) -> ByteSum:
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch):
-    monkeypatch.setattr(readers, "RANGE_BYTES", 1000)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 1000)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 5000, 100_003])
@@ -102,7 +103,7 @@ def test_ranges_have_all_bytes_of_their_files(tmp_path, kind):
 def test_row_groups_out_of_order_are_one_range(tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     path.write_bytes(as_parquet(ROWS))
-    monkeypatch.setattr(readers, "_row_group_offsets", lambda metadata: [4, 900, 500, *range(1000, 1003)])
+    monkeypatch.setattr(parquet, "_offsets", lambda metadata: [4, 900, 500, *range(1000, 1003)])
     (part,) = plan([str(path)], spec(format="parquet", columns=[]))
     read = ByteSum()
     assert (

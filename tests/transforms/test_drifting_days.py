@@ -8,7 +8,7 @@ from ctrpipe.transforms.generate import ClickModel, Drift, generate, generate_da
 from ctrpipe.transforms.generate.columns import Categorical, code_shares
 from ctrpipe.transforms.generate.drift import worlds
 from ctrpipe.transforms.generate.formats import CRITEO
-from ctrpipe.transforms.log.readers import find_files
+from ctrpipe.transforms.log.files import find_files
 
 PLANTED = {"C6", "C14", "C17", "C23", "C25"}
 

@@ -234,7 +234,7 @@ def test_the_result_does_not_depend_on_how_the_log_is_parted(tmp_path, monkeypat
     monkeypatch.setattr(write_log, "_BUCKET_BYTES", 3000)
     monkeypatch.setattr(partition, "PIECE_ROWS", 100)
     monkeypatch.setattr("ctrpipe.transforms.log.lines.CHUNK_BYTES", 500)
-    monkeypatch.setattr("ctrpipe.transforms.log.readers.RANGE_BYTES", 4000)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 4000)
     second, others = prepared(tmp_path, events, "second", **settings)
     assert len(list((tmp_path / "second" / "log").iterdir())) > 2
     assert sorted(first, key=str) == sorted(second, key=str)

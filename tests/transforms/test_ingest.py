@@ -12,7 +12,6 @@ import tensorflow as tf
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import ingest as ingestion
-from ctrpipe.transforms.log import readers
 from ctrpipe.transforms.log.ingest import SPLITS, ingest, to_examples
 from ctrpipe.transforms.log.payload import payload_files, payload_schema, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
@@ -63,7 +62,7 @@ def letters(folder) -> list[dict]:
 
 
 def in_many_ranges(monkeypatch, size=500):
-    monkeypatch.setattr(readers, "RANGE_BYTES", size)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", size)
 
 
 def test_order_split_keeps_the_logs_order(tmp_path):

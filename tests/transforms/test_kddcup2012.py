@@ -29,7 +29,6 @@ from ctrpipe.transforms.kddcup2012.tables import (
     sums_by_key,
     write_table,
 )
-from ctrpipe.transforms.log import readers
 
 steps = importlib.import_module("ctrpipe.transforms.kddcup2012.prepare")  # the package has a function of that name
 LINES = 1500
@@ -254,7 +253,7 @@ def test_another_seed_splits_otherwise(folder, log, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [pytest.param("two processes", marks=pytest.mark.large), "beam"])
 def test_the_log_does_not_depend_on_who_works_on_it(folder, log, tmp_path, monkeypatch, place):
-    monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 20_000)
     monkeypatch.setattr(steps, "_BUCKET_BYTES", 10_000)
     made = prepare(folder, tmp_path, OPTIONS, PLACES[place])
     pd.testing.assert_frame_equal(read_log(made), log)
@@ -265,7 +264,7 @@ def test_the_log_does_not_depend_on_who_works_on_it(folder, log, tmp_path, monke
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["Lines counted", "Token lists weighed", "Lines joined"])
 def test_an_interrupted_run_goes_on(folder, log, tmp_path, monkeypatch, moment):
-    monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 20_000)
     said: list[str] = []
 
     def interrupt(text: str) -> None:
@@ -295,7 +294,7 @@ def test_a_run_that_ends_while_it_moves_the_log_goes_on(folder, log, tmp_path, m
         move_parts(parts[:1], target)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 20_000)
     monkeypatch.setattr(steps, "move_parts", move_one)
     with pytest.raises(KeyboardInterrupt):
         prepare(folder, tmp_path, OPTIONS)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,14 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.transforms.log import lines, readers
+from ctrpipe.transforms.log import lines
 from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.files import find_files, partition_values
+from ctrpipe.transforms.log.formats.registry import FORMATS
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
-from ctrpipe.transforms.log.readers import LogReader, find_files, partition_values, plan
-from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.readers import LogReader, plan
+from ctrpipe.transforms.log.spec import Data, LogSpec
 
 FEATURES = [
     {"kind": "numeric", "columns": ["n"]},
@@ -37,6 +40,10 @@ def collect(batches):
         rows += [(line, *row) for line, row in zip(batch.lines.tolist(), values, strict=True)]
         rejects += [(reject.line, reject.reason) for reject in batch.rejects]
     return rows, rejects
+
+
+def test_every_format_of_the_configuration_is_read():
+    assert get_args(Data.model_fields["format"].annotation) == tuple(FORMATS)
 
 
 def read(path, log):
@@ -96,7 +103,7 @@ def test_json_lines_are_read_whatever_the_line_ends(tmp_path, mark, end):
 
 @pytest.mark.parametrize("size", [1, 1 << 25])
 def test_malformed_json_is_kept_with_its_line_and_reason(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(readers, "RANGE_BYTES", size)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", size)
     path = tmp_path / "log.jsonl"
     path.write_bytes("\n".join([JSON[0], *BAD_JSON, JSON[0]]).encode() + b'\n{"y": 1, "c": "\xff"}\n')
     rows, rejects, _ = read_planned(path, spec(format="jsonl"))

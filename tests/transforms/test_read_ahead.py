@@ -17,14 +17,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 # `ingested(name, ahead)` ingests into a folder and says what came of it; `log(**split)` describes the log.
 SCRIPT = """
 import hashlib, json, os, pathlib, sys, time
-from ctrpipe.transforms.log import readers
+from ctrpipe.transforms.log import files
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.read_ahead import ReadAhead, handed_over, reading_ahead
 from ctrpipe.transforms.log.spec import LogSpec
 
-readers.RANGE_BYTES = 500
+files.RANGE_BYTES = 500
 here, path = pathlib.Path(sys.argv[1]), sys.argv[2]
 
 def log(**split):

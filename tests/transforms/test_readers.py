@@ -11,8 +11,10 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.transforms.log import lines, readers
-from ctrpipe.transforms.log.readers import LogReader, find_files, plan
+from ctrpipe.transforms.log import lines
+from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.formats import parquet
+from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 GOOD = b"1\t5\ta\n0\t-2\t\n1\t\tb\n"
@@ -258,7 +260,7 @@ def test_a_log_of_malformed_lines_is_read_as_a_slow_reader_reads_it(tmp_path, mo
         content = b"".join(line + ends[random.random() < 0.2] for line in found).replace(b"\t", delimiter)
         content = content[: len(content) - random.integers(0, 3)] or b"1"
         monkeypatch.setattr(lines, "CHUNK_BYTES", int(random.choice([60, 300, 1 << 21])))
-        monkeypatch.setattr(readers, "RANGE_BYTES", int(random.choice([1, 300, 1000])))
+        monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", int(random.choice([1, 300, 1000])))
         path = write(tmp_path, content)
         expected = slowly(content, file_format == "csv")
         for rows, rejects in (read(path, log), joined(read_ranges(path, log))):
@@ -283,7 +285,7 @@ def test_quotes_of_every_column_are_no_reason_to_look_at_lines(tmp_path, monkeyp
 @pytest.mark.parametrize(("content", "size"), [(GOOD * 40 + b"1\t5", 100), (b"1\t5\ta\r\n" * 50, 64), (GOOD, 1 << 20)])
 def test_ranges_of_a_file_cut_no_line_and_number_their_lines(tmp_path, monkeypatch, content, size):
     path = write(tmp_path, content)
-    monkeypatch.setattr(readers, "RANGE_BYTES", size)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", size)
     ranges = plan([str(path)], spec())
     assert len(ranges) == max(1, len(content) // (size + 7)) or abs(len(ranges) - len(content) / size) < 3
     end = 0
@@ -300,21 +302,21 @@ def test_ranges_of_a_file_cut_no_line_and_number_their_lines(tmp_path, monkeypat
 @pytest.mark.slow
 def test_lines_may_be_counted_by_several_processes(tmp_path, monkeypatch):
     path = write(tmp_path, GOOD * 100)
-    monkeypatch.setattr(readers, "RANGE_BYTES", 200)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 200)
     assert plan([str(path)] * 2, spec(), True, Workers(processes=2)) == plan([str(path)], spec()) * 2
 
 
 def test_a_header_is_read_once_and_its_line_counts(tmp_path, monkeypatch):
     content = b"c,extra,label,n\n" + b"a,x,1,2.5\n" * 50
     path, log = write(tmp_path, content, "log.csv"), spec(format="csv", header=True)
-    monkeypatch.setattr(readers, "RANGE_BYTES", 100)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 100)
     parts = read_ranges(path, log)
     assert len(parts) == 5
     assert joined(parts) == ([(line, 2.5, b"a", 1.0) for line in range(2, 52)], [])
 
 
 def test_a_gzip_file_is_one_range(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "RANGE_BYTES", 100)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 100)
     for header, log in ((b"", spec()), (b"label\tn\tc\n", spec(header=True))):
         path = write(tmp_path, header + GOOD * 100, "log.tsv.gz")
         assert len(plan([str(path)], log)) == 1
@@ -328,16 +330,17 @@ def test_row_groups_of_parquet_are_ranges(tmp_path, monkeypatch):
     pa.parquet.write_table(table, path, row_group_size=100)
     whole = read(path, log)
     assert whole[0][998:] == [(999, 998.0, b"v998", 0.0), (1000, float(2**60), b"v999", 1.0)]
-    monkeypatch.setattr(readers, "RANGE_BYTES", pa.parquet.read_metadata(path).row_group(0).total_byte_size * 2)
+    size = pa.parquet.read_metadata(path).row_group(0).total_byte_size
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 2 * size)
     parts = read_ranges(path, log)
     assert 5 <= len(parts) <= 7 and [len(rows) % 100 for rows, _ in parts] == [0] * len(parts)
     assert joined(parts) == whole
-    monkeypatch.setattr(readers, "PARQUET_ROWS", 33)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 33)
     assert read(path, log) == whole
 
 
 def test_empty_texts_of_a_large_row_group_are_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "PARQUET_ROWS", 7)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 7)
     texts = [f"v{row}" * (row % 3) for row in range(100)]
     path = tmp_path / "log.parquet"
     pa.parquet.write_table(pa.table({"label": [1] * 100, "n": [0.5] * 100, "c": texts}), path)
@@ -347,7 +350,7 @@ def test_empty_texts_of_a_large_row_group_are_missing(tmp_path, monkeypatch):
 
 def test_a_file_that_is_cut_short_after_it_was_planned_is_refused(tmp_path, monkeypatch):
     path = write(tmp_path, GOOD * 100)
-    monkeypatch.setattr(readers, "RANGE_BYTES", 200)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 200)
     last = plan([str(path)], spec())[-1]
     path.write_bytes(GOOD * 99 + b"1\t5\ta\n")
     with pytest.raises(InputError, match="log.tsv: the file changed while it was read"):

@@ -11,7 +11,7 @@ from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import LogCounter, merge
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn
-from ctrpipe.transforms.log.json_lines import parse_objects
+from ctrpipe.transforms.log.formats.json_lines import parse_objects
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import join_lists

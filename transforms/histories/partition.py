@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from ctrpipe.common.hashing import hash_values
 from ctrpipe.transforms.histories.moments import to_moments
 from ctrpipe.transforms.histories.settings import EventLog
+from ctrpipe.transforms.log.batches import LogBatch, Reject
+from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.ingest import dead_letter, kind_of_reject
-from ctrpipe.transforms.log.readers import LogBatch, LogReader, Range, Reject
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 
 # Columns in addition to those of the log.

@@ -23,8 +23,9 @@ from ctrpipe.transforms.histories.impressions import PARTS, WriteImpressions, Wr
 from ctrpipe.transforms.histories.moments import to_moments
 from ctrpipe.transforms.histories.partition import NumberedRange, Partition, Partitioned, Piece
 from ctrpipe.transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
+from ctrpipe.transforms.log.files import find_files, state_of
 from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
-from ctrpipe.transforms.log.readers import find_files, plan
+from ctrpipe.transforms.log.readers import plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 LOG, DEAD_LETTER, SUMMARY = "log", "dead_letter", "summary.json"
@@ -148,10 +149,9 @@ def _check_settings(path: str, spec: LogSpec, events: EventLog) -> None:
 
 
 def _fingerprint(files: Sequence[str], spec: LogSpec, events: EventLog, seed: int) -> dict[str, Any]:
-    stats = {file: pathlib.Path(file).stat() for file in files}
-    stamps = {str(pathlib.Path(file).resolve()): [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
+    states = {str(pathlib.Path(file).resolve()): list(state_of(file)) for file in files}
     read = spec.data.model_dump(mode="json")
-    return {"files": stamps, "events": events.model_dump(mode="json"), "data": read, "seed": seed}
+    return {"files": states, "events": events.model_dump(mode="json"), "data": read, "seed": seed}
 
 
 def _previous(summary: pathlib.Path, given: dict[str, Any]) -> Prepared | None:

@@ -34,6 +34,7 @@ from ctrpipe.transforms.kddcup2012.tokens import (
     merge_tokens,
     weigh_tokens,
 )
+from ctrpipe.transforms.log.files import state_of, text_size
 from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
 
 SCRATCH = ".unfinished"
@@ -52,7 +53,6 @@ _SHARES = {
 }
 _SHARE = 0.01  # the share of any other step
 _BUCKET_BYTES = 128 << 20  # of text
-_GZIP_FACTOR = 4  # approximate bytes of text per byte of gzip
 _PUBLISHING = "publishing"
 _LAST_STEPS = ("join", "join-public")
 _ONE_PROCESS = Workers(processes=1)
@@ -159,7 +159,7 @@ def prepare(
 
 
 def _fingerprint(files: Files, options: Options) -> dict[str, Any]:
-    stamps = {str(t.path.resolve()): [t.path.stat().st_size, t.path.stat().st_mtime_ns] for t in files.all}
+    stamps = {str(t.path.resolve()): list(state_of(str(t.path))) for t in files.all}
     return {"files": stamps, "options": dataclasses.asdict(options)}
 
 
@@ -211,7 +211,7 @@ class _Steps:
         return path
 
     def _size(self, table: Table) -> int:
-        return table.path.stat().st_size * (_GZIP_FACTOR if table.path.suffix == ".gz" else 1)
+        return text_size(str(table.path))
 
     def _bits(self, table: Table) -> int:
         return bits_for(self._size(table), _BUCKET_BYTES)

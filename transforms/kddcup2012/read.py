@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.kddcup2012.layout import Table
+from ctrpipe.transforms.log.batches import Reject
+from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
-from ctrpipe.transforms.log.readers import LogReader, Range, Reject, plan
+from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 MAX_IMPRESSIONS = 1_000_000  # per line; a line with more is malformed

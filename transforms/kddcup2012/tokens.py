@@ -20,7 +20,7 @@ from ctrpipe.transforms.kddcup2012.tables import (
     sort_by_key,
     write_table,
 )
-from ctrpipe.transforms.log.readers import Reject
+from ctrpipe.transforms.log.batches import Reject
 
 _PARTS = "parts"
 _SINGLE = "single"

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.transforms.log.batches import LogBatch, Reject
+from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import dead_letter
 from ctrpipe.transforms.log.payload import PayloadWriter
-from ctrpipe.transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.sample import Sample, read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import LogSpec
 

@@ -35,9 +35,9 @@ from ctrpipe.transforms.labels.labelled import (
     once_by_key,
     partner_columns,
 )
+from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.epochs import epoch_seconds
 from ctrpipe.transforms.log.payload import PayloadWriter
-from ctrpipe.transforms.log.readers import LogBatch, Reject
 from ctrpipe.transforms.log.spec import Data, LabelDelay
 
 PART = "part"  # values: 0 training, 1 validation, 2 test

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.files import input_errors, open_stored
 
 
 def fingerprint_files(data: list[dict[str, Any]]) -> str:
@@ -28,13 +28,10 @@ def describe_file(path: str) -> dict[str, Any]:
         InputError: the file cannot be read.
     """
     digest, read = hashlib.sha256(), ByteSum()
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-                read.add(block)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    with input_errors(path), open_stored(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            read.add(block)
     return {"path": path, "bytes": read.length, "sha256": digest.hexdigest(), "crc32": read.crc}
 
 

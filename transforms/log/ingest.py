@@ -19,7 +19,9 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import make_unique_folder
 from ctrpipe.common.hashing import splitmix64
 from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
+from ctrpipe.transforms.log.files import Range, sums_of_files
 from ctrpipe.transforms.log.payload import (
     PayloadWriter,
     payload_files,
@@ -28,7 +30,7 @@ from ctrpipe.transforms.log.payload import (
     read_payload,
     read_rows,
 )
-from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan, sums_of_files
+from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")

@@ -8,15 +8,15 @@ in another process (on Kubeflow, or in a follower) finds no results and reads th
 
 import concurrent.futures
 import contextlib
-import os
 import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
 from ctrpipe.common.processes import end_pool, forked_pool
+from ctrpipe.transforms.log.files import Range, state_of
 from ctrpipe.transforms.log.ingest import SPLITS, CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
-from ctrpipe.transforms.log.readers import Range, plan
+from ctrpipe.transforms.log.readers import plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 NICENESS = 10  # of the readers: they get a tenth of a core that they share with a process of niceness 0
@@ -74,7 +74,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
 
     def __init__(self, spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int):
         self._spec, self._files, self._seed = spec, list(files), seed
-        self._stamps = _stamps(files)
+        self._states = _states(files)
         path = near.resolve()
         existing = next(folder for folder in (path, *path.parents) if folder.is_dir())
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix=".reading-", dir=existing))
@@ -107,7 +107,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         Raises:
             InputError: a file cannot be read.
         """
-        if _stamps(self._files) != self._stamps:
+        if _states(self._files) != self._states:
             return None
         ranges, futures = self._reading.result()
         # Ranges are read in order: only the last ones can still be cancelled.
@@ -125,9 +125,9 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _stamps(files: Sequence[str]) -> list[tuple[int, int]]:
+def _states(files: Sequence[str]) -> list[tuple[int, int]]:
     """Returns the files' sizes and modification times; an empty list if a file is missing, which its reader reports."""
     try:
-        return [(status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
+        return [state_of(path) for path in files]
     except OSError:
         return []

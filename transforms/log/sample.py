@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.transforms.log.json_lines import parse_objects
+from ctrpipe.transforms.log.files import first_bytes, no_rows, open_stored, partition_values
+from ctrpipe.transforms.log.formats.json_lines import parse_objects
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
-from ctrpipe.transforms.log.readers import first_bytes, partition_values
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING, Label, LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
@@ -62,7 +62,7 @@ def read_sample(path: str) -> Sample:
     name = pathlib.Path(path).name.removesuffix(".gz").removesuffix(".zst")
     sample = _of_parquet(path) if name.endswith((".parquet", ".pq")) else _of_text(path)
     if not sample.rows:
-        raise InputError(f"{path}: the file has no rows; check that it was written completely")
+        raise no_rows(path)
     said = partition_values(path)
     if not said:
         return sample
@@ -106,7 +106,7 @@ def _first(sample: Sample) -> list[str]:
 
 def _of_parquet(path: str) -> Sample:
     try:
-        with pa.parquet.ParquetFile(path) as file:
+        with open_stored(path) as source, pa.parquet.ParquetFile(source) as file:
             batch = next(file.iter_batches(ROWS), None)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
@@ -136,7 +136,7 @@ def _of_text(path: str) -> Sample:
     lines = [line.removesuffix(b"\r") for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
     lines = [line for line in lines if line][: ROWS + 1]
     if not lines:
-        raise InputError(f"{path}: the file has no rows; check that it was written completely")
+        raise no_rows(path)
     if b"\0" in lines[0]:
         raise InputError(f"{path}: no text file; TSV, CSV, JSON lines and Parquet (.parquet) are read")
     if lines[0].lstrip().startswith(b"{"):

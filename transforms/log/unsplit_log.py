@@ -9,8 +9,9 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
+from ctrpipe.transforms.log.files import Range, sums_of_files
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
-from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, Range, plan, sums_of_files
+from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
 

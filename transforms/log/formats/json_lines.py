@@ -1,10 +1,40 @@
-"""Parses JSON lines, one object per line, into the bytes that a text file would contain."""
+"""JSON lines: one object per line, whose values become the bytes that a text file would contain."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import pyarrow as pa
+
+from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
+from ctrpipe.transforms.log.lines import Lines, whole_lines
+from ctrpipe.transforms.log.spec import LogSpec
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class JsonLines(TextFormat):
+    """Reads JSON lines. A file has no list of its columns: a key may be absent from any line."""
+
+    has_escapes = True  # an escape may be half of a surrogate pair
+
+    def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
+        super().__init__(spec, columns, labels)
+        self._separators = spec.separators
+        self._sequences = frozenset(spec.columns_of("sequence"))
+
+    def _head(self, path: str) -> tuple[Sequence[str], bytes]:
+        return [], _BYTE_ORDER_MARK if first_chunk(path).startswith(_BYTE_ORDER_MARK) else b""
+
+    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
+        return (Lines(chunk, b"", quoted=False) for chunk in whole_lines(file, part.length))
+
+    def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
+        return dict.fromkeys(not_utf8, "invalid UTF-8")
+
+    def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        return parse_objects(text.split(b"\n")[:-1], self._columns, self._separators, self._sequences)
 
 
 class _Wrong(Exception):

@@ -1,0 +1,134 @@
+"""Checks the rows of a log, whatever its format: missing values, numbers, times, labels and weights."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
+from ctrpipe.transforms.log.spec import USUAL_MISSING, Categorical, LogSpec, Time, spellings
+from ctrpipe.transforms.log.values import (
+    TextNumbers,
+    as_floats,
+    check_aligned,
+    check_times,
+    check_utf8,
+    check_utf8_of,
+    to_floats,
+    to_labels,
+    to_weights,
+    whole_numbers,
+    without_numbers,
+    without_words,
+)
+
+
+class RowChecks:
+    """Converts the columns of rows to checked values; malformed rows become rejects.
+
+    Args:
+        spec: The description of the log.
+        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read.
+    """
+
+    def __init__(self, spec: LogSpec, labels: bool):
+        extra = [spec.data.split.column] if spec.data.split.column and labels else []
+        self._numeric_columns = list(dict.fromkeys(spec.numeric_columns))
+        text = [name for name in spec.text_columns + extra if name not in self._numeric_columns]
+        self._text_columns = list(dict.fromkeys(text))
+        self._label_columns = spec.label_columns if labels else []
+        self._weight = spec.data.weight if labels else None
+        targets = spec.target_columns if labels else []
+        self.columns = [*self._numeric_columns, *self._text_columns, *targets]
+        self._separators = spec.separators
+        self._aligned = [
+            feature.columns for feature in spec.features if feature.kind == "sequence" and len(feature.columns) > 1
+        ]
+        decimal = spec.data.decimal
+        self._written = {
+            column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal)
+            for column, feature in spec.feature_by_column.items()
+        }
+        self._times = {
+            column: feature.format for column, feature in spec.feature_by_column.items() if isinstance(feature, Time)
+        }
+        self._whole = {
+            column
+            for column, feature in spec.feature_by_column.items()
+            if isinstance(feature, Categorical) and feature.whole_numbers
+        }
+        words = USUAL_MISSING if spec.data.missing_values is None else sorted(spellings(spec.data.missing_values))
+        self._label_written = TextNumbers(tuple(word.encode() for word in words), decimal)
+        self._missing_numbers = spec.missing_numbers
+        self._label_rules = {label.column: label for label in spec.data.labels.values()}
+
+    def check(self, raw: RawBatch) -> LogBatch:
+        """Returns the good rows, converted, and all malformed ones.
+
+        Args:
+            raw: Rows with the columns `self.columns`.
+        """
+        rows, faults = self._convert(raw)
+        rejects = [
+            Reject(int(raw.lines[row]), faults[row], raw.text(row) if raw.text else _values_of(raw.columns, row))
+            for row in sorted(faults)
+        ]
+        rejects = sorted([*raw.rejects, *rejects], key=lambda reject: reject.line)
+        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects)
+        lines = len(raw.lines) + len(raw.rejects)
+        if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
+            counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
+            raise RuntimeError(f"{batch.path}: {counts} of {lines} lines")
+        return batch
+
+    def _convert(self, raw: RawBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Returns the good rows, and the reasons of malformed rows, by row."""
+        columns: dict[str, pa.Array] = {}
+        faults = dict(raw.faults)
+        for name in self._numeric_columns:
+            if pa.types.is_binary(raw.columns[name].type):
+                columns[name] = to_floats(raw.columns[name], name, faults, self._written[name])
+            else:
+                columns[name] = as_floats(raw.columns[name], name, faults)
+            columns[name] = without_numbers(columns[name], self._missing_numbers)
+        for name in self._text_columns:
+            columns[name] = self._plain_texts(raw.columns[name], name)
+            if raw.not_utf8 is None:
+                check_utf8(raw.columns[name], name, faults)
+            else:
+                check_utf8_of(raw.not_utf8, raw.columns[name], name, faults)
+            if name in self._times:
+                check_times(columns[name], name, faults, self._times[name])
+        for aligned in self._aligned:
+            check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
+        for name in self._label_columns:
+            columns[name] = to_labels(raw.columns[name], name, faults, self._label_rules[name], self._label_written)
+        if self._weight:
+            columns[self._weight] = to_weights(raw.columns[self._weight], self._weight, faults, self._label_written)
+        return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
+
+    def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
+        """Normalises missing values and whole numbers, as the served graph does (`_plain_values`)."""
+        if name in self._written:
+            values = without_words(values, self._written[name].missing)
+        return whole_numbers(values) if name in self._whole else values
+
+
+def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
+    if not bad:
+        return rows
+    if len(bad) > rows.num_rows // 150:
+        keep = np.ones(rows.num_rows, bool)
+        keep[bad] = False
+        return rows.filter(pa.array(keep))
+    # Faster than a filter if few rows are removed.
+    starts, ends = [0, *(row + 1 for row in bad)], [*bad, rows.num_rows]
+    good = [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
+    return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
+
+
+def _values_of(columns: Mapping[str, pa.Array], row: int) -> str:
+    """Returns the values of a row, separated by tabs."""
+    values = (column[row].as_py() for column in columns.values())
+    texts = (value if isinstance(value, bytes) else b"" if value is None else str(value).encode() for value in values)
+    return "\t".join(text.decode("utf-8", "backslashreplace") for text in texts)

@@ -1,0 +1,298 @@
+"""Finds, opens, measures and cuts the files of logs: the one module that knows where and how they are stored."""
+
+import contextlib
+import dataclasses
+import glob
+import gzip
+import os
+import pathlib
+import urllib.parse
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, cast
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.byte_sum import ByteSum, SummedFile, joined
+from ctrpipe.transforms.log.lines import CHUNK_BYTES, whole_lines
+
+RANGE_BYTES = 32 << 20
+_TEXT_FACTOR = 4  # approximate bytes of text per compressed byte
+_COUNT_SECONDS = 5e-10  # time per byte to count lines
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+# Find ----------------------------------------------------------------------------------------------------------------
+
+
+def find_files(patterns: list[str]) -> list[str]:
+    """Returns the files of paths, globs and partitioned folders; the files of one pattern are sorted by name.
+
+    Raises:
+        InputError: a file is missing, a glob matches nothing, or there are no patterns.
+    """
+    if not patterns:
+        raise InputError("No data: give --data PATH, or data.paths in the configuration")
+    files: list[str] = []
+    for pattern in patterns:
+        if pathlib.Path(pattern).is_file():  # a name may contain [ or ?
+            files.append(pattern)
+            continue
+        if found := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
+            files += found
+            continue
+        if pathlib.Path(pattern).is_dir():
+            raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
+        matches = [name for name in matching(pattern) if pathlib.Path(name).is_file()]
+        if not matches:
+            is_glob = glob.has_magic(pattern)
+            raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
+        files += matches
+    return files
+
+
+def matching(pattern: str) -> list[str]:
+    """Returns the files and folders that match a glob, sorted by path."""
+    return sorted(glob.glob(pattern))
+
+
+def files_below(folder: str, pattern: str = "**/*") -> list[str]:
+    """Returns the files in a folder that match a glob, sorted by path; none whose name begins with "." or "_"."""
+    files = [path for path in pathlib.Path(folder).glob(pattern) if path.is_file()]
+    return sorted(str(path) for path in files if not path.name.startswith((".", "_")))
+
+
+def partition_values(path: str) -> dict[str, bytes | None]:
+    """Returns the column values in a file's folder names, in Hive's form: `day=2026-11-01`, with %2F for a slash."""
+    pairs = (part.partition("=") for part in pathlib.Path(path).parts[:-1] if "=" in part)
+    return {name: None if text == _HIVE_NULL else urllib.parse.unquote_to_bytes(text) for name, _, text in pairs}
+
+
+# Stat ----------------------------------------------------------------------------------------------------------------
+
+
+def state_of(path: str) -> tuple[int, int]:
+    """Returns a file's size in bytes and its modification time in ns, which tell whether it has changed.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def size_of(path: str) -> int:
+    """Returns a file's size in bytes, as it is stored.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return state_of(path)[0]
+
+
+def text_size(path: str) -> int:
+    """Returns the number of bytes of text in a file, approximately if it is compressed.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return size_of(path) * (_TEXT_FACTOR if is_compressed(path) else 1)
+
+
+# Open ----------------------------------------------------------------------------------------------------------------
+
+
+def _gunzipped(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+
+
+def _unzstd(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
+
+
+# By the ending of the file's name. Both formats may consist of several compressed pieces (members, frames).
+_DECOMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _gunzipped, ".zst": _unzstd}
+
+
+def is_compressed(path: str) -> bool:
+    """Returns whether a text file is compressed, by its name."""
+    return path.endswith(tuple(_DECOMPRESSED))
+
+
+def _decompressed(path: str, file: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
+    opens = [opened for ending, opened in _DECOMPRESSED.items() if path.endswith(ending)]
+    return opens[0](file) if opens else contextlib.nullcontext(file)
+
+
+def open_stored(path: str) -> IO[bytes]:
+    """Opens a file's bytes as they are stored; the file can seek.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return open(path, "rb")
+
+
+@contextlib.contextmanager
+def open_text(path: str, start: int = 0, into: ByteSum | None = None) -> Iterator[IO[bytes]]:
+    """Opens a text file, decompressed if its name says so. The text is read in order, without seeking.
+
+    Args:
+        path: The file.
+        start: Position of the first byte to read; 0 for a compressed file.
+        into: Checksum to which the stored bytes are added as they are read.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_stored(path) as stored:
+        stored.seek(start)
+        read = stored if into is None else cast(IO[bytes], SummedFile(stored, into))
+        with _decompressed(path, read) as text:
+            yield text
+
+
+def first_bytes(path: str, size: int) -> bytes:
+    """Returns the first bytes of a text file, decompressed if necessary.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with input_errors(path), open_text(path) as file:
+        return file.read(size)
+
+
+@contextlib.contextmanager
+def input_errors(path: str) -> Iterator[None]:
+    """Converts errors of reading a file, or of decompressing its text, to InputError."""
+    try:
+        yield
+    except EOFError as error:
+        raise InputError(f"{path}: the gzip file is cut short; copy or write it again") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: not a valid gzip file ({one_line(error, 200)})") from error
+    except OSError as error:
+        if error.errno is None and path.endswith(".zst"):
+            text = one_line(error, 200)
+            raise InputError(f"{path}: not a whole zstd file ({text}); copy or write it again") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def no_rows(path: str) -> InputError:
+    """Returns the error for a file without rows."""
+    return InputError(f"{path}: the file has no rows; check that it was written completely")
+
+
+# Cut into ranges -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A part of a file that can be read independently: whole lines, or whole row groups of Parquet.
+
+    Attributes:
+        path: The file.
+        columns: The file's columns, in order.
+        start: Position of the first byte, after any header; for Parquet, index of the first row group.
+        length: Number of bytes or row groups; None: up to the end of the file.
+        line: Number of the first line in the file, from 1, a header included; for Parquet, of the first row. 0 if the
+            lines before it are not counted yet (see `number_lines`).
+        size: Approximate number of bytes of text or Parquet.
+        header: Number of bytes of the file's header before the range; 0 except in a file's first range.
+        layout: CRC-32 of that header; for Parquet, of the footer. Detects a file whose layout has changed.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    start: int
+    length: int | None
+    line: int
+    size: int
+    header: int = 0
+    layout: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first range of its file."""
+        return self.start == self.header
+
+
+def cut_lines(whole: Range) -> Iterator[Range]:
+    """Cuts the range of an uncompressed text file into ranges of whole lines, about RANGE_BYTES each.
+
+    Only the first range has the number of its line.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    stop = whole.start + (whole.length or 0)
+    with input_errors(whole.path), open_stored(whole.path) as file:
+        start, line, header, layout = whole.start, whole.line, whole.header, whole.layout
+        while start < stop:
+            file.seek(start + RANGE_BYTES - 1)
+            end = min(_end_of_line(file), stop)
+            length = end - start
+            yield Range(whole.path, whole.columns, start, length, line, length, header, layout)
+            start, line, header, layout = end, 0, 0, 0
+
+
+def _end_of_line(file: IO[bytes]) -> int:
+    """Returns the position after the next line break, or the end of the file if there is none."""
+    while block := file.read(CHUNK_BYTES):
+        if end := block.find(b"\n") + 1:
+            return file.tell() - len(block) + end
+    return file.tell()
+
+
+def group(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Groups adjacent pieces of a file, given their bytes, up to RANGE_BYTES or a little more.
+
+    Yields the index of each group's first piece and of the piece after its last.
+    """
+    first = size = 0
+    for index, piece in enumerate(sizes):
+        size += piece
+        if size >= RANGE_BYTES or index + 1 == len(sizes):
+            yield first, index + 1
+            first, size = index + 1, 0
+
+
+def number_lines(files: Sequence[Sequence[Range]], workers: Workers) -> list[Range]:
+    """Counts lines where ranges lack their first line's number.
+
+    Args:
+        files: The ranges of each file, in order.
+        workers: Count the lines.
+
+    Returns:
+        The ranges of all files, in order, each with its number.
+    """
+    uncounted = [part for parts in files if not parts[-1].line for part in parts[:-1]]
+    seconds = _COUNT_SECONDS * sum(part.size for part in uncounted)
+    counts = iter(workers.map(_count_lines, uncounted, seconds) if uncounted else [])
+    ranges: list[Range] = []
+    for parts in files:
+        line = parts[0].line
+        for part in parts:
+            ranges.append(dataclasses.replace(part, line=part.line or line))
+            line += next(counts) if not parts[-1].line and part is not parts[-1] else 0
+    return ranges
+
+
+def _count_lines(part: Range) -> int:
+    with input_errors(part.path), open_text(part.path, part.start) as file:
+        chunks = whole_lines(file, part.length)
+        return sum(int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))) for chunk in chunks)
+
+
+def sums_of_files(ranges: Sequence[Range], sums: Sequence[ByteSum]) -> list[ByteSum]:
+    """Returns each file's checksum from the checksums of all its ranges."""
+    by_file: list[list[ByteSum]] = []
+    for part, read in zip(ranges, sums, strict=True):
+        if part.is_first:
+            by_file.append([])
+        by_file[-1].append(read)
+    return [joined(pieces) for pieces in by_file]

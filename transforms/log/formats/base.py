@@ -1,0 +1,84 @@
+"""What every format of a log's files provides."""
+
+import abc
+import collections
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.batches import RawBatch
+from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.spec import LogSpec
+
+
+class Format(abc.ABC):
+    """Cuts the files of one format into ranges, and reads ranges as rows whose values are not checked yet.
+
+    Args:
+        spec: The description of the log.
+        columns: The columns to read, without those of folder names.
+        labels: Whether the files must have the labels and the weight.
+    """
+
+    mark: ClassVar[bytes] = b""
+    """The first bytes of every file of the format; empty if a file may begin with any."""
+
+    def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
+        self._spec = spec
+        self._columns = columns
+        self._labels = labels
+
+    @abc.abstractmethod
+    def whole(self, path: str) -> list[Range]:
+        """Returns the ranges in which one process reads a file, in order, each with the number of its first line.
+
+        Raises:
+            InputError: the file is empty or unreadable, or lacks a column.
+        """
+
+    def ranges(self, path: str) -> list[Range]:
+        """Returns the ranges in which several processes read a file; `line` is 0 where lines must be counted.
+
+        Raises:
+            InputError: see `whole`.
+        """
+        return self.whole(path)
+
+    @abc.abstractmethod
+    def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
+        """Yields the rows of a range, in order.
+
+        Args:
+            part: The range.
+            into: See LogReader.read_range.
+
+        Raises:
+            InputError: the file is empty, truncated or unreadable, or is not the one that was cut into ranges.
+        """
+
+    @staticmethod
+    def row_count(path: str) -> int | None:
+        """Returns the number of rows that a file states; None if the format states none.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return None
+
+
+def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Checks the column names that a file states.
+
+    Raises:
+        InputError: one of the wanted columns is missing or repeated.
+    """
+    occurrences = collections.Counter(names)
+    repeated = [name for name in dict.fromkeys(wanted) if occurrences[name] > 1]
+    if repeated:
+        raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
+    absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
+    if absent:
+        raise InputError(
+            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {', '.join(names)}"
+        )

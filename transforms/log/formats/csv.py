@@ -1,0 +1,22 @@
+"""CSV: values separated by commas, or by `data.delimiter`, which may be quoted (RFC 4180)."""
+
+from collections.abc import Iterator
+from typing import IO
+
+from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.formats.delimited import Delimited
+from ctrpipe.transforms.log.lines import Lines, whole_records
+
+
+class Csv(Delimited):
+    """Reads CSV. With `data.quoted_line_breaks` a file is one range, because a line break may be part of a value."""
+
+    quoted = True
+
+    def ranges(self, path: str) -> list[Range]:
+        return self.whole(path) if self._spec.data.quoted_line_breaks else super().ranges(path)
+
+    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
+        if self._spec.data.quoted_line_breaks:
+            return whole_records(file, part.length, self._delimiter, len(part.columns))
+        return super()._lines(file, part)

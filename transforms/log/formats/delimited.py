@@ -1,0 +1,106 @@
+"""Delimited text: a line has one value a column, with a delimiter between two of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, ClassVar
+
+import pyarrow as pa
+import pyarrow.csv
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.formats.base import check_names
+from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
+from ctrpipe.transforms.log.lines import Lines, count_values, whole_lines
+from ctrpipe.transforms.log.spec import LogSpec
+
+_LINES_LOOKED_AT = 100  # to detect whether a file without a header has labels
+
+
+class Delimited(TextFormat):
+    """Reads delimited text, with or without a header."""
+
+    quoted: ClassVar[bool]
+    """Whether values may be quoted."""
+
+    def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
+        super().__init__(spec, columns, labels)
+        self._delimiter = spec.data.separator.encode()
+
+    def _head(self, path: str) -> tuple[Sequence[str], bytes]:
+        data, targets = self._spec.data, self._spec.target_columns
+        unlabelled = [name for name in data.columns if name not in targets]
+        if data.header:
+            return self._header(path, unlabelled)
+        if self._labels:
+            return data.columns, b""
+        lines = first_chunk(path).split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
+        widths = [count_values(line, self._delimiter, self.quoted) for line in lines]
+        return unlabelled if widths.count(len(unlabelled)) > widths.count(len(data.columns)) else data.columns, b""
+
+    def _header(self, path: str, listed: Sequence[str]) -> tuple[list[str], bytes]:
+        """Returns the column names in the first line, and that line; `listed` must be among the names."""
+        first, newline, _ = first_chunk(path).partition(b"\n")
+        try:
+            values = _split_line(first.rstrip(b"\r"), self._parse_options())
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path}: the header cannot be read ({one_line(error, 200)})") from error
+        names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
+        check_names(path, names, [*self._columns, *listed])
+        return names, first + newline
+
+    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
+        return (Lines(chunk, self._delimiter, self.quoted) for chunk in whole_lines(file, part.length))
+
+    def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
+        return lines.faults(width, not_utf8)
+
+    def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        if not rows:
+            return {name: pa.array([], pa.binary()) for name in self._columns}, {}
+        wrong: dict[int, str] = {}
+
+        def pass_over(row: pa.csv.InvalidRow) -> str:
+            wrong[row.number - 1] = f"expected {row.expected_columns} columns, found {row.actual_columns}"
+            return "skip"
+
+        table = pa.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
+            parse_options=self._parse_options(pass_over),
+            convert_options=pa.csv.ConvertOptions(
+                column_types={name: pa.binary() for name in self._columns},
+                include_columns=self._columns,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+                null_values=[""],
+                check_utf8=False,
+            ),
+        )
+        if table.num_rows + len(wrong) != rows:
+            raise pa.ArrowInvalid("a quoted value holds a line break; set data.quoted_line_breaks")
+        return {name: _one_chunk(table.column(name)) for name in self._columns}, wrong
+
+    def _parse_options(self, invalid: Callable[[pa.csv.InvalidRow], str] | None = None) -> pa.csv.ParseOptions:
+        return pa.csv.ParseOptions(
+            delimiter=self._delimiter.decode(),
+            quote_char='"' if self.quoted else False,
+            newlines_in_values=self._spec.data.quoted_line_breaks,
+            ignore_empty_lines=False,
+            invalid_row_handler=invalid,
+        )
+
+
+def _split_line(line: bytes, options: pa.csv.ParseOptions) -> list[bytes]:
+    if not line:
+        return []
+    read = pa.csv.ReadOptions(autogenerate_column_names=True)
+    convert = pa.csv.ConvertOptions(check_utf8=False, column_types={})
+    table = pa.csv.read_csv(pa.BufferReader(line + b"\n"), read, options, convert)
+    names = {name: pa.binary() for name in table.column_names}
+    convert = pa.csv.ConvertOptions(check_utf8=False, column_types=names)
+    table = pa.csv.read_csv(pa.BufferReader(line + b"\n"), read, options, convert)
+    return [column[0].as_py() for column in table.columns]
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,170 @@
+"""Parquet: a range is a few row groups, and a line is a row."""
+
+import contextlib
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.batches import RawBatch
+from ctrpipe.transforms.log.byte_sum import ByteSum, changed
+from ctrpipe.transforms.log.files import Range, group, no_rows, open_stored
+from ctrpipe.transforms.log.formats.base import Format, check_names
+from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+
+BATCH_ROWS = 1 << 16
+_MARK = b"PAR1"  # the first and last bytes of a file
+
+
+class Parquet(Format):
+    """Reads Parquet. Lists become one value with separators, and numbers of columns that are not numeric their text."""
+
+    mark = _MARK
+
+    def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
+        super().__init__(spec, columns, labels)
+        self._numeric = frozenset(spec.numeric_columns)
+        self._separators = spec.separators
+        self._sequences = frozenset(spec.columns_of("sequence"))
+
+    def whole(self, path: str) -> list[Range]:
+        with _read_errors(path), open_stored(path) as source:
+            layout = zlib.crc32(_footer(source))
+            file = _opened(path, source)
+            names = file.schema_arrow.names
+            check_names(path, names, self._columns)
+            groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+            offsets = _offsets(file.metadata)
+        rows = [each.num_rows for each in groups]
+        if not sum(rows):
+            raise no_rows(path)
+        sizes = [each.total_byte_size for each in groups]
+        in_order = offsets == sorted(offsets)
+        return [
+            Range(path, tuple(names), first, stop - first, 1 + sum(rows[:first]), sum(sizes[first:stop]), 0, layout)
+            for first, stop in (group(sizes) if in_order else [(0, len(groups))])
+        ]
+
+    def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
+        line = part.line
+        with _read_errors(part.path), open_stored(part.path) as source:
+            file = _opened(part.path, source) if into is None else _in_memory(source, part, into)
+            groups = list(range(part.start, part.start + (part.length or 0)))
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns):
+                yield self._raw(part.path, batch, line)
+                line += batch.num_rows
+
+    def _raw(self, path: str, batch: pa.RecordBatch, first_row: int) -> RawBatch:
+        columns: dict[str, pa.Array] = {}
+        faults: dict[int, str] = {}
+        for name in self._columns:
+            values = plain(batch.column(name))
+            is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+            if is_number and name in self._numeric:
+                columns[name] = values
+            elif is_list(values.type) and name in self._separators:
+                columns[name] = join_lists(values, self._separators[name], name, path, faults, name in self._sequences)
+            else:
+                columns[name] = as_binary(values, name, path)
+        lines = first_row + np.arange(batch.num_rows)
+        return RawBatch(path, columns, lines, rejects=[], faults=faults, not_utf8=None, text=None)
+
+    @staticmethod
+    def row_count(path: str) -> int:
+        with open_stored(path) as source:
+            rows: int = pa.parquet.read_metadata(source).num_rows
+        return rows
+
+
+@contextlib.contextmanager
+def _read_errors(path: str) -> Iterator[None]:
+    """Converts errors of reading a Parquet file to InputError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: the Parquet file is damaged ({one_line(error, 200)})") from error
+
+
+def _opened(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
+    try:
+        return pa.parquet.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
+
+
+def _footer(source: IO[bytes]) -> bytes:
+    """Returns the bytes from a Parquet file's footer to its end. Changes the file position.
+
+    Source: https://parquet.apache.org/docs/file-format/
+    """
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - 8))
+    length = int.from_bytes(source.read(4), "little") + 8
+    source.seek(max(0, size - length))
+    return source.read()
+
+
+def _offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
+    """Returns the byte offsets of the row groups in the file."""
+    offsets = []
+    for row_group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = map(row_group.column, range(row_group.num_columns))
+        offsets.append(min(column.dictionary_page_offset or column.data_page_offset for column in columns))
+    return offsets
+
+
+def _in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.parquet.ParquetFile:
+    """Reads a range into memory, adds its bytes to the checksum, and returns a Parquet file of these bytes.
+
+    Arrow reads a Parquet file piece by piece. On disk, a piece could change after its checksum was computed.
+    """
+    footer = _footer(source)
+    size = source.tell()
+    if zlib.crc32(footer) != part.layout:
+        raise changed(part.path)
+    metadata = pa.parquet.read_metadata(pa.BufferReader(_MARK + footer))
+    offsets = _offsets(metadata)
+    stop = part.start + (part.length or 0)
+    begin = offsets[part.start] if part.start else 0
+    end = offsets[stop] if stop < len(offsets) else size
+    source.seek(begin)
+    data = source.read(end - begin)
+    into.add(data)
+    return pa.parquet.ParquetFile(pa.PythonFile(_Piece(data, begin, size), "r"), metadata=metadata)
+
+
+class _Piece(io.RawIOBase):
+    """A file of `size` bytes with `data` at position `begin`. All other bytes are not needed and read as zeros."""
+
+    def __init__(self, data: bytes, begin: int, size: int):
+        self._data = memoryview(data)
+        self._begin = begin
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        start, stop = self._position, self._size if size < 0 else min(self._position + size, self._size)
+        self._position = max(start, stop)
+        wanted = self._data[max(0, start - self._begin) : max(0, stop - self._begin)]
+        return bytes(wanted).rjust(min(stop, self._begin) - start, b"\0") if start < self._begin else bytes(wanted)

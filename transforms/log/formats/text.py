@@ -1,0 +1,138 @@
+"""The formats of text: a row is a line, or a few lines."""
+
+import abc
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.batches import RawBatch, Reject
+from ctrpipe.transforms.log.byte_sum import ByteSum, changed
+from ctrpipe.transforms.log.files import (
+    Range,
+    cut_lines,
+    input_errors,
+    is_compressed,
+    no_rows,
+    open_text,
+    size_of,
+    text_size,
+)
+from ctrpipe.transforms.log.formats.base import Format
+from ctrpipe.transforms.log.lines import Lines, whole_lines
+
+
+class TextFormat(Format):
+    """Reads text, plain or compressed. A plain file is cut at line breaks; a compressed one is a single range."""
+
+    has_escapes: ClassVar[bool] = False
+    """Whether a line of valid UTF-8 may stand for a value that is not."""
+
+    @abc.abstractmethod
+    def _head(self, path: str) -> tuple[Sequence[str], bytes]:
+        """Returns the column names of a file, and the bytes of its header, which no row has.
+
+        Raises:
+            InputError: the file has no bytes, or lacks a column.
+            OSError: the file cannot be read.
+        """
+
+    @abc.abstractmethod
+    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
+        """Yields the lines of a range in chunks. `file` is at the position of the first one."""
+
+    @abc.abstractmethod
+    def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
+        """Returns the lines that `_parse` would misread, with the reason for each.
+
+        Args:
+            lines: The lines.
+            not_utf8: Those that are not valid UTF-8.
+            width: The file's number of columns.
+        """
+
+    @abc.abstractmethod
+    def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Parses whole lines. Returns the columns to read, as binary, and the reasons of malformed rows, by row.
+
+        Args:
+            text: The lines without those of `_faults`.
+            rows: Their number.
+            names: The file's columns, in order.
+
+        Raises:
+            pa.ArrowInvalid: a line cannot be parsed, or a quoted value spans several lines.
+        """
+
+    def whole(self, path: str) -> list[Range]:
+        with input_errors(path):
+            stored = size_of(path)
+            names, header = self._head(path)
+            if not is_compressed(path) and stored == len(header):
+                raise no_rows(path)
+            length = None if is_compressed(path) else stored - len(header)
+            size = length or text_size(path)
+        line, layout = 1 + header.count(b"\n"), zlib.crc32(header)
+        return [Range(path, tuple(names), len(header), length, line, size, len(header), layout)]
+
+    def ranges(self, path: str) -> list[Range]:
+        [whole] = self.whole(path)
+        return [whole] if whole.length is None else list(cut_lines(whole))
+
+    def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
+        line, position = part.line, 0
+        with input_errors(part.path), open_text(part.path, part.start - part.header, into) as file:
+            if zlib.crc32(file.read(part.header)) != part.layout:
+                raise changed(part.path)
+            for lines in self._lines(file, part):
+                yield self._batch(part, lines, line)
+                line += lines.breaks
+                position += lines.size
+        if not position:
+            raise no_rows(part.path)
+        if part.length not in (None, position):
+            raise changed(part.path)
+
+    def _batch(self, part: Range, lines: Lines, first_line: int) -> RawBatch:
+        not_utf8 = lines.not_utf8()
+        faults = self._faults(lines, not_utf8, len(part.columns))
+        kept = np.delete(np.arange(len(lines)), list(faults))
+        try:
+            columns, wrong = self._parse(lines.without(list(faults)), len(kept), part.columns)
+        except pa.ArrowInvalid as error:
+            place = f"lines {first_line} to {first_line + lines.breaks - 1}"
+            raise InputError(f"{part.path}: {place} cannot be read ({one_line(error, 200)})") from error
+        faults.update((int(kept[row]), reason) for row, reason in wrong.items())
+        kept = np.delete(kept, list(wrong))
+        numbers = first_line + lines.numbers
+        suspects: list[int] = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
+
+        def text(line: int) -> str:
+            return lines[line].decode("utf-8", "backslashreplace")
+
+        return RawBatch(
+            path=part.path,
+            columns=columns,
+            lines=numbers[kept],
+            rejects=[Reject(int(numbers[line]), faults[line], text(line)) for line in sorted(faults)],
+            faults={},
+            not_utf8=None if self.has_escapes else suspects,
+            text=lambda row: text(kept[row]),
+        )
+
+
+def first_chunk(path: str) -> bytes:
+    """Returns the first lines of a text file.
+
+    Raises:
+        InputError: the file has no bytes.
+        OSError: the file cannot be read.
+    """
+    with open_text(path) as file:
+        chunk = next(whole_lines(file), b"")
+    if not chunk:
+        raise no_rows(path)
+    return chunk
