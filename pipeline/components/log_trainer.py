@@ -23,6 +23,7 @@ from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
 from ctrpipe.pipeline.config import Calibration, Model, Training
 from ctrpipe.pipeline.monitoring.scored_drift import statistics_assets
 from ctrpipe.pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.parent import Parent, start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
@@ -91,17 +92,9 @@ def LogTrainer(
     begins_with = Parent.from_json(parent)
     start = start_with(begins_with, log, fields, pathlib.Path(transform_graph.uri)) if begins_with else None
     ids = _announce_start(begins_with, start, fields) if begins_with and start else {}
-    result = train(
-        trained,
-        Training.model_validate_json(training),
-        fields,
-        train_files,
-        validation_files,
-        seed,
-        pathlib.Path(work),
-        _announce_evaluation,
-        start=start,
-    )
+    how = Training.model_validate_json(training)
+    job = TrainingJob(trained, how, fields, train_files, validation_files, seed)
+    result = train(job, pathlib.Path(work), _announce_evaluation, start)
     # Before the export, which may fold the model's weights.
     kept, counts_of_values = pathlib.Path(model.uri) / KEPT_MODEL, pathlib.Path(transform_graph.uri) / COUNTS
     save_model(kept, trained.name, result.model, result.weights_file, result.state)
