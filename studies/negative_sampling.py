@@ -32,6 +32,7 @@ LOSS_BAR, CALIBRATION_BAR, TIME_BAR = 0.0005, 0.01, 0.25
 def train_side(config: RunConfig, data: str, folder: pathlib.Path) -> dict[str, Any]:
     """Returns a training run's test metrics, rows, and seconds without the transform."""
     from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows  # Keras: after TensorFlow
+    from ctrpipe.pipeline.training.job import TrainingJob
     from ctrpipe.pipeline.training.train import train
 
     check_output(folder)
@@ -40,7 +41,8 @@ def train_side(config: RunConfig, data: str, folder: pathlib.Path) -> dict[str, 
         shutil.rmtree(folder / "work", ignore_errors=True)  # a checkpoint would make the training run end at once
         started = time.monotonic()
         fields = log.feature_map
-        result = train(config.model, config.training, fields, log.train, log.validation, config.seed, folder / "work")
+        job = TrainingJob(config.model, config.training, fields, log.train, log.validation, config.seed)
+        result = train(job, folder / "work")
         seconds = time.monotonic() - started
     labels, predicted = result.learner.predict(packed_batches(log.test, fields, prediction_rows(fields)))
     rows = count_rows(log.train)

@@ -326,10 +326,12 @@ class Trained:
 def trained(config: RunConfig, log: Any, folder: pathlib.Path, seed: int) -> Trained:
     """Trains one of our models; reuses a finished training run in the folder."""
     from ctrpipe.pipeline.training.data import packed_batches, prediction_rows  # Keras: after TensorFlow
+    from ctrpipe.pipeline.training.job import TrainingJob
     from ctrpipe.pipeline.training.train import train
 
     fields = log.feature_map
-    result = train(config.model, config.training, fields, log.train, log.validation, seed, folder)
+    job = TrainingJob(config.model, config.training, fields, log.train, log.validation, seed)
+    result = train(job, folder)
     _, logits = result.learner.predict(packed_batches(log.test, fields, prediction_rows(fields)))
     done = result.progress.evaluations
     return Trained(logits[:, 0], max(each["validation_auc"] for each in done), len(done))

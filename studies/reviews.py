@@ -127,6 +127,7 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
     """
     # These import TensorFlow: 4 s of CPU time, which --help and option errors should not pay.
     from ctrpipe.pipeline.training.data import packed_batches, prediction_rows
+    from ctrpipe.pipeline.training.job import TrainingJob
     from ctrpipe.pipeline.training.train import train
 
     config, folder = task.config, work / f"{task.model}-{task.seed}"
@@ -137,8 +138,9 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
         announce(f"{task.name}: {numbers['model']}, {numbers['examples']:,} examples: loss {loss:.4f}, AUC {auc:.4f}")
 
     model = with_encoder(config.model, config.text)
-    files = log.feature_map, log.train, log.validation
-    result = train(model, config.training, *files, config.seed, folder, tell, shared_stages=work / "stages")
+    rows = log.feature_map, log.train, log.validation
+    job = TrainingJob(model, config.training, *rows, config.seed, str(work / "stages"))
+    result = train(job, folder, tell)
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     test = packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map))
     labels, probabilities = (values[:, 0] for values in result.learner.predict(test))

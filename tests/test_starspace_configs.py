@@ -12,6 +12,7 @@ from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.training.data import packed_batches
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.learned import Learned
@@ -160,7 +161,7 @@ def test_the_pairs_of_a_task_are_learned_above_a_simple_floor(task, tmp_path):
     feature_map = layout(spec, lambda column, feature: len(learned._vocabulary(column, feature)[0]))
     files = [write(spec, learned, part, tmp_path / f"{number}.parquet") for number, part in enumerate(parts)]
     training = config.training.model_copy(update={"epochs": 8, "batch_size": 128})
-    result = train(config.model, training, feature_map, files[0], files[1], 1, tmp_path / "work")
+    result = train(TrainingJob(config.model, training, feature_map, files[0], files[1], 1), tmp_path / "work")
     labels, probabilities = result.learner.predict(packed_batches(files[2], feature_map, 512))
     found = metrics.auc(labels[:, 0], probabilities[:, 0])
     scores = popularity(parts[0], parts[2], *floor_of) if len(floor_of) == 1 else common_words(parts[2], *floor_of)

@@ -87,10 +87,11 @@ def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Samp
 def trained(settings: Model, training: Training, log: PackedLog, seed: int, work: pathlib.Path) -> Any:
     """Trains a model to its best validation result, and returns the learner."""
     # Imported here: TensorFlow takes 4 s of CPU time, which --help and option errors should not pay.
+    from ctrpipe.pipeline.training.job import TrainingJob
     from ctrpipe.pipeline.training.train import train
 
     files = [log.files["train"]], [log.files["validation"]]
-    return train(settings, training, log.feature_map, *files, seed, work).learner
+    return train(TrainingJob(settings, training, log.feature_map, *files, seed), work).learner
 
 
 def predicted(learner: Any, log: PackedLog) -> np.ndarray:

@@ -185,6 +185,7 @@ class Ours:
 
         from ctrpipe.pipeline.config import Model, Training
         from ctrpipe.pipeline.training.data import packed_batches
+        from ctrpipe.pipeline.training.job import TrainingJob
         from ctrpipe.pipeline.training.train import train
 
         training = Training(
@@ -196,7 +197,8 @@ class Ours:
         shutil.rmtree(work, ignore_errors=True)
         start = time.perf_counter()
         named = Model(name=model, **settings["model"])
-        result = train(named, training, rows.feature_map, rows.files["train"], rows.files["validation"], seed, work)
+        job = TrainingJob(named, training, rows.feature_map, rows.files["train"], rows.files["validation"], seed)
+        result = train(job, work)
         seconds = time.perf_counter() - start
         test = packed_batches(rows.files["test"], rows.feature_map, 8192)
         _, probabilities = result.learner.predict(test)

@@ -3,7 +3,6 @@
 See ctrpipe.pipeline.monitoring.drift.
 """
 
-import json
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
@@ -13,12 +12,33 @@ from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatisti
 from ctrpipe.common.files import write_json
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
+from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_training_rows
-from ctrpipe.transforms.log.byte_sum import sums_from_json
+from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.spec import LogSpec
 
 FILE = "drift.json"
+
+
+class DriftSettings(StageSettings):
+    """Settings of DriftCheck.
+
+    Args:
+        spec: The description of the log.
+        monitoring: The logs to compare with, and the largest allowed distances.
+        logs_fingerprint: Hash of the logs. Changed logs therefore miss the cache.
+        logs_sums: By name in Monitoring, the number of bytes and the CRC-32 of each file; see ByteSum.
+        max_rows: A log with more rows is compared by a sample of this size.
+        seed: Seed of the sample.
+    """
+
+    spec: LogSpec
+    monitoring: Monitoring
+    logs_fingerprint: str
+    logs_sums: dict[str, list[tuple[int, int]]]
+    max_rows: int
+    seed: int
 
 
 @component
@@ -26,12 +46,7 @@ def DriftCheck(
     examples: InputArtifact[Examples],
     statistics: InputArtifact[ExampleStatistics],
     drift: OutputArtifact[ExamplesDiff],
-    spec: Parameter[str],
-    monitoring: Parameter[str],
-    logs_fingerprint: Parameter[str],
-    logs_sums: Parameter[str],
-    max_rows: Parameter[int],
-    seed: Parameter[int],
+    settings: Parameter[str],
     workers: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
@@ -41,29 +56,25 @@ def DriftCheck(
         examples: The payload.
         statistics: The statistics of its splits.
         drift: FILE, with the property `breached`.
-        spec: LogSpec as JSON.
-        monitoring: Monitoring as JSON.
-        logs_fingerprint: Hash of the logs. Changed logs therefore miss the cache.
-        logs_sums: Hashed parts of the logs, JSON by name in Monitoring; see ctrpipe.transforms.log.byte_sum.
-        max_rows: A log with more rows is compared by a sample of this size.
-        seed: Seed of the sample.
+        settings: DriftSettings as JSON.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
     """
+    given = DriftSettings.model_validate_json(settings)
     comparison = compare_training_rows(
         pathlib.Path(examples.uri),
         train_statistics(statistics)[0],
-        LogSpec.model_validate_json(spec),
-        Monitoring.model_validate_json(monitoring),
-        max_rows,
-        seed,
+        given.spec,
+        given.monitoring,
+        given.max_rows,
+        given.seed,
         Workers.from_json(workers),
-        {kind: sums_from_json(sums) for kind, sums in json.loads(logs_sums).items()},
+        {kind: [ByteSum(*each) for each in sums] for kind, sums in given.logs_sums.items()},
     )
     folder = pathlib.Path(drift.uri)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / FILE, comparison)
-    drift.set_string_custom_property("logs_fingerprint", logs_fingerprint)
+    drift.set_string_custom_property("logs_fingerprint", given.logs_fingerprint)
     drift.set_int_custom_property("breached", int(comparison["breached"]))
 
 

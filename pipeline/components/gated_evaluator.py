@@ -13,6 +13,7 @@ from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEv
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.pipeline.components import SERVABLE
+from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.pipeline.config import Evaluation, Gates
 from ctrpipe.pipeline.evaluation.artifact import write_evaluation
 from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
@@ -23,6 +24,22 @@ from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 
 
+class EvaluatorSettings(StageSettings):
+    """Settings of GatedEvaluator.
+
+    Args:
+        spec: The description of the log.
+        gates: The conditions of a blessing.
+        evaluation: The metrics and slices, and the baseline.
+        rows: The identity of the test rows, see ScoredRows.
+    """
+
+    spec: LogSpec
+    gates: Gates
+    evaluation: Evaluation
+    rows: str
+
+
 @component
 def GatedEvaluator(
     examples: InputArtifact[Examples],
@@ -30,10 +47,7 @@ def GatedEvaluator(
     last_blessed: InputArtifact[Model],
     evaluation: OutputArtifact[ModelEvaluation],
     blessing: OutputArtifact[ModelBlessing],
-    spec: Parameter[str],
-    gates: Parameter[str],
     settings: Parameter[str],
-    rows: Parameter[str],
     workers: Parameter[str],
     code_version: Parameter[str],
     baseline: InputArtifact[Model] = None,
@@ -46,16 +60,13 @@ def GatedEvaluator(
         last_blessed: The model to compare with in bounds on changes; an artifact without a model in a first run.
         evaluation: TFMA's files, and those of ctrpipe.pipeline.evaluation.artifact.
         blessing: The blessing, in the format of TFX's Evaluator.
-        spec: LogSpec as JSON.
-        gates: Gates as JSON.
-        settings: Evaluation as JSON.
-        rows: The identity of the test rows, see ScoredRows.
+        settings: EvaluatorSettings as JSON.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
         baseline: The model of `evaluation.baseline`. Its metrics are reported, and no gate applies to it.
     """
-    log, by = LogSpec.model_validate_json(spec), Evaluation.model_validate_json(settings)
-    bounds = Gates.model_validate_json(gates)
+    given = EvaluatorSettings.model_validate_json(settings)
+    log, by, bounds = given.spec, given.evaluation, given.gates
     payload, folder = pathlib.Path(examples.uri), pathlib.Path(evaluation.uri)
     test = payload_files(payload / "Split-test")
     to_beat = pathlib.Path(last_blessed.uri) / SERVABLE
@@ -72,7 +83,7 @@ def GatedEvaluator(
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
     )
     baseline_name = by.baseline.name if by.baseline else None
-    metrics, scored, others = evaluate(folder, baseline_name, test, log, by, rows)
+    metrics, scored, others = evaluate(folder, baseline_name, test, log, by, given.rows)
     task = next(iter(log.data.labels))
     to_compare = last_blessed_probabilities(folder, task)
     table = read_gates(folder, bounds, scored, to_compare)

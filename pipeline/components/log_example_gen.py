@@ -14,21 +14,37 @@ from tfx.types.standard_artifacts import Examples
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import throttled_announce
-from ctrpipe.transforms.log.byte_sum import sums_from_json
+from ctrpipe.pipeline.components.settings import StageSettings
+from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
 from ctrpipe.transforms.log.read_ahead import handed_over
 from ctrpipe.transforms.log.spec import LogSpec
 
 
+class ExampleGenSettings(StageSettings):
+    """Settings of LogExampleGen.
+
+    Args:
+        spec: The description of the log.
+        files: The log's files in order.
+        data_fingerprint: Hash of the files. Changed data therefore misses the cache.
+        sums: The number of bytes and the CRC-32 of each file, as they were hashed; see ByteSum.
+        seed: Seed of `split.by: hash`.
+        dead_letter: Folder of the dead-letter files with the malformed rows.
+    """
+
+    spec: LogSpec
+    files: list[str]
+    data_fingerprint: str
+    sums: list[tuple[int, int]]
+    seed: int
+    dead_letter: pathlib.Path
+
+
 @component
 def LogExampleGen(
     examples: OutputArtifact[Examples],
-    spec: Parameter[str],
-    files: Parameter[str],
-    data_fingerprint: Parameter[str],
-    sums: Parameter[str],
-    seed: Parameter[int],
-    dead_letter: Parameter[str],
+    settings: Parameter[str],
     workers: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
@@ -36,33 +52,27 @@ def LogExampleGen(
 
     Args:
         examples: The payload, with the property `data_fingerprint`, and counts.json.
-        spec: LogSpec as JSON.
-        files: The log's files in order, as JSON.
-        data_fingerprint: Hash of the files. Changed data therefore misses the cache.
-        sums: The hashed parts of the files, see ctrpipe.transforms.log.byte_sum.
-        seed: Seed of `split.by: hash`.
-        dead_letter: Folder of the dead-letter files with the malformed rows.
+        settings: ExampleGenSettings as JSON.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
     """
+    given = ExampleGenSettings.model_validate_json(settings)
     examples.split_names = json.dumps(list(SPLITS))
     folders = {name: pathlib.Path(examples.uri) / f"Split-{name}" for name in SPLITS}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
-    log = LogSpec.model_validate_json(spec)
-    paths = json.loads(files)
-    with handed_over(log, paths, seed) as partial:
+    with handed_over(given.spec, given.files, given.seed) as partial:
         result = ingest(
-            log,
-            paths,
-            seed,
+            given.spec,
+            given.files,
+            given.seed,
             folders,
-            pathlib.Path(dead_letter),
+            given.dead_letter,
             Workers.from_json(workers),
             throttled_announce(),
             partial,
-            sums_from_json(sums),
+            [ByteSum(*each) for each in given.sums],
         )
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PARQUET)
-    examples.set_string_custom_property("data_fingerprint", data_fingerprint)
+    examples.set_string_custom_property("data_fingerprint", given.data_fingerprint)
     (pathlib.Path(examples.uri) / "counts.json").write_text(result.to_json())

@@ -6,7 +6,6 @@ import pathlib
 from typing import Any
 
 import pyarrow as pa
-import pydantic
 import tensorflow_transform as tft
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
@@ -20,9 +19,11 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.saved import read_feature_map, save_model
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
 from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
+from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.pipeline.config import Calibration, Model, Training
 from ctrpipe.pipeline.monitoring.scored_drift import statistics_assets
 from ctrpipe.pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.parent import Parent, start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
@@ -37,6 +38,38 @@ from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 
 
+class TrainerSettings(StageSettings):
+    """Settings of LogTrainer.
+
+    Args:
+        spec: The description of the log.
+        model: The model to train.
+        training: Optimisation settings.
+        seed: Seed of the training run.
+        warmup_requests: The number of first training rows that become warm-up requests.
+        position: The value in every request of each column with the role position.
+        encoder_precision: The precision of the served text encoder.
+        calibration: The calibration; None for none.
+        explains: Whether the export has the signature `serving_explain`.
+        work: Folder of the checkpoints, the same for every attempt at the same training run.
+        parent: The model of a warm start; None for none.
+        training_fingerprint: Hash of the training inputs, written into the export.
+    """
+
+    spec: LogSpec
+    model: Model
+    training: Training
+    seed: int
+    warmup_requests: int
+    position: dict[str, str | float]
+    encoder_precision: str
+    calibration: Calibration | None
+    explains: bool
+    work: pathlib.Path
+    parent: Parent | None
+    training_fingerprint: str
+
+
 @component
 def LogTrainer(
     payload: InputArtifact[Examples],
@@ -44,18 +77,7 @@ def LogTrainer(
     transform_graph: InputArtifact[TransformGraph],
     statistics: InputArtifact[ExampleStatistics],
     model: OutputArtifact[ModelArtifact],
-    spec: Parameter[str],
     settings: Parameter[str],
-    training: Parameter[str],
-    seed: Parameter[int],
-    warmup_requests: Parameter[int],
-    position: Parameter[str],
-    encoder_precision: Parameter[str],
-    calibration: Parameter[str],
-    explains: Parameter[int],
-    work: Parameter[str],
-    parent: Parameter[str],
-    training_fingerprint: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
     """Trains on the packed examples and exports the model.
@@ -66,42 +88,21 @@ def LogTrainer(
         transform_graph: The transform graph of the packed examples; it becomes a part of the export.
         statistics: The statistics of the splits. The export contains those of the training rows.
         model: The export, and the trained Keras model with its weights.
-        spec: LogSpec as JSON.
-        settings: Model as JSON.
-        training: Training as JSON.
-        seed: Seed of the training run.
-        warmup_requests: The number of first training rows that become warm-up requests.
-        position: JSON: the value in every request of each column with the role position.
-        encoder_precision: The precision of the served text encoder.
-        calibration: Calibration as JSON, or null.
-        explains: 1 if the export has the signature `serving_explain`, else 0.
-        work: Folder of the checkpoints, the same for every attempt at the same training run.
-        parent: Parent as JSON, the model of a warm start; "" for none.
-        training_fingerprint: Hash of the training inputs, written into the export.
+        settings: TrainerSettings as JSON.
         code_version: See ctrpipe.pipeline.components; written into the export.
     """
-    log = LogSpec.model_validate_json(spec)
+    given = TrainerSettings.model_validate_json(settings)
+    log, by, parent = given.spec, given.calibration, given.parent
     transform = tft.TFTransformOutput(transform_graph.uri)
     fields = feature_map(log, transform)
     train_files, validation_files = ([f"{examples.uri}/Split-{split}/*"] for split in ("train", "validation"))
-    by = pydantic.TypeAdapter(Calibration | None).validate_json(calibration)
     if by:
         check_classes(fields, validation_files)
-    trained = with_encoder(Model.model_validate_json(settings), log.text)
-    begins_with = Parent.from_json(parent)
-    start = start_with(begins_with, log, fields, pathlib.Path(transform_graph.uri)) if begins_with else None
-    ids = _announce_start(begins_with, start, fields) if begins_with and start else {}
-    result = train(
-        trained,
-        Training.model_validate_json(training),
-        fields,
-        train_files,
-        validation_files,
-        seed,
-        pathlib.Path(work),
-        _announce_evaluation,
-        start=start,
-    )
+    trained = with_encoder(given.model, log.text)
+    start = start_with(parent, log, fields, pathlib.Path(transform_graph.uri)) if parent else None
+    ids = _announce_start(parent, start, fields) if parent and start else {}
+    job = TrainingJob(trained, given.training, fields, train_files, validation_files, given.seed)
+    result = train(job, given.work, _announce_evaluation, start)
     # Before the export, which may fold the model's weights.
     kept, counts_of_values = pathlib.Path(model.uri) / KEPT_MODEL, pathlib.Path(transform_graph.uri) / COUNTS
     save_model(kept, trained.name, result.model, result.weights_file, result.state)
@@ -110,27 +111,27 @@ def LogTrainer(
     announce("Writing the servable")
     start_phase("Trainer's export")
     assets = {
-        Asset.TRAINING: json.dumps({"model": json.loads(settings), "training": json.loads(training)}, indent=1),
+        Asset.TRAINING: json.dumps(given.model_dump(mode="json", include={"model", "training"}), indent=1),
         Asset.HISTORY: json.dumps(result.history, indent=1),
         Asset.CODE_VERSION: code_version,
-        Asset.TRAINING_FINGERPRINT: training_fingerprint,
+        Asset.TRAINING_FINGERPRINT: given.training_fingerprint,
         Asset.NUMBERS: (pathlib.Path(transform_graph.uri) / NUMBERS).read_text(),
         Asset.AGES: (pathlib.Path(transform_graph.uri) / AGES).read_text(),
         **statistics_assets(*train_statistics(statistics)),
     }
-    if begins_with and result.taken:
+    if parent and result.taken:
         if left := result.taken["left"]:
             announce(f"Not taken of the parent: {listed(left)}")
-        described = {"model": begins_with.name, "fingerprint": begins_with.fingerprint, "ids": ids, **result.taken}
+        described = {"model": parent.name, "fingerprint": parent.fingerprint, "ids": ids, **result.taken}
         assets[Asset.PARENT] = json.dumps(described, indent=1)
-    rows = _first_rows(pathlib.Path(payload.uri), warmup_requests)
+    rows = _first_rows(pathlib.Path(payload.uri), given.warmup_requests)
     folder = pathlib.Path(model.uri) / SERVABLE
     calibrate = None
     if by:
         unsampled = payload_files(pathlib.Path(payload.uri) / "Split-validation")
         negatives = weight_of_negatives(log, unsampled) if is_sampled(log, "validation") else None
         calibrate = functools.partial(fit_calibration, by, fields, validation_files, negatives)
-    served_as = (json.loads(position), encoder_precision, calibrate, bool(explains))
+    served_as = (given.position, given.encoder_precision, calibrate, given.explains)
     export(result.model, transform, log, fields, rows, folder, assets, *served_as)
 
 

@@ -1,8 +1,8 @@
 """The pipeline's graph: the components and their order. Every orchestrator runs the same graph."""
 
-import json
+import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from google.protobuf import text_format
 from tfx.components import BulkInferrer
@@ -16,36 +16,87 @@ from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.pipeline.components.atomic_pusher import PUSH_AGAIN, AtomicPusher
-from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate
+from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, DriftSettings
 from ctrpipe.pipeline.components.examples_for_inference import ExamplesForInference
-from ctrpipe.pipeline.components.gated_evaluator import GatedEvaluator
+from ctrpipe.pipeline.components.gated_evaluator import EvaluatorSettings, GatedEvaluator
 from ctrpipe.pipeline.components.last_blessed_model import LastBlessedModel
-from ctrpipe.pipeline.components.log_example_gen import LogExampleGen
+from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings, LogExampleGen
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
-from ctrpipe.pipeline.components.log_trainer import LogTrainer
-from ctrpipe.pipeline.components.log_transform import LogTransform
+from ctrpipe.pipeline.components.log_trainer import LogTrainer, TrainerSettings
+from ctrpipe.pipeline.components.log_transform import FormerSettings, LogTransform, TransformSettings
 from ctrpipe.pipeline.components.log_validator import LogValidator
 from ctrpipe.pipeline.components.serving_check import ServingCheck
 from ctrpipe.pipeline.config import Model, RunConfig
 from ctrpipe.pipeline.run.inputs import RunInputs
-from ctrpipe.transforms.log.byte_sum import sums_to_json
+from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.schema import raw_schema
 
 
-def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ...]:
-    """Returns the nodes from the raw log to transformed examples, the start of every graph."""
-    output = inputs.output
-    workers = _workers(config, output)
-    examples = LogExampleGen(
-        spec=config.log_spec.model_dump_json(),
-        files=json.dumps(inputs.files),
+def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
+    """Returns the graph up to Transform, for training outside a graph. It shares its cache with `create_pipeline`."""
+    return _pipeline(config, inputs.output, _data_nodes(config, inputs).all())
+
+
+def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
+    """Returns the graph of a run.
+
+    Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline.
+
+    Raises:
+        InputError: TFX's BulkInferrer does not run on the configured Beam runner.
+    """
+    # 1. From the raw log to transformed examples, and how far the log is from others.
+    data = _data_nodes(config, inputs)
+    compares = bool(inputs.monitoring.previous or inputs.monitoring.serving)
+    drift = _drift_check(config, inputs, data) if compares else None
+
+    # 2. The model, and the baseline that is reported beside it.
+    trainer = _trainer(config, inputs, data, config.model, is_baseline=False).with_id("Trainer")
+    baseline = None
+    if named := config.evaluation.baseline:
+        baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id("Trainer.baseline")
+
+    # 3. What the model has to pass: the check of its export, the gates, and the drift if it blocks.
+    check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
+    last = LastBlessedModel(push_folder=str(_push_folder(config, inputs)), version=inputs.baseline_version)
+    evaluator = _evaluator(config, inputs, data, trainer, last, baseline)
+    gate = None
+    if drift and inputs.monitoring.block:
+        gate = DriftGate(drift=drift.outputs["drift"], infra_blessing=check.outputs["blessing"])
+
+    # 4. The push, and the predictions of the pushed model.
+    pusher = _pusher(config, inputs, trainer, evaluator, infra=gate or check)
+    predictions = _predictions(config, data, trainer, evaluator) if config.serving.bulk_inferrer else []
+
+    nodes = [*data.all(), drift, trainer, baseline, gate, check, last, evaluator, pusher, *predictions]
+    return _pipeline(config, inputs.output, [node for node in nodes if node])
+
+
+@dataclasses.dataclass(frozen=True)
+class _DataNodes:
+    """The nodes from the raw log to transformed examples, the start of every graph."""
+
+    examples: BaseComponent
+    statistics: BaseComponent
+    schema: BaseComponent
+    validator: BaseComponent
+    transform: BaseComponent
+
+    def all(self) -> list[BaseComponent]:
+        return [self.examples, self.statistics, self.schema, self.validator, self.transform]
+
+
+def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
+    workers = _workers(config, inputs)
+    read = ExampleGenSettings(
+        spec=config.log_spec,
+        files=list(inputs.files),
         data_fingerprint=inputs.data_fingerprint,
-        sums=sums_to_json(inputs.sums),
+        sums=_pairs(inputs.sums),
         seed=config.data.split.seed(config.seed),
-        dead_letter=str(output / "dead_letter"),
-        workers=workers,
-        code_version=_code_of(LogExampleGen),
+        dead_letter=inputs.output / "dead_letter",
     )
+    examples = LogExampleGen(settings=read.model_dump_json(), workers=workers, code_version=_code_of(LogExampleGen))
     statistics = LogStatisticsGen(
         examples=examples.outputs["examples"],
         max_rows=config.statistics.max_rows,
@@ -53,27 +104,139 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
         workers=workers,
         code_version=_code_of(LogStatisticsGen),
     )
-    schema = ImportSchemaGen(schema_file=str(_write_schema(config, output)))
+    schema = ImportSchemaGen(schema_file=str(_write_schema(config, inputs.output)))
     validator = LogValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
+    # The seed is of the order of the packed rows and of missing_rate. Training shuffles again with its own seed.
+    transformed = TransformSettings(spec=config.log_spec, seed=0, former=_former(config, inputs))
     transform = LogTransform(
         examples=examples.outputs["examples"],
-        spec=config.log_spec.model_dump_json(),
-        # Seeds the order of the packed rows and missing_rate. Training shuffles again with its own seed.
-        seed=0,
+        settings=transformed.model_dump_json(),
         workers=workers,
-        former=_former(config, inputs),
         code_version=inputs.transform_version(config),
     )
-    return examples, statistics, schema, validator.with_id("ExampleValidator"), transform
+    return _DataNodes(examples, statistics, schema, validator.with_id("ExampleValidator"), transform)
 
 
-def _former(config: RunConfig, inputs: RunInputs) -> str:
-    """Returns what the transform keeps of the parent's state, as the `former` argument of LogTransform."""
+def _former(config: RunConfig, inputs: RunInputs) -> FormerSettings | None:
+    """Returns what the transform keeps of the parent's state, or None if it keeps nothing."""
     start, parent = config.training.warm_start, inputs.parent
     if start is None or (start.window == 1 and (parent is None or (start.boundaries == "learn" and not start.max_age))):
-        return ""
-    kept = parent and {"version": parent.version, "kept": parent.kept}
-    return json.dumps({"parent": kept, **start.model_dump(include={"boundaries", "window", "max_age", "max_values"})})
+        return None
+    return FormerSettings(
+        version=parent.version if parent else "",
+        kept=parent.kept if parent else "",
+        boundaries=start.boundaries,
+        window=start.window,
+        max_age=start.max_age,
+        max_values=start.max_values,
+    )
+
+
+def _drift_check(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> BaseComponent:
+    settings = DriftSettings(
+        spec=config.log_spec,
+        monitoring=inputs.monitoring.model_copy(update={"block": False}),  # DriftGate alone depends on it
+        logs_fingerprint=inputs.monitored_fingerprint,
+        logs_sums={kind: _pairs(sums) for kind, sums in inputs.monitored_sums.items()},
+        max_rows=config.statistics.max_rows,
+        seed=0,
+    )
+    return DriftCheck(
+        examples=data.examples.outputs["examples"],
+        statistics=data.statistics.outputs["statistics"],
+        settings=settings.model_dump_json(),
+        workers=_workers(config, inputs),
+        code_version=_code_of(DriftCheck),
+    )
+
+
+def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Model, is_baseline: bool) -> BaseComponent:
+    trained_from = inputs.training_fingerprint(config, model)
+    settings = TrainerSettings(
+        spec=config.log_spec,
+        model=model,
+        training=config.training,
+        seed=config.seed,
+        warmup_requests=config.serving.warmup_requests,
+        position=config.serving.position,
+        encoder_precision=config.serving.encoder_precision,
+        calibration=config.calibration,
+        explains=config.serving.explain and not is_baseline,
+        work=inputs.output / "tfx" / "training" / f"{model.name}-{trained_from}",
+        parent=None if is_baseline else inputs.parent,
+        training_fingerprint=inputs.version_fingerprint(config, model),
+    )
+    return LogTrainer(
+        payload=data.examples.outputs["examples"],
+        examples=data.transform.outputs["transformed_examples"],
+        transform_graph=data.transform.outputs["transform_graph"],
+        statistics=data.statistics.outputs["statistics"],
+        settings=settings.model_dump_json(),
+        code_version=_code_of(LogTrainer),
+    )
+
+
+def _evaluator(
+    config: RunConfig,
+    inputs: RunInputs,
+    data: _DataNodes,
+    trainer: BaseComponent,
+    last: BaseComponent,
+    baseline: BaseComponent | None,
+) -> BaseComponent:
+    settings = EvaluatorSettings(
+        spec=config.log_spec, gates=config.gates, evaluation=config.evaluation, rows=inputs.test_rows(config)
+    )
+    beside = {"baseline": baseline.outputs["model"]} if baseline else {}
+    return GatedEvaluator(
+        examples=data.examples.outputs["examples"],
+        model=trainer.outputs["model"],
+        last_blessed=last.outputs["model"],
+        settings=settings.model_dump_json(),
+        workers=_workers(config, inputs),
+        code_version=_code_of(GatedEvaluator),
+        **beside,
+    )
+
+
+def _pusher(
+    config: RunConfig, inputs: RunInputs, trainer: BaseComponent, evaluator: BaseComponent, infra: BaseComponent
+) -> BaseComponent:
+    """Returns the node that pushes the model if `evaluator` and `infra` bless it."""
+    folder = pusher_pb2.PushDestination.Filesystem(base_directory=str(_push_folder(config, inputs)))
+    return AtomicPusher(
+        model=trainer.outputs["model"],
+        model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=infra.outputs["blessing"],
+        custom_config={PUSH_AGAIN: config.serving.push_again},
+        push_destination=pusher_pb2.PushDestination(filesystem=folder),
+    )
+
+
+def _predictions(
+    config: RunConfig, data: _DataNodes, trainer: BaseComponent, evaluator: BaseComponent
+) -> list[BaseComponent]:
+    """Returns the nodes that score the test rows with a blessed model.
+
+    Raises:
+        InputError: TFX's BulkInferrer does not run on the configured Beam runner.
+    """
+    if any(argument.endswith("DaskRunner") for argument in config.beam_args):
+        raise InputError(
+            "serving.bulk_inferrer: TFX's BulkInferrer does not run on Beam's DaskRunner; leave it out, and use "
+            "ctrpipe score, or choose another runner"
+        )
+    rows = ExamplesForInference(
+        payload=data.examples.outputs["examples"], split="test", code_version=_code_of(ExamplesForInference)
+    )
+    inferrer = BulkInferrer(
+        examples=rows.outputs["examples"],
+        model=trainer.outputs["model"],
+        model_blessing=evaluator.outputs["blessing"],
+        data_spec=bulk_inferrer_pb2.DataSpec(example_splits=["test"]),
+        model_spec=bulk_inferrer_pb2.ModelSpec(model_signature_name=["serving_default"]),
+    )
+    return [rows, inferrer]
 
 
 def _code_of(component: Callable[..., BaseComponent]) -> str:
@@ -81,119 +244,16 @@ def _code_of(component: Callable[..., BaseComponent]) -> str:
     return stage_version(component.__module__)
 
 
-def _workers(config: RunConfig, output: pathlib.Path) -> str:
-    return config.workers_for(output / "tfx").to_json()
+def _workers(config: RunConfig, inputs: RunInputs) -> str:
+    return config.workers_for(inputs.output / "tfx").to_json()
 
 
-def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
-    """Returns the graph up to Transform, for training outside a graph. It shares its cache with `create_pipeline`."""
-    return _pipeline(config, inputs.output, list(_data_nodes(config, inputs)))
+def _push_folder(config: RunConfig, inputs: RunInputs) -> pathlib.Path:
+    return inputs.output / "models" / config.serving.model_name
 
 
-def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
-    """Returns the graph of a run.
-
-    Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline.
-    """
-    output = inputs.output
-    push_folder = output / "models" / config.serving.model_name
-    nodes = list(_data_nodes(config, inputs))
-    examples, statistics, *_, transform = nodes
-    drift = None
-    if inputs.monitoring.previous or inputs.monitoring.serving:
-        drift = DriftCheck(
-            examples=examples.outputs["examples"],
-            statistics=statistics.outputs["statistics"],
-            spec=config.log_spec.model_dump_json(),
-            monitoring=inputs.monitoring.model_dump_json(exclude={"block"}),
-            logs_fingerprint=inputs.monitored_fingerprint,
-            logs_sums=json.dumps({kind: sums_to_json(sums) for kind, sums in inputs.monitored_sums.items()}),
-            max_rows=config.statistics.max_rows,
-            seed=0,
-            workers=_workers(config, output),
-            code_version=_code_of(DriftCheck),
-        )
-        nodes.append(drift)
-
-    def make_trainer(model: Model) -> BaseComponent:
-        trained_from = inputs.training_fingerprint(config, model)
-        return LogTrainer(
-            payload=examples.outputs["examples"],
-            examples=transform.outputs["transformed_examples"],
-            transform_graph=transform.outputs["transform_graph"],
-            statistics=statistics.outputs["statistics"],
-            # Only what training and export read: every value here is part of the cache key.
-            spec=config.log_spec.model_dump_json(),
-            settings=model.model_dump_json(),
-            training=config.training.model_dump_json(),
-            seed=config.seed,
-            warmup_requests=config.serving.warmup_requests,
-            position=json.dumps(config.serving.position),
-            encoder_precision=config.serving.encoder_precision,
-            calibration=config.calibration.model_dump_json() if config.calibration else "null",
-            explains=int(config.serving.explain and model is config.model),
-            work=str(output / "tfx" / "training" / f"{model.name}-{trained_from}"),
-            parent=inputs.parent.to_json() if inputs.parent and model is config.model else "",
-            training_fingerprint=inputs.version_fingerprint(config, model),
-            code_version=_code_of(LogTrainer),
-        )
-
-    trainer = make_trainer(config.model).with_id("Trainer")
-    nodes.append(trainer)
-    baseline = {}
-    if config.evaluation.baseline:
-        beside = make_trainer(config.evaluation.baseline).with_id("Trainer.baseline")
-        nodes.append(beside)
-        baseline = {"baseline": beside.outputs["model"]}
-    check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
-    last = LastBlessedModel(push_folder=str(push_folder), version=inputs.baseline_version)
-    evaluator = GatedEvaluator(
-        examples=examples.outputs["examples"],
-        model=trainer.outputs["model"],
-        last_blessed=last.outputs["model"],
-        spec=config.log_spec.model_dump_json(),
-        gates=config.gates.model_dump_json(),
-        settings=config.evaluation.model_dump_json(),
-        rows=inputs.test_rows(config),
-        workers=_workers(config, output),
-        code_version=_code_of(GatedEvaluator),
-        **baseline,
-    )
-    infra_blessing = check.outputs["blessing"]
-    if drift and inputs.monitoring.block:
-        gate = DriftGate(drift=drift.outputs["drift"], infra_blessing=infra_blessing)
-        nodes.append(gate)
-        infra_blessing = gate.outputs["blessing"]
-    pusher = AtomicPusher(
-        model=trainer.outputs["model"],
-        model_blessing=evaluator.outputs["blessing"],
-        infra_blessing=infra_blessing,
-        custom_config={PUSH_AGAIN: config.serving.push_again},
-        push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(push_folder))
-        ),
-    )
-    nodes += [check, last, evaluator, pusher]
-    if config.serving.bulk_inferrer:
-        if any(argument.endswith("DaskRunner") for argument in config.beam_args):
-            raise InputError(
-                "serving.bulk_inferrer: TFX's BulkInferrer does not run on Beam's DaskRunner; leave it out, and use "
-                "ctrpipe score, or choose another runner"
-            )
-        rows = ExamplesForInference(
-            payload=examples.outputs["examples"], split="test", code_version=_code_of(ExamplesForInference)
-        )
-        nodes.append(rows)
-        nodes.append(
-            BulkInferrer(
-                examples=rows.outputs["examples"],
-                model=trainer.outputs["model"],
-                model_blessing=evaluator.outputs["blessing"],
-                data_spec=bulk_inferrer_pb2.DataSpec(example_splits=["test"]),
-                model_spec=bulk_inferrer_pb2.ModelSpec(model_signature_name=["serving_default"]),
-            )
-        )
-    return _pipeline(config, output, nodes)
+def _pairs(sums: Iterable[ByteSum]) -> list[tuple[int, int]]:
+    return [(each.length, each.crc) for each in sums]
 
 
 def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent]) -> Pipeline:

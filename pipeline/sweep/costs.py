@@ -15,10 +15,11 @@ from ctrpipe.pipeline.training import masked_language_model
 from ctrpipe.pipeline.training.auto_settings import settled
 from ctrpipe.pipeline.training.boosting import learn_trees
 from ctrpipe.pipeline.training.data import count_rows, packed_batches
+from ctrpipe.pipeline.training.first_stages import first_stages, language_stage
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, Learner
 from ctrpipe.pipeline.training.process import other_workers
 from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.pipeline.training.train import Task, first_stages, language_stage
 from ctrpipe.serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
 
 ANNOUNCED = 5  # repeats between two progress messages
@@ -51,7 +52,7 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
         "inference", {name: _each(serves.predict, test) for name, (serves, _, _) in learners.items()}, test
     )
     trainings = _Trainings(train)
-    parts = {name: trainings.add(task, trains) for name, (_, trains, task) in learners.items() if trains}
+    parts = {name: trainings.add(job, trains) for name, (_, trains, job) in learners.items() if trains}
     ms = _measured("training", trainings.repeats, train)
     row_costs: dict[str, RowCosts] = {}
     for name in points:
@@ -64,20 +65,20 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
     return row_costs
 
 
-def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None, Task]:
-    """Returns the served learner, the learner that trains in this process (or None), and the task."""
+def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None, TrainingJob]:
+    """Returns the served learner, the learner that trains in this process (or None), and the job."""
     model = with_encoder(config.model, config.text)
     training = settled(model, config.training, count_rows(log.train))
-    task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
+    job = TrainingJob(model, training, log.feature_map, log.train, log.validation, config.seed)
     here = training.backend == keras.backend.backend() and not other_workers(training.distribution, training.backend)
-    trains = task.learner() if here else None
+    trains = job.learner() if here else None
     if trains and training.precision == "float32":
-        return trains, trains, task
-    return task.served_learner(), trains, task
+        return trains, trains, job
+    return job.served_learner(), trains, job
 
 
 class _Trainings:
-    """One repeat of each stage of all training tasks. Tasks with the same stage share its key.
+    """One repeat of each stage of all training jobs. Jobs with the same stage share its key.
 
     Args:
         batches: The batches of a repeat.
@@ -86,40 +87,40 @@ class _Trainings:
     def __init__(self, batches: list[Batch]):
         self.repeats: dict[str, Repeat] = {}
         self._batches = batches
-        self._keys: dict[str, dict[str, str]] = {}  # by task, the result of `add`
+        self._keys: dict[str, dict[str, str]] = {}  # by job, the result of `add`
 
-    def add(self, task: Task, learner: Learner | None = None) -> dict[str, str]:
-        """Adds the stages of a task, and returns their keys by stage name, in the order of training.
+    def add(self, job: TrainingJob, learner: Learner | None = None) -> dict[str, str]:
+        """Adds the stages of a job, and returns their keys by stage name, in the order of training.
 
         Args:
-            task: The training task.
-            learner: The task's learner. None to create one if the stage is not yet known.
+            job: The training job.
+            learner: The job's learner. None to create one if the stage is not yet known.
         """
-        of_task = task.to_json()
-        if of_task not in self._keys:
-            self._keys[of_task] = self._added(task, learner or task.learner(), of_task)
-        return self._keys[of_task]
+        of_job = job.to_json()
+        if of_job not in self._keys:
+            self._keys[of_job] = self._added(job, learner or job.learner(), of_job)
+        return self._keys[of_job]
 
-    def _added(self, task: Task, learner: Learner, of_task: str) -> dict[str, str]:
+    def _added(self, job: TrainingJob, learner: Learner, of_job: str) -> dict[str, str]:
         network = learner.network
-        own: dict[str, Repeat] = {task.model.name: _each(learner.fit, self._batches)}
+        own: dict[str, Repeat] = {job.model.name: _each(learner.fit, self._batches)}
         if network.trees is not None:
-            own[TREES] = lambda: learn_trees(network, self._batches, None, network.trees.trees, task.seed)
-        language = language_stage(task, network)
+            own[TREES] = lambda: learn_trees(network, self._batches, None, network.trees.trees, job.seed)
+        language = language_stage(job, network)
         first: dict[str, Repeat] = {}
         if language:
-            first[masked_language_model.NAME] = self._language(task, network.encoder, language)
-        self.repeats |= {f"{stage} {of_task}": repeat for stage, repeat in (first | own).items()}
-        before = {stage: f"{stage} {of_task}" for stage in first}
-        for each in first_stages(task, network):
+            first[masked_language_model.NAME] = self._language(job, network.encoder, language)
+        self.repeats |= {f"{stage} {of_job}": repeat for stage, repeat in (first | own).items()}
+        before = {stage: f"{stage} {of_job}" for stage in first}
+        for each in first_stages(job, network):
             before |= self.add(each)
-        return before | {stage: f"{stage} {of_task}" for stage in own}
+        return before | {stage: f"{stage} {of_job}" for stage in own}
 
-    def _language(self, task: Task, encoder: Any, stage: FirstStage) -> Repeat:
-        text, training, rate = task.feature_map.text, stage.applied_to(task.training), stage.mask_rate
+    def _language(self, job: TrainingJob, encoder: Any, stage: FirstStage) -> Repeat:
+        text, training, rate = job.feature_map.text, stage.applied_to(job.training), stage.mask_rate
         assert text is not None  # the network has an encoder
-        model = masked_language_model.compiled_model(encoder, self._batches[0], text, training, rate, task.seed)
-        random = np.random.default_rng(task.seed)
+        model = masked_language_model.compiled_model(encoder, self._batches[0], text, training, rate, job.seed)
+        random = np.random.default_rng(job.seed)
 
         def repeat() -> None:
             for batch in self._batches:

@@ -17,10 +17,11 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Plan
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.network import count_parameters
 from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.pipeline.training.train import TrainResult, train
+from ctrpipe.pipeline.training.train import train
 from ctrpipe.serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3
@@ -53,8 +54,8 @@ def train_and_measure(
     """
     started = time.monotonic()
     model = with_encoder(config.model, config.text)
-    files = log.feature_map, log.train, log.validation
-    trained = train(model, config.training, *files, config.seed, work / key, shared_stages=work / "stages")
+    rows = log.feature_map, log.train, log.validation
+    trained = train(TrainingJob(model, config.training, *rows, config.seed, str(work / "stages")), work / key)
     seconds = time.monotonic() - started
     if keep:
         save_model(keep, model.name, trained.model, trained.weights_file)

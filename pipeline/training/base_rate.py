@@ -1,15 +1,70 @@
-"""Corrects a trained model's logits by a constant, to match the base rate of its training rows."""
+"""Matches a model's logits to the base rate of its training rows, before the training and after it."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 from scipy.special import expit, logit
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, Learner, split_weight
 
 _MOST = 16.0  # largest absolute logit: beyond it, float32 probabilities round to 1
 _BINS = 2**16  # bins of logits, each represented by its mean: exact to 1e-8 of a probability
+
+
+def start_at_base_rate(job: TrainingJob, network: CTRModel) -> None:
+    """Sets the output biases of an untrained model to the base rate, if the job asks for it.
+
+    Raises:
+        InputError: the model has no output biases.
+    """
+    if not job.training.start_at_base_rate:
+        return
+    try:
+        rates = base_rates(job.train_files)
+        if job.training.fake_negative_weighting:
+            seen = np.minimum(rates, 0.5)
+            rates = seen / (1 - seen)  # rate over distinct rows: each positive is also present as a fake negative
+        network.start_at(rates)
+    except ValueError as error:
+        raise InputError(f"training.start_at_base_rate: {error}") from error
+
+
+def check_correctable(job: TrainingJob, network: CTRModel) -> None:
+    """Raises InputError if the trained model's logits have to be corrected and it has no output biases."""
+    corrections = {
+        "data.negative_sampling": job.feature_map.negative_sampling < 1,
+        "training.end_at_base_rate": job.training.end_at_base_rate,
+    }
+    for key in (key for key, asked in corrections.items() if asked):
+        try:
+            network.output_biases()
+        except ValueError as error:
+            raise InputError(f"{key}: {error}") from error
+
+
+def logit_correction(job: TrainingJob, learner: Learner) -> float:
+    """Returns the constant to add to the logits of a trained model; 0 for none.
+
+    With `training.end_at_base_rate`, it is that of `shift_to_base_rate`. If `feature_map.negative_sampling` is below 1,
+    its logarithm is added: the prior correction of King and Zeng 2001, "Logistic Regression in Rare Events Data". With
+    only this share of the negatives, the odds are 1 / share times the odds on all rows.
+
+    Raises:
+        InputError: the training rows have one class only.
+    """
+    shift = 0.0
+    if job.training.end_at_base_rate:
+        learnt = job.train_files + (job.validation_files if job.training.refit else [])
+        rows = packed_batches(learnt, job.feature_map, prediction_rows(job.feature_map), weighted=True)
+        shift = shift_to_base_rate(learner, rows)
+    if job.feature_map.negative_sampling < 1:
+        shift += math.log(job.feature_map.negative_sampling)
+    return shift
 
 
 def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:

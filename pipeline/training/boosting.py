@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import keras
 import numpy as np
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.text.cascading import CascadingNNGBDT
+from ctrpipe.pipeline.training.data import packed_batches, weights_of
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, split_weight
+from ctrpipe.pipeline.training.validation import validation_metrics
 
 LEARNING_RATE = 0.1
 PATIENCE = 10  # early stopping: trees without an improvement on the validation rows
@@ -27,6 +31,30 @@ def load_lightgbm() -> Any:
             "install OpenMP's library, libgomp1 on Debian and Ubuntu"
         ) from error
     return lightgbm
+
+
+def train_trees(job: TrainingJob, network: CascadingNNGBDT) -> dict[str, float | None]:
+    """Trains the boosted trees of a job's trained network until the validation rows stop them.
+
+    With `refit`, trains the same number of trees again on all rows.
+
+    Returns:
+        The validation metrics with the trees, before a refit.
+    """
+
+    def rows(files: list[str]) -> Iterable[Batch]:
+        return packed_batches(files, job.feature_map, job.training.batch_size, weighted=True)
+
+    count = learn_trees(network, rows(job.train_files), rows(job.validation_files), None, job.seed)
+    if job.training.refit:
+        learn_trees(network, rows(job.train_files + job.validation_files), None, count, job.seed)
+    # `Learner.predict` would wait for the other workers, but only the chief has the trees.
+    predicted = [
+        (np.asarray(labels), np.asarray(keras.ops.sigmoid(network(split_weight(inputs)[0], training=False))))
+        for inputs, labels in rows(job.validation_files)
+    ]
+    labels, probabilities = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
+    return validation_metrics(labels, probabilities, weights_of(job.validation_files), job.feature_map.tasks)
 
 
 def learn_trees(

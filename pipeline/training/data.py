@@ -139,6 +139,23 @@ def out_of_order(patterns: list[str]) -> np.ndarray:
     return rows_out_of_order(PackedReader(_files(patterns), batch_size=1).files)
 
 
+def check_order(name: str, tasks: tuple[str, ...], patterns: list[str]) -> None:
+    """Raises InputError if a row of a funnel model is positive for a task but not for the preceding task.
+
+    Args:
+        name: The name of the model.
+        tasks: The names of the tasks, in the order of the labels.
+        patterns: Globs of packed files.
+    """
+    counts = out_of_order(patterns)
+    for before, task, count in zip(tasks, tasks[1:], counts, strict=False):
+        if count:
+            raise InputError(
+                f"{name}: {count:,} training and validation rows have {task} without {before}; name the labels in the "
+                "order in which they follow one another, and leave such rows out of the log"
+            )
+
+
 def weights_of(patterns: list[str]) -> np.ndarray | None:
     """Returns the row weights in the order of the log, [N], or None if there are none.
 

@@ -1,6 +1,6 @@
 """Worker process of a distributed training run: `python -m ctrpipe.pipeline.training.member [FOLDER]`.
 
-Only the chief's process gets FOLDER, which contains task.json. It sends the task to the other workers. The environment
+Only the chief's process gets FOLDER, which contains the job. It sends the job to the other workers. The environment
 variable KERAS_BACKEND names the backend. process.py describes the messages on standard output.
 """
 
@@ -34,9 +34,9 @@ def main(folder: pathlib.Path | None) -> None:
     connect, disconnect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
     try:
         from_chief = connect()
-        from ctrpipe.pipeline.training.train import run_shared_task  # imports Keras: connect first
+        from ctrpipe.pipeline.training.handover import run_shared_job  # imports Keras: connect first
 
-        run_shared_task(folder, from_chief, lambda name: write({JOINED: name}), write)
+        run_shared_job(folder, from_chief, lambda name: write({JOINED: name}), write)
         write({ENDED: True})
         disconnect()
     except InputError as error:

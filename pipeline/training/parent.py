@@ -1,7 +1,6 @@
 """Maps the embedding rows of a warm start's parent model to the rows of the new tables."""
 
 import dataclasses
-import json
 import pathlib
 
 from ctrpipe.common.errors import InputError
@@ -40,14 +39,6 @@ class Parent:
     version: str
     kept: str
     fingerprint: str
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Parent | None":
-        """Parses the text of `to_json`. The text "" is None: no parent."""
-        return cls(**json.loads(text)) if text else None
 
 
 def check_alike(

@@ -28,7 +28,7 @@ FOLLOW = "python -m ctrpipe.pipeline.training.follow"
 
 
 def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -> None:
-    """Runs the training of `work`/task.json on another backend.
+    """Runs the training job in `work` on another backend.
 
     Raises:
         InputError: the training failed because of a user's mistake, or the process exited with a code other than 0.
@@ -69,7 +69,7 @@ def other_workers(distribution: str, backend: str) -> Cluster | None:
 def train_with_others(
     cluster: Cluster, work: pathlib.Path, backend: str, timeout: float, report: Report | None
 ) -> None:
-    """Runs the training of `work`/task.json as the chief of all workers.
+    """Runs the training job in `work` as the chief of all workers.
 
     Args:
         cluster: The workers.

@@ -26,6 +26,7 @@ from ctrpipe.pipeline.training.network import ITERATIONS
 from ctrpipe.transforms.features.source_rows import NONE, SourceRows
 
 _ROWS, _PARENT = "rows.npz", "parent.json"
+_TAKEN = "taken.json"  # in the work folder of a training: the values that it took from its parent
 _MOST_LISTED = 3
 
 
@@ -76,6 +77,29 @@ class Taken:
     weights: list[str]
     left: list[str]
     optimizer: bool
+
+
+def begin_with_parent(learner: Learner, start: pathlib.Path, settings: WarmStart, work: pathlib.Path) -> None:
+    """Initialises an untrained learner from the parent, and writes what it took to the work folder.
+
+    Args:
+        learner: The learner. Only the chief's process reads the parent.
+        start: The folder of a saved `Start`.
+        settings: What to take, and what to do if something does not fit.
+        work: The work folder of the training, for `read_taken`.
+
+    Raises:
+        InputError: see `take`.
+    """
+    taken = take(learner, Start.load(start) if learner.is_chief else None, settings)
+    if taken:
+        write_json(work / _TAKEN, dataclasses.asdict(taken))
+
+
+def read_taken(work: pathlib.Path) -> dict[str, Any]:
+    """Returns what `begin_with_parent` took in this training or in the one that it resumes, as a dictionary."""
+    taken: dict[str, Any] = json.loads((work / _TAKEN).read_text())
+    return taken
 
 
 class _Arrays:

@@ -18,10 +18,10 @@ from ctrpipe.pipeline.training.process import MISTAKE
 def main(folder: str) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
     hide_tensorflow()
-    from ctrpipe.pipeline.training.train import run_task
+    from ctrpipe.pipeline.training.handover import run_job
 
     try:
-        run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
+        run_job(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
     except InputError as error:
         print(json.dumps({MISTAKE: str(error)}), flush=True)
         sys.exit(exit_codes.MISTAKE)

@@ -10,6 +10,7 @@ import keras
 
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 
@@ -55,10 +56,10 @@ def train_trial(
         if model == config.model.name and judge(numbers):
             raise _Stopped
 
-    files = log.feature_map, log.train, log.validation
+    rows = log.feature_map, log.train, log.validation
     try:
         model = with_encoder(config.model, config.text)
-        trained = train(model, config.training, *files, config.seed, work, report, shared_stages=stages)
+        trained = train(TrainingJob(model, config.training, *rows, config.seed, str(stages)), work, report)
         history = trained.history
         del trained
     except _Stopped:

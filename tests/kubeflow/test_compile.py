@@ -273,9 +273,9 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
         return {name: json.loads(text) for name, text in task.parameters.items()}
 
     found = prepared()
-    told = found["trainer"]["exec_properties"]
-    assert json.loads(told["settings"])["embedding_dim"] == 3 and told["seed"] == 5
-    assert json.loads(told["training"])["epochs"] == 7
+    told = json.loads(found["trainer"]["exec_properties"]["settings"])
+    assert told["model"]["embedding_dim"] == 3 and told["seed"] == 5
+    assert told["training"]["epochs"] == 7
     assert found["report"]["config"]["gates"]["auc"]["min"] == 0.25
     assert found["bulkinferrer"]["beam_args"] and not found["trainer"]["beam_args"]
     with pytest.raises(InputError, match="changes which steps there are"):

@@ -12,6 +12,7 @@ from tfx.utils import json_utils
 
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings
 from ctrpipe.pipeline.config import check_config
 from ctrpipe.pipeline.kubeflow.step import main
 from tests.e2e.small_run import SHORT_CONFIG, one_line
@@ -121,14 +122,17 @@ def test_a_step_imports_tfx_as_a_run_does_for_beam_where_its_workers_are_beams(t
 def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceback(tmp_path):
     (tmp_path / "log.tsv").write_text("not a click log\n" * 10)
     config = check_config({**SHORT_CONFIG}, (), "config")
+    settings = ExampleGenSettings(
+        spec=config.log_spec,
+        files=[str(tmp_path / "log.tsv")],
+        data_fingerprint="f",
+        sums=[],
+        seed=0,
+        dead_letter=tmp_path / "dead_letter",
+    )
     properties = {
-        "spec": config.log_spec.model_dump_json(),
-        "files": json.dumps([str(tmp_path / "log.tsv")]),
-        "data_fingerprint": "f",
-        "sums": "[]",
+        "settings": settings.model_dump_json(),
         "code_version": "c",
-        "seed": 0,
-        "dead_letter": str(tmp_path / "dead_letter"),
         "workers": config.workers_for().to_json(),
     }
     reader = "ctrpipe.pipeline.components.log_example_gen.LogExampleGen_Executor"

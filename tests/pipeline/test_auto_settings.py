@@ -22,6 +22,7 @@ from ctrpipe.pipeline.training.auto_settings import (
     slow_precision,
 )
 from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
 
@@ -180,7 +181,7 @@ def test_auto_trains_as_the_backend_that_it_stands_for(tmp_path, monkeypatch, ca
     found = {}
     for backend in ("jax", "auto"):
         training = Training(**{**SETTINGS, "epochs": 1, "backend": backend})
-        result = train(MODEL, training, MAP, *files, 1, tmp_path / backend)
+        result = train(TrainingJob(MODEL, training, MAP, *files, 1), tmp_path / backend)
         assert not result.trained_here
         assert (result.history["backend"], result.history["precision"]) == ("jax", "float32")
         found[backend] = result.learner.predict(packed_reader(files[1], MAP, 256))[1]
@@ -194,7 +195,7 @@ def test_auto_trains_in_the_precision_that_it_stands_for(tmp_path, capsys):
     found = {}
     for precision in ("float32", "mixed_bfloat16", "auto"):
         training = Training(**{**SETTINGS, "epochs": 1, "precision": precision})
-        result = train(MODEL, training, MAP, *files, 1, tmp_path / precision)
+        result = train(TrainingJob(MODEL, training, MAP, *files, 1), tmp_path / precision)
         found[precision] = result.learner.predict(packed_reader(files[1], MAP, 256))[1]
     assert (result.history["backend"], result.history["precision"]) == ("tensorflow", "mixed_bfloat16")
     np.testing.assert_array_equal(found["auto"], found["mixed_bfloat16"])

@@ -7,6 +7,7 @@ from ctrpipe.common.arrays import read_arrays
 from ctrpipe.pipeline.config import Training
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, Killed, run, write
 
@@ -111,7 +112,7 @@ def test_a_training_keeps_and_a_refit_returns_the_average_of_their_evaluations(f
     for refit in (False, True):
         seen.clear()
         work = tmp_path / str(refit)
-        result = train(model, Training(**settings, refit=refit), MAP, *files, 1, work)
+        result = train(TrainingJob(model, Training(**settings, refit=refit), MAP, *files, 1), work)
         best = result.progress.best
         assert best is not None and best >= 3  # an average of more than its span
         if refit:
@@ -157,6 +158,6 @@ def test_a_killed_training_goes_on_with_the_average_it_had(files, tmp_path) -> N
             raise Killed
 
     with pytest.raises(Killed):
-        train(MODEL, Training(**SETTINGS, **changes), MAP, *files, 1, tmp_path / "killed", kill)
+        train(TrainingJob(MODEL, Training(**SETTINGS, **changes), MAP, *files, 1), tmp_path / "killed", kill)
     _, probabilities = run(files, tmp_path / "killed", **changes)
     np.testing.assert_allclose(probabilities, expected, atol=1e-6)

@@ -10,6 +10,7 @@ from ctrpipe.models.base.ctr_model import WEIGHT
 from ctrpipe.pipeline.config import Model, Training, check_config
 from ctrpipe.pipeline.training.base_rate import shift_to_base_rate
 from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from tests.pipeline.test_training import MAP, run
 from tests.pipeline.test_training import files as files  # a fixture
@@ -82,9 +83,9 @@ def test_the_share_of_the_negatives_comes_on_top(files, tmp_path) -> None:
     model = Model(name="lr")
     sampled = dataclasses.replace(MAP, negative_sampling=0.2)
     (plain, corrected) = (
-        train(model, settings, fields, *files, 1, tmp_path / str(fields.negative_sampling)).learner.predict(
-            packed_reader(files[0], MAP, 256)
-        )[1]
+        train(
+            TrainingJob(model, settings, fields, *files, 1), tmp_path / str(fields.negative_sampling)
+        ).learner.predict(packed_reader(files[0], MAP, 256))[1]
         for fields in (MAP, sampled)
     )
     np.testing.assert_allclose(corrected / (1 - corrected), 0.2 * plain / (1 - plain), rtol=1e-4)
@@ -93,7 +94,7 @@ def test_the_share_of_the_negatives_comes_on_top(files, tmp_path) -> None:
 def test_a_model_without_a_bias_is_told_before_it_is_trained(files, tmp_path) -> None:
     model = Model(name="afm", embedding_dim=4, use_linear=False)
     with pytest.raises(InputError, match="^training.end_at_base_rate: AFM has no bias"):
-        train(model, Training(end_at_base_rate=True), MAP, *files, 1, tmp_path)
+        train(TrainingJob(model, Training(end_at_base_rate=True), MAP, *files, 1), tmp_path)
 
 
 def test_rows_as_they_arrive_have_no_final_rate() -> None:

@@ -23,12 +23,12 @@ import json, pathlib, sys
 from tfx.types import standard_artifacts as kinds
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.pipeline.components.log_example_gen import LogExampleGen
+from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings, LogExampleGen
 folder, stages = pathlib.Path(sys.argv[1]), sys.argv[2:]
 (folder / "log.tsv").write_text("".join(f"{row % 2}\\t{row}\\t{row % 3}\\n" for row in range(400)))
 features = [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"], "min_count": 1}]
 data = {"columns": ["label", "n", "c"], "labels": {"ctr": "label"}}
-spec = LogSpec.model_validate({"data": data, "features": features}).model_dump_json()
+spec = LogSpec.model_validate({"data": data, "features": features})
 
 def artifact(kind, name):
     made = kind()
@@ -37,22 +37,22 @@ def artifact(kind, name):
     return made
 
 examples, common = artifact(kinds.Examples, "examples"), {"workers": Workers(processes=1).to_json(), "code_version": ""}
-LogExampleGen.test_call(
-    examples=examples, spec=spec, files=json.dumps([str(folder / "log.tsv")]), data_fingerprint="", sums="[]", seed=0,
-    dead_letter=str(folder / "dead"), **common,
+settings = ExampleGenSettings(
+    spec=spec, files=[str(folder / "log.tsv")], data_fingerprint="", sums=[], seed=0, dead_letter=folder / "dead"
 )
+LogExampleGen.test_call(examples=examples, settings=settings.model_dump_json(), **common)
 if "log_statistics_gen" in stages:
     from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 
     statistics = artifact(kinds.ExampleStatistics, "statistics")
     LogStatisticsGen.test_call(examples=examples, statistics=statistics, max_rows=100, seed=0, **common)
 if "log_transform" in stages:
-    from ctrpipe.pipeline.components.log_transform import LogTransform
+    from ctrpipe.pipeline.components.log_transform import LogTransform, TransformSettings
 
     graph, packed = artifact(kinds.TransformGraph, "graph"), artifact(kinds.Examples, "packed")
+    settings = TransformSettings(spec=spec, seed=0, former=None).model_dump_json()
     LogTransform.test_call(
-        examples=examples, transform_graph=graph, transformed_examples=packed, spec=spec, seed=0,
-        former="", **common,
+        examples=examples, transform_graph=graph, transformed_examples=packed, settings=settings, **common
     )
 loaded = [*sys.modules]
 print(json.dumps([name for name in loaded if name.partition(".")[0] == "ctrpipe"]))

@@ -9,6 +9,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.distillation import soften_labels
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.serving.assets import read_feature_map
 from ctrpipe.serving.loader import Servable
@@ -73,7 +74,7 @@ def test_a_pupil_comes_nearer_to_its_teacher_than_by_the_labels(teacher, log, tm
         settings = {"batch_size": 128, "epochs": 8, "learning_rate": 0.01, "patience": 9, "distribution": "one_device"}
         training = Training.model_validate({**settings, **changes})
         work = tmp_path / ("taught" if changes else "alone")
-        result = train(model, training, fields, [pattern], [pattern], 1, work)
+        result = train(TrainingJob(model, training, fields, [pattern], [pattern], 1), work)
         return float(np.abs(result.learner.predict([(packed, predicted)])[1] - predicted).mean())
 
     taught = distance(distillation={"teacher": str(teacher), "weight": 1.0})

@@ -13,7 +13,7 @@ from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatisti
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate
+from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, DriftSettings
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_logs
@@ -266,19 +266,22 @@ def checked(tmp_path):
         with PayloadWriter(folder, "part", payload_schema(SPEC)) as writer:
             for batch in LogReader(SPEC).read(log(tmp_path / "training.tsv", 1)):
                 writer.write(batch.rows)
-    common = {"max_rows": 1000, "seed": 0, "workers": ONE.to_json(), "code_version": ""}
-    component(LogStatisticsGen, examples=artifacts["examples"], statistics=artifacts["statistics"], **common)
+    common = {"workers": ONE.to_json(), "code_version": ""}
+    given = {name: artifacts[name] for name in ("examples", "statistics")}
+    component(LogStatisticsGen, **given, max_rows=1000, seed=0, **common)
 
     def check(hashed=None, **monitoring) -> tuple[ExamplesDiff, dict]:
-        limits = Monitoring(**monitoring).model_dump_json()
-        spec = SPEC.model_dump_json()
         contents = {name: [pathlib.Path(path).read_bytes() for path in paths] for name, paths in monitoring.items()}
-        sums = {name: [[len(content), zlib.crc32(content)] for content in each] for name, each in contents.items()}
-        logs = {
-            "logs_fingerprint": "",
-            "logs_sums": json.dumps({n: json.dumps(s) for n, s in (hashed or sums).items()}),
-        }
-        component(DriftCheck, **artifacts, spec=spec, monitoring=limits, **logs, **common)
+        sums = {name: [(len(content), zlib.crc32(content)) for content in each] for name, each in contents.items()}
+        settings = DriftSettings(
+            spec=SPEC,
+            monitoring=Monitoring(**monitoring),
+            logs_fingerprint="",
+            logs_sums=hashed or sums,
+            max_rows=1000,
+            seed=0,
+        )
+        component(DriftCheck, **artifacts, settings=settings.model_dump_json(), **common)
         return artifacts["drift"], json.loads((tmp_path / "drift" / "drift.json").read_text())
 
     return check
@@ -295,7 +298,7 @@ def test_a_run_compares_its_training_rows_with_the_logs_that_it_is_given(tmp_pat
     assert [comparison["breached"] for comparison in found["comparisons"]] == [False, True]
     assert found["breached"] and drift.get_int_custom_property("breached") == 1
     with pytest.raises(InputError, match="previous.tsv: the file changed while it was read"):
-        checked(hashed={"previous": [[1000, 7]]}, previous=[previous])
+        checked(hashed={"previous": [(1000, 7)]}, previous=[previous])
 
 
 @pytest.mark.parametrize(("breached", "serves", "blessed"), [(0, 1, 1), (1, 1, 0), (0, 0, 0)])

@@ -15,6 +15,7 @@ from ctrpipe.pipeline.config import Model, RunConfig, Training, load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.check_log import IN_ORDER, check_log
 from ctrpipe.pipeline.run.run import check_options
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
@@ -53,7 +54,8 @@ def trained(model: Model, tasks: tuple[str, ...], folder: pathlib.Path, test_ids
     parts = {name: drawn(blocks) for name, blocks in (("train", range(3)), ("validation", range(3, 4)))}
     files = [write(folder / f"{name}.parquet", ids, labels[:, columns]) for name, (ids, labels, _) in parts.items()]
     training = Training(start_at_base_rate=True, evaluations_per_epoch=2, **TRAINING)
-    network = train(model, training, dataclasses.replace(FIELDS, tasks=tasks), *files, 1, folder / "work").model
+    job = TrainingJob(model, training, dataclasses.replace(FIELDS, tasks=tasks), *files, 1)
+    network = train(job, folder / "work").model
     return sigmoid(np.asarray(network({"ids": test_ids}), np.float64))
 
 
@@ -88,14 +90,15 @@ def test_a_conversion_without_a_click_is_refused(tmp_path):
     conversion[np.flatnonzero(click == 0)[:3]] = 1
     bad = [write_packed(tmp_path / "bad", a, b, np.stack([click, conversion], axis=1))]
     settings = Training(**{**SETTINGS, "epochs": 1, "patience": 1})
-    fields, model = dataclasses.replace(MAP, tasks=TASKS), {"interaction": {"name": "fm"}, "embedding_dim": 4}
+    fields = dataclasses.replace(MAP, tasks=TASKS)
+    esmm = Model(name="esmm", use_linear=True, interaction={"name": "fm"}, embedding_dim=4)
     for files in ((good, bad), (bad, good)):
         with pytest.raises(InputError, match="esmm: 3 training and validation rows have conversion without click"):
-            train(Model(name="esmm", use_linear=True, **model), settings, fields, *files, 1, tmp_path / "work")
+            train(TrainingJob(esmm, settings, fields, *files, 1), tmp_path / "work")
     swapped = dataclasses.replace(MAP, tasks=TASKS[::-1])
     with pytest.raises(InputError, match="have click without conversion; name the labels in the order"):
         turned = [write_packed(tmp_path / "turned", a, b, np.stack([conversion * click, click], axis=1))]
-        train(Model(name="esmm", use_linear=True, **model), settings, swapped, turned, turned, 1, tmp_path / "work")
+        train(TrainingJob(esmm, settings, swapped, turned, turned, 1), tmp_path / "work")
 
 
 @pytest.mark.parametrize(

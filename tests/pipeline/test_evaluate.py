@@ -15,7 +15,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.components.examples_for_inference import write_examples
-from ctrpipe.pipeline.components.gated_evaluator import GatedEvaluator
+from ctrpipe.pipeline.components.gated_evaluator import EvaluatorSettings, GatedEvaluator
 from ctrpipe.pipeline.config import Evaluation, Model, Tail
 from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from ctrpipe.pipeline.evaluation.evaluate import evaluate
@@ -305,6 +305,8 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
     (work / "examples").mkdir()
     (work / "examples" / "Split-test").symlink_to(judged / "payload")
     blessing = artifact(standard_artifacts.ModelBlessing, work / "blessing")
+    evaluation = run.evaluation.model_copy(update={"baseline": Model(name="lr")})
+    settings = EvaluatorSettings(spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these")
     GatedEvaluator.test_call(
         examples=artifact(standard_artifacts.Examples, work / "examples"),
         model=artifact(standard_artifacts.Model, work / "model", 5),
@@ -312,10 +314,7 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
         evaluation=artifact(standard_artifacts.ModelEvaluation, work / "evaluation"),
         blessing=blessing,
         baseline=artifact(standard_artifacts.Model, work / "beside", 7),
-        spec=run.log_spec.model_dump_json(),
-        gates=run.gates.model_dump_json(),
-        settings=run.evaluation.model_copy(update={"baseline": Model(name="lr")}).model_dump_json(),
-        rows="these",
+        settings=settings.model_dump_json(),
         workers=ALONE.to_json(),
         code_version="1",
     )

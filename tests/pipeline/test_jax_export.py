@@ -11,6 +11,7 @@ import tensorflow_transform as tft
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.serving.export.export import export
 from ctrpipe.serving.loader import Servable
@@ -29,12 +30,12 @@ import pathlib, sys
 import numpy as np
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.pipeline.training.data import packed_batches
-from ctrpipe.pipeline.training.train import Task
+from ctrpipe.pipeline.training.job import TrainingJob
 work = pathlib.Path(sys.argv[1])
-task = Task.from_json((work / "task.json").read_text())
-learner = task.learner()
+job = TrainingJob.from_json((work / "task.json").read_text())
+learner = job.learner()
 learner.load_weights(read_arrays(work / "weights.npz"))
-np.save(work / "predictions.npy", learner.predict(packed_batches(task.validation_files, task.feature_map, 64))[1])
+np.save(work / "predictions.npy", learner.predict(packed_batches(job.validation_files, job.feature_map, 64))[1])
 """
 
 
@@ -55,7 +56,7 @@ def test_what_jax_learned_on_several_devices_is_what_tensorflow_serves(tmp_path,
     settings = {"backend": "jax", "distribution": "mirrored", "shard_tables": True, "optimizer": "lazy_adam"}
     training = Training(batch_size=64, epochs=2, learning_rate=0.01, **settings)
     files = [[str(packed / name / "*")] for name in splits]
-    result = train(MODEL, training, fields, *files, 1, tmp_path / "work")
+    result = train(TrainingJob(MODEL, training, fields, *files, 1), tmp_path / "work")
     environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     command = [sys.executable, "-c", PREDICT, str(tmp_path / "work")]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)

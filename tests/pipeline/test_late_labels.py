@@ -21,6 +21,7 @@ from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import Model, RunConfig, Training
 from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
 from ctrpipe.transforms.labels.late_labels import join_late_labels
@@ -226,7 +227,7 @@ def test_generated_delays_are_calibrated_with_a_correction_alone(tmp_path, backe
     for key in ("fake_negative_weighting", "fake_negative_calibration", ""):
         settings = {"epochs": 6, "batch_size": 256, "learning_rate": 0.03, "patience": 6, "backend": backend}
         training = Training(**settings, start_at_base_rate=True, **({key: True} if key else {}))
-        result = train(Model(name="lr"), training, MAP, *files, 1, tmp_path / (key or "plain"))
+        result = train(TrainingJob(Model(name="lr"), training, MAP, *files, 1), tmp_path / (key or "plain"))
         _, predicted = result.learner.predict(packed_reader(files[1], MAP, 4096))
         calibration[key] = predicted.mean() / fresh.rate.mean()
         if key:

@@ -15,6 +15,7 @@ from ctrpipe.models.text.masked_language_model import mask_tokens
 from ctrpipe.pipeline.config import FirstStage, Model, Training
 from ctrpipe.pipeline.training import data, masked_language_model
 from ctrpipe.pipeline.training.data import packed_batches
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.tensorflow_learner import TensorFlowLearner
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
@@ -67,10 +68,11 @@ def few(tmp_path_factory):
     return [write(folder / "train", 256, 1)], [write(folder / "validation", 128, 2)]
 
 
-def run(files, work, name, stages=None, seen=None, shared=None, **options):
+def run(files, work, name, stages=None, seen=None, shared="", **options):
     training = TRAINING.model_copy(update={"stages": stages or {}})
     report = None if seen is None else lambda row: seen.append(row["model"])
-    return train(Model(name=name, **OPTIONS, **options), training, MAP, *files, 1, work, report, shared)
+    job = TrainingJob(Model(name=name, **OPTIONS, **options), training, MAP, *files, 1, shared)
+    return train(job, work, report)
 
 
 class Wider(BERT4CTR):
@@ -95,11 +97,11 @@ class Wider(BERT4CTR):
 def test_with_the_defaults_a_model_starts_from_what_its_stage_learned(few, tmp_path, name, options, stage):
     encoder = {key: value for key, value in OPTIONS.items() if key.startswith("encoder_")}
     own = encoder if stage == "text_only" else {**options, "embedding_stddev": OPTIONS["embedding_stddev"]}
-    alone = train(Model(name=stage, **own), TRAINING, MAP, *few, 1, tmp_path / "alone").model
+    alone = train(TrainingJob(Model(name=stage, **own), TRAINING, MAP, *few, 1), tmp_path / "alone").model
     stages = {each: FirstStage(skip=True) for each in ("features_only", "text_only")}
     stages[stage] = FirstStage(learning_rate=TRAINING.learning_rate, epochs=TRAINING.epochs)
     still = TRAINING.model_copy(update={"stages": stages, "learning_rate": 1e-12, "epochs": 1})
-    model = train(Model(name=name, **OPTIONS, **options), still, MAP, *few, 1, tmp_path / "joint").model
+    model = train(TrainingJob(Model(name=name, **OPTIONS, **options), still, MAP, *few, 1), tmp_path / "joint").model
     layers = ("table", "reduce") if stage == "features_only" else ("encoder", "pooler")
     for layer in layers:
         for a, b in zip(getattr(alone, layer).weights, getattr(model.text_model(), layer).weights, strict=True):
@@ -134,7 +136,8 @@ def test_a_nais_begins_with_a_fism_only_where_the_stage_is_named(tmp_path):
     def trained(name, work, **settings):
         training = TRAINING.model_copy(update={"start_at_base_rate": True, **settings})
         report = lambda row: seen.append(row["model"])  # noqa: E731
-        return train(Model(name=name, **options), training, HISTORIES, *files, 1, tmp_path / work, report).model
+        job = TrainingJob(Model(name=name, **options), training, HISTORIES, *files, 1)
+        return train(job, tmp_path / work, report).model
 
     still = {"learning_rate": 1e-12, "epochs": 1}
     alone = trained("fism", "fism")
@@ -200,7 +203,7 @@ def test_a_stage_with_other_settings_is_another(few, tmp_path):
     options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
     for number, settings in enumerate([{}, {"epochs": 2}, {"learning_rate": 0.001}]):
         stages = {"text_only": FirstStage(**{"epochs": 1, **settings}), "features_only": FirstStage(epochs=1)}
-        run(few, tmp_path / str(number), "shallow_interaction_1", stages, shared=tmp_path / "stages", **options)
+        run(few, tmp_path / str(number), "shallow_interaction_1", stages, shared=str(tmp_path / "stages"), **options)
         kinds = sorted(folder.name.split("-")[0] for folder in (tmp_path / "stages").iterdir())
         assert kinds == ["features_only", *["text_only"] * (number + 1)]
 
@@ -229,7 +232,7 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
         update={"stages": {"masked_language_model": FirstStage(epochs=6, learning_rate=0.01, mask_rate=0.2)}}
     )
     report = lambda row: losses.append(row["train_loss"]) if row["model"] == masked_language_model.NAME else None  # noqa: E731
-    train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path, report)
+    train(TrainingJob(Model(name="text_only", **OPTIONS), training, MAP, *files, 1), tmp_path, report)
     # Two of six words are certain but for what is hidden of them; the others are one of nine.
     assert len(losses) == 6 and losses[-1] < 0.85 * losses[0] and losses[-1] < np.log(WORDS)
 
@@ -242,7 +245,7 @@ def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(f
         stages = {"masked_language_model": FirstStage(epochs=1, learning_rate=rate)}
         still = {"stages": stages, "learning_rate": 1e-12, "epochs": 1, "backend": backend}
         training = TRAINING.model_copy(update=still)
-        result = train(model, training, MAP, *few, 1, tmp_path / str(rate))
+        result = train(TrainingJob(model, training, MAP, *few, 1), tmp_path / str(rate))
         tables.append(np.asarray(result.model.encoder.token_table))
     assert np.abs(tables[1] - tables[0]).mean() > 0.01
 
@@ -261,7 +264,7 @@ def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path
     monkeypatch.setattr(masked_language_model, "mask_tokens", seen)
     stages = {"masked_language_model": FirstStage(epochs=1)}
     training = TRAINING.model_copy(update={"stages": stages, "bucket_by_length": by_length, "epochs": 1})
-    train(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1, tmp_path / "work")
+    train(TrainingJob(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1), tmp_path / "work")
     assert lengths == expected
 
 

@@ -270,8 +270,8 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
     plan = make_plan(file(config))
     folders = []
 
-    def stop(*arguments, shared_stages):
-        folders.append((arguments[-1], shared_stages))
+    def stop(job, work):
+        folders.append((work, job.shared_stages))
         raise InterruptedError
 
     monkeypatch.setattr(sweep_measure, "train", stop)
@@ -279,7 +279,7 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
     for key in ("a", "b"):
         with pytest.raises(InterruptedError):
             sweep_measure.train_and_measure(plan.base, log, plan, None, tmp_path / "work", key)
-    assert folders == [(tmp_path / "work" / key, tmp_path / "work" / "stages") for key in ("a", "b")]
+    assert folders == [(tmp_path / "work" / key, str(tmp_path / "work" / "stages")) for key in ("a", "b")]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
@@ -149,7 +150,7 @@ def test_the_encoder_learns_at_a_rate_of_its_own(backend, tmp_path):
 
     def after_one_step(rate: float) -> list[tuple[bool, np.ndarray]]:
         once = Training(backend=backend, batch_size=256, epochs=1, learning_rate=0.01, encoder_rate=rate)
-        network = train(model, once, features, *files, 1, tmp_path / str(rate)).model
+        network = train(TrainingJob(model, once, features, *files, 1), tmp_path / str(rate)).model
         weights = network.trainable_variables
         return [(weight.path.split("/")[1] in ("encoder", "pooler"), np.array(weight)) for weight in weights]
 
@@ -177,7 +178,7 @@ def test_a_model_of_the_text_learns_from_packed_tokens(backend, tmp_path):
     training = Training(backend=backend, batch_size=32, epochs=6, learning_rate=0.01, monitor="auc", patience=6)
     model = with_encoder(Model(name="text_only", encoder_dropout=0.0), text)
     files = [[str(tmp_path / f"{name}.parquet")] for name in ("train", "validation")]
-    result = train(model, training, features, *files, 1, tmp_path / "work")
+    result = train(TrainingJob(model, training, features, *files, 1), tmp_path / "work")
     assert max(step["validation_auc"] for step in result.history["evaluations"]) > 0.95
     assert keras.backend.backend() == "tensorflow"
     # The token at a place that no row has is as the checkpoint has it: training started from there.

@@ -16,9 +16,10 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import warmup_factor
 from ctrpipe.pipeline.training.tensorflow_learner import make_strategy
-from ctrpipe.pipeline.training.train import Task, train
+from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature"), ("b", "categorical", 8, 1, "feature")])
@@ -56,7 +57,7 @@ def files(tmp_path_factory):
 
 
 def run(files, work, seed=1, **changes):
-    result = train(MODEL, Training(**{**SETTINGS, **changes}), MAP, *files, seed, work)
+    result = train(TrainingJob(MODEL, Training(**{**SETTINGS, **changes}), MAP, *files, seed), work)
     return result, result.learner.predict(packed_reader(files[1], MAP, 256))[1]
 
 
@@ -69,10 +70,10 @@ def test_the_number_of_training_rows_scales_the_regularisation(files, tmp_path):
 
 def test_no_step_of_an_epoch_has_a_few_rows_only(tmp_path):
     """Each of them would move the weights as far as many of a full step."""
-    files = (write(tmp_path / "train", 257, 1),)
-    task = Task(MODEL, Training(batch_size=64), MAP, files, files, seed=1)
-    assert [len(labels) for _, labels in task.data(files, 0, 0, 9)] == [52, 52, 52, 52, 49]
-    assert [len(labels) for _, labels in task.data(files, 0, 3, 2)] == [52, 49]
+    files = [write(tmp_path / "train", 257, 1)]
+    job = TrainingJob(MODEL, Training(batch_size=64), MAP, files, files, seed=1)
+    assert [len(labels) for _, labels in job.data(files, 0, 0, 9)] == [52, 52, 52, 52, 49]
+    assert [len(labels) for _, labels in job.data(files, 0, 3, 2)] == [52, 49]
 
 
 @pytest.mark.slow
@@ -108,7 +109,7 @@ def test_a_killed_training_goes_on_where_it_was(files, tmp_path):
             raise Killed
 
     with pytest.raises(Killed):
-        train(MODEL, Training(**SETTINGS), MAP, *files, 1, tmp_path / "killed", kill)
+        train(TrainingJob(MODEL, Training(**SETTINGS), MAP, *files, 1), tmp_path / "killed", kill)
     resumed, probabilities = run(files, tmp_path / "killed")
     np.testing.assert_allclose(probabilities, expected, atol=1e-6)
     assert len(resumed.progress.evaluations) == len(whole.progress.evaluations)
@@ -165,7 +166,7 @@ def test_a_training_can_start_at_the_training_rows_base_rate(tmp_path, backend):
 def test_a_model_that_cannot_start_at_the_base_rate_is_told_in_one_line(files, tmp_path):
     model = Model(name="afm", embedding_dim=4, use_linear=False)
     with pytest.raises(InputError, match="^training.start_at_base_rate: AFM has no bias"):
-        train(model, Training(start_at_base_rate=True), MAP, *files, 1, tmp_path)
+        train(TrainingJob(model, Training(start_at_base_rate=True), MAP, *files, 1), tmp_path)
 
 
 @pytest.mark.slow
@@ -174,7 +175,7 @@ def test_a_share_of_the_negatives_lowers_the_odds_by_as_much_in_the_trained_mode
     def trained(share: float, work: str) -> tuple[dict, np.ndarray]:
         settings = Training(**{**SETTINGS, "backend": backend, "epochs": 1})
         sampled = dataclasses.replace(MAP, negative_sampling=share)
-        result = train(MODEL, settings, sampled, *files, 1, tmp_path / work)
+        result = train(TrainingJob(MODEL, settings, sampled, *files, 1), tmp_path / work)
         # The file of the best weights, which a kept model links, is of those before the correction.
         assert (result.weights_file is None) == (share < 1)
         return result.history, result.learner.predict(packed_reader(files[1], MAP, 256))[1]
@@ -190,7 +191,7 @@ def test_a_model_whose_logits_cannot_be_corrected_is_told_in_one_line(files, tmp
     model = Model(name="afm", embedding_dim=4, use_linear=False)
     sampled = dataclasses.replace(MAP, negative_sampling=0.5)
     with pytest.raises(InputError, match="^data.negative_sampling: AFM has no bias"):
-        train(model, Training(), sampled, *files, 1, tmp_path)
+        train(TrainingJob(model, Training(), sampled, *files, 1), tmp_path)
 
 
 TWO_DEVICES = """
@@ -201,6 +202,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.tensorflow_learner import make_learner, make_strategy
 from ctrpipe.pipeline.training.train import train
 model = Model(**{**MODEL.model_dump(), "dropout": 0.0, "embedding_l2": 0.01})
@@ -215,7 +217,8 @@ for optimizer, steps in (("adam", 1), ("lazy_adam", 1), ("rowwise_adagrad", 4)):
         changes |= {"start_at_base_rate": True}
         changes |= {"optimizer": optimizer, "distribution": distribution, "steps_per_execution": steps}
         own = files[optimizer == "lazy_adam"]
-        result = train(model, Training(**{**SETTINGS, **changes}), MAP, *own, 1, work / optimizer / distribution)
+        job = TrainingJob(model, Training(**{**SETTINGS, **changes}), MAP, *own, 1)
+        result = train(job, work / optimizer / distribution)
         weights.append(result.learner.weights())
     apart += [float(np.abs(two - one).max()) for two, one in zip(*weights, strict=True)]
 learner = make_learner(MODEL, Training(distribution="mirrored"), MAP, 1)
@@ -256,7 +259,7 @@ def test_auto_is_one_device_where_there_is_one():
 def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_path):
     said = []
     settings = {**SETTINGS, "epochs": 15, "backend": "jax", "optimizer": "lazy_adam"}
-    result = train(MODEL, Training(**settings), MAP, *files, 1, tmp_path, said.append)
+    result = train(TrainingJob(MODEL, Training(**settings), MAP, *files, 1), tmp_path, said.append)
     best = result.progress.evaluations[result.progress.best]
     assert best["validation_auc"] > 0.9 and [row["step"] for row in said][-1] == said[-1]["step"]
     assert [{**row, "model": "mlp"} for row in result.progress.evaluations] == said
@@ -270,15 +273,15 @@ def test_a_mistake_that_jax_finds_reaches_the_user_as_one_line(files, tmp_path):
     one_class = [write_packed(tmp_path / "clicks", np.zeros(8, int), np.zeros(8, int), np.ones((8, 1)))]
     settings = Training(**{**SETTINGS, "backend": "jax", "monitor": "auc"})
     with pytest.raises(InputError, match="one class only, so no AUC"):
-        train(MODEL, settings, MAP, files[0], one_class, 1, tmp_path / "work")
+        train(TrainingJob(MODEL, settings, MAP, files[0], one_class, 1), tmp_path / "work")
 
 
-def worker(folder: pathlib.Path, task: Task, *packages: str) -> subprocess.Popen:
+def worker(folder: pathlib.Path, job: TrainingJob, *packages: str) -> subprocess.Popen:
     """The process that trains on another backend; `packages` are looked into before those installed."""
-    (folder / "task.json").write_text(task.to_json())
+    (folder / "task.json").write_text(job.to_json())
     command = [sys.executable, "-m", "ctrpipe.pipeline.training.worker", str(folder)]
     path = os.pathsep.join([*packages, str(pathlib.Path(__file__).parents[2])])
-    environment = {**os.environ, "KERAS_BACKEND": task.training.backend, "PYTHONPATH": path}
+    environment = {**os.environ, "KERAS_BACKEND": job.training.backend, "PYTHONPATH": path}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, env=environment, text=True, **pipes)
 
@@ -287,7 +290,7 @@ def worker(folder: pathlib.Path, task: Task, *packages: str) -> subprocess.Popen
 def test_jax_trains_without_tensorflow(files, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise SystemExit(3)")
     settings = Training(**{**SETTINGS, "epochs": 1, "backend": "jax"})
-    with worker(tmp_path, Task(MODEL, settings, MAP, *map(tuple, files), 1), str(tmp_path)) as process:
+    with worker(tmp_path, TrainingJob(MODEL, settings, MAP, *files, 1), str(tmp_path)) as process:
         assert process.wait() == 0
     assert (tmp_path / "weights.npz").exists()
 
@@ -295,8 +298,8 @@ def test_jax_trains_without_tensorflow(files, tmp_path):
 @pytest.mark.slow
 def test_the_worker_ends_with_its_parent(files, tmp_path):
     settings = Training(**{**SETTINGS, "epochs": 1000, "patience": 1000, "backend": "jax"})
-    task = Task(MODEL, settings, MAP, *map(tuple, files), 1)
-    with worker(tmp_path, task) as process:
+    job = TrainingJob(MODEL, settings, MAP, *files, 1)
+    with worker(tmp_path, job) as process:
         assert json.loads(process.stdout.readline())["model"] == "mlp"
         process.stdin.close()
         assert process.wait(timeout=30) == 1
@@ -307,13 +310,13 @@ def test_fnn_starts_from_a_trained_fm(files, tmp_path):
     said: list[dict] = []
     model = Model(name="fnn", embedding_dim=4, embedding_stddev=0.1, hidden_units=[8])
     training = Training(**{**SETTINGS, "epochs": 2})
-    result = train(model, training, MAP, *files, 1, tmp_path, said.append)
+    result = train(TrainingJob(model, training, MAP, *files, 1), tmp_path, said.append)
     assert [row["model"] for row in said] == ["fm"] * 4 + ["fnn"] * 4
     shape = (MAP.total_ids, 4)
     [start] = [value for value in read_arrays(tmp_path / "pretrained-fm/checkpoint/best.npz") if value.shape == shape]
     [trained] = [value for value in result.learner.weights() if value.shape == shape]
     assert 0 < np.abs(trained - start).mean() < 0.3 * np.abs(trained).mean()  # not from noise, where it would be 1.4
-    train(model, training, MAP, *files, 1, tmp_path, said.append)
+    train(TrainingJob(model, training, MAP, *files, 1), tmp_path, said.append)
     assert len(said) == 8  # both stages were done
 
 
@@ -343,7 +346,7 @@ def test_tasks_are_measured_each_and_weighed(tmp_path):
     lr = Model(name="lr")
     for index, weights in enumerate([{"buy": 0.0}, {"ctr": 0.0}]):
         training = Training(**{**SETTINGS, "task_weights": weights})
-        numbers = train(lr, training, two, *files, 1, tmp_path / str(index)).progress.evaluations[-1]
+        numbers = train(TrainingJob(lr, training, two, *files, 1), tmp_path / str(index)).progress.evaluations[-1]
         learned = numbers["validation_buy_auc" if index else "validation_auc"]
         left = numbers["validation_auc" if index else "validation_buy_auc"]
         assert learned > 0.99 and left == 0.5

@@ -18,6 +18,7 @@ from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training import loss_scale, tensorflow_learner
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import build_network, l2_strengths
 from ctrpipe.pipeline.training.tensorflow_learner import fill_batches, make_learner
 from ctrpipe.pipeline.training.train import train
@@ -122,7 +123,7 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_low_precision_learns_the_same_and_ends_in_float32(files, tmp_path, precision, optimizer):
     training = Training(**{**SETTINGS, "epochs": 15, "precision": precision, "optimizer": optimizer})
-    result = train(MODEL, training, MAP, *files, 1, tmp_path)
+    result = train(TrainingJob(MODEL, training, MAP, *files, 1), tmp_path)
     assert max(row["validation_auc"] for row in result.progress.evaluations) > 0.9
     assert result.model.dtype_policy.name == "float32"
     assert {layer.compute_dtype for layer in result.model._flatten_layers()} == {"float32"}

@@ -18,7 +18,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.saved import DESCRIPTION, TrainingState, save_model
 from ctrpipe.pipeline.config import Model, Training, WarmStart
-from ctrpipe.pipeline.training.train import LEARNERS
+from ctrpipe.pipeline.training.job import LEARNERS
 from ctrpipe.pipeline.training.warm_start import Start, counts, take
 from ctrpipe.transforms.features.source_rows import NONE, SourceRows
 from tests.models.small_models import SMALL, batch_of, map_of

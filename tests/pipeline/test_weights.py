@@ -13,6 +13,7 @@ from ctrpipe.pipeline.config import Calibration, Model, Training
 from ctrpipe.pipeline.training.boosting import learn_trees, load_lightgbm
 from ctrpipe.pipeline.training.calibrate import fit_calibration
 from ctrpipe.pipeline.training.data import base_rates, packed_reader
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
 
@@ -65,7 +66,7 @@ def test_a_weight_of_two_is_the_row_twice_in_the_loss_and_the_validation(files, 
     settings = {"batch_size": 4 * ROWS, "epochs": 8, "learning_rate": 0.05, "monitor": "auc", "patience": 8}
     training = Training(**settings, optimizer=optimizer, backend=backend, start_at_base_rate=True)
     model = Model(name=name, **({} if name == "lr" else {"embedding_dim": 4}))
-    results = {kind: train(model, training, MAP, *own, 1, tmp_path / kind) for kind, own in files.items()}
+    results = {kind: train(TrainingJob(model, training, MAP, *own, 1), tmp_path / kind) for kind, own in files.items()}
     one, other = (results[kind].history["evaluations"] for kind in ("weighted", "repeated"))
     assert len(one) == 8 and one[-1]["train_loss"] < one[0]["train_loss"] - 0.02
     for found, expected in zip(one, other, strict=True):

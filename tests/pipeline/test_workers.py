@@ -21,6 +21,7 @@ from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Model, Training, WarmStart
 from ctrpipe.pipeline.training import follow, member
 from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, TrainingProcess
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start
@@ -66,7 +67,7 @@ def follower(addresses: list[str], backend: str = "tensorflow") -> Iterator[subp
 
 def one_process(files, work, **changes):
     training = Training(**{**CLIPPED, **changes, "distribution": "one_device"})
-    return train(SMALL, training, MAP, *files, 1, work)
+    return train(TrainingJob(SMALL, training, MAP, *files, 1), work)
 
 
 @pytest.mark.slow
@@ -86,7 +87,8 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     said: list[dict] = []
     with follower(addresses, changes["backend"]) as other:
-        together = train(SMALL, Training(**{**CLIPPED, **changes}), MAP, *files, 1, tmp_path / "two", said.append)
+        job = TrainingJob(SMALL, Training(**{**CLIPPED, **changes}), MAP, *files, 1)
+        together = train(job, tmp_path / "two", said.append)
         said_there = other.communicate(timeout=60)[1]
         assert other.returncode == 0, said_there
         assert "trained mlp with" in said_there
@@ -120,16 +122,9 @@ def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     with follower(addresses, backend):
-        together = train(SMALL, Training(**{**CLIPPED, **changes}), half, *files, 1, tmp_path / "two", start=start)
-    alone = train(
-        SMALL,
-        Training(**{**CLIPPED, **changes, "distribution": "one_device"}),
-        half,
-        *files,
-        1,
-        tmp_path / "one",
-        start=start,
-    )
+        job = TrainingJob(SMALL, Training(**{**CLIPPED, **changes}), half, *files, 1)
+        together = train(job, tmp_path / "two", start=start)
+    alone = train(job.with_training(distribution="one_device"), tmp_path / "one", start=start)
     assert together.taken == alone.taken and together.taken["optimizer"] and not together.taken["left"]
     first = together.progress.evaluations[0]["train_loss"]
     assert first < 0.9 * before.progress.evaluations[0]["train_loss"]  # it did not begin with random weights
@@ -154,15 +149,14 @@ def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backe
 
     with follower(addresses, backend) as other:
         with pytest.raises(InputError, match="2 workers: a worker was lost; start all of them again") as lost:
-            train(SMALL, training, MAP, *files, 1, tmp_path / "two", kill_after_the_second)
+            train(TrainingJob(SMALL, training, MAP, *files, 1), tmp_path / "two", kill_after_the_second)
     assert "\n" not in str(lost.value)
     again: list[int] = []
     addresses = free_addresses(2)  # what the killed worker left may still be at the others
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     with follower(addresses, backend):
-        resumed = train(
-            SMALL, training, MAP, *files, 1, tmp_path / "two", lambda numbers: again.append(numbers["step"])
-        )
+        job = TrainingJob(SMALL, training, MAP, *files, 1)
+        resumed = train(job, tmp_path / "two", lambda numbers: again.append(numbers["step"]))
     assert again and again[0] > steps[1]  # nothing was trained twice
     alone = one_process(files, tmp_path / "one", **changes)
     for found, expected in zip(resumed.learner.weights(), alone.learner.weights(), strict=True):
@@ -196,7 +190,7 @@ def test_a_member_says_that_it_has_trained_before_it_parts(monkeypatch, capsys):
     monkeypatch.setattr(member, "exit_with_parent", lambda: None)
     monkeypatch.setattr(member.os, "_exit", leave)
     monkeypatch.setattr(
-        "ctrpipe.pipeline.training.train.run_shared_task", lambda folder, chief, joined, write: joined("mlp")
+        "ctrpipe.pipeline.training.handover.run_shared_job", lambda folder, chief, joined, write: joined("mlp")
     )
     with pytest.raises(SystemExit) as left:
         member.main(None)
@@ -209,7 +203,7 @@ def test_a_worker_that_never_comes_is_one_line_with_its_address(files, tmp_path,
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     training = Training(**SETTINGS, worker_timeout_seconds=0.5)
     with pytest.raises(InputError, match=rf"TF_CONFIG: {addresses[1]} did not join the training within 0.5 seconds"):
-        train(MODEL, training, MAP, *files, 1, tmp_path)
+        train(TrainingJob(MODEL, training, MAP, *files, 1), tmp_path)
 
 
 def test_a_chief_that_never_comes_is_one_line_with_its_address(monkeypatch):
@@ -226,7 +220,7 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
         InputError,
         match="this is b:2, and a:1 is the chief.*python -m ctrpipe.pipeline.training.follow --backend tensorflow here",
     ):
-        train(MODEL, Training(**SETTINGS), MAP, *files, 1, tmp_path)
+        train(TrainingJob(MODEL, Training(**SETTINGS), MAP, *files, 1), tmp_path)
     assert not list(tmp_path.iterdir())  # nothing of the chief's is written over
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
     result = CliRunner().invoke(follow.main, [])
@@ -235,7 +229,7 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
     result = CliRunner().invoke(follow.main, [])
     assert result.exit_code == 2 and "names no other worker" in result.output
     with pytest.raises(InputError, match="multi_worker needs a TF_CONFIG"):
-        train(MODEL, Training(**SETTINGS, distribution="multi_worker"), MAP, *files, 1, tmp_path)
+        train(TrainingJob(MODEL, Training(**SETTINGS, distribution="multi_worker"), MAP, *files, 1), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +246,7 @@ def test_what_jax_has_on_one_host_alone_is_one_line(key, changes, files, tmp_pat
     model = changes.pop("model", MODEL)
     training = Training(**{**SETTINGS, "backend": "jax", **changes})
     with pytest.raises(InputError, match=f"^{re.escape(key)}: JAX has it on one host alone; set training.distribution"):
-        train(model, training, MAP, *files, 1, tmp_path)
+        train(TrainingJob(model, training, MAP, *files, 1), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -102,8 +102,8 @@ def test_a_graph_admits_by_the_window_and_leaves_its_own_counts_for_the_next(tmp
 
 
 def test_a_parent_without_counts_begins_them_and_a_damaged_file_is_one_line(tmp_path):
-    parent = {"version": str(tmp_path), "kept": str(tmp_path)}
-    assert not len(log_transform._read_counts(parent, 3)) and not len(log_transform._read_counts(None, 3))
+    kept = str(tmp_path)
+    assert not len(log_transform._read_counts(kept, 3)) and not len(log_transform._read_counts("", 3))
     (tmp_path / COUNTS).write_text("nothing")
     with pytest.raises(InputError, match=r"counts.parquet: damaged \(.*\); train the model again"):
-        log_transform._read_counts(parent, 3)
+        log_transform._read_counts(kept, 3)

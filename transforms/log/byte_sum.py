@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import IO
@@ -37,16 +36,6 @@ class ByteSum:
 def joined(pieces: Iterable[ByteSum]) -> ByteSum:
     """Returns the sum of adjacent pieces, given in order."""
     return functools.reduce(ByteSum.followed_by, pieces, ByteSum())
-
-
-def sums_to_json(sums: Iterable[ByteSum]) -> str:
-    """Returns the sums as JSON, because a TFX component takes only strings."""
-    return json.dumps([dataclasses.astuple(each) for each in sums])
-
-
-def sums_from_json(text: str) -> list[ByteSum]:
-    """Parses the result of `sums_to_json`."""
-    return [ByteSum(length, crc) for length, crc in json.loads(text)]
 
 
 class SummedFile:

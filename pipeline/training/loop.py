@@ -1,0 +1,108 @@
+"""The training loop of all backends: trains a part of an epoch, evaluates, and goes on until the progress stops it."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ctrpipe.pipeline.training.averaging import WeightAverage
+from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.job import TrainingJob
+from ctrpipe.pipeline.training.learner import Learner
+from ctrpipe.pipeline.training.progress import Progress
+from ctrpipe.pipeline.training.validation import validation_metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class _Epoch:
+    """One pass over the rows, cut into parts of the same number of steps. An evaluation follows each part.
+
+    Args:
+        rows: The number of rows.
+        steps: The number of steps.
+        interval: The number of steps of a part; the last part may have fewer.
+    """
+
+    rows: int
+    steps: int
+    interval: int
+
+    @classmethod
+    def of(cls, files: list[str], batch_size: int, parts: int) -> "_Epoch":
+        """Returns the epoch of the rows of some files, in at most `parts` parts."""
+        rows = count_rows(files)
+        steps = math.ceil(rows / batch_size)
+        return cls(rows, steps, math.ceil(steps / parts))
+
+    @property
+    def parts(self) -> int:
+        """Returns the number of parts, at most one per step."""
+        return math.ceil(self.steps / self.interval)
+
+
+def train_and_evaluate(
+    job: TrainingJob, learner: Learner, average: WeightAverage, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Trains until the progress stops it, and yields the metrics of each evaluation.
+
+    The progress is up to date when an evaluation is yielded. A training that resumes from there has the same weights.
+
+    Args:
+        job: The training job.
+        learner: The learner, with the weights of the progress.
+        average: The average of the weights at all evaluations so far.
+        progress: The progress so far; updated in place.
+
+    Raises:
+        InputError: AUC is monitored and the validation rows have one class only.
+    """
+    training, files = job.training, job.validation_files
+    epoch = _Epoch.of(job.train_files, training.batch_size, training.evaluations_per_epoch)
+    validation = packed_batches(files, job.feature_map, prediction_rows(job.feature_map))
+    weights = weights_of(files)
+    while not progress.stopped:
+        number, part = divmod(progress.evaluation, training.evaluations_per_epoch)
+        if number >= training.epochs:
+            progress.stopped = f"all {training.epochs} epochs done"
+        elif part >= epoch.parts:
+            progress.evaluation += 1
+        else:
+            first = part * epoch.interval
+            learner.learning_rate = progress.learning_rate
+            loss = learner.fit(job.data(job.train_files, number, first, epoch.interval))
+            average.add(learner, len(progress.evaluations) + 1)
+            with average.loaded(learner):
+                labels, probabilities = learner.predict(validation)
+            done = number * epoch.steps + min(first + epoch.interval, epoch.steps)
+            numbers = {
+                "step": done,
+                "examples": int(done / epoch.steps * epoch.rows),
+                "train_loss": loss,
+                **validation_metrics(labels, probabilities, weights, job.feature_map.tasks),
+                "learning_rate": progress.learning_rate,
+            }
+            progress.record(training, numbers)
+            yield numbers
+
+
+def train_again_on_all_rows(job: TrainingJob, learner: Learner, progress: Progress) -> None:
+    """Trains on training and validation rows, with the epochs and learning rates that led to the best evaluation.
+
+    Args:
+        job: The training job.
+        learner: An untrained learner of the job.
+        progress: The progress at the end of the training.
+    """
+    training, files = job.training, job.train_files + job.validation_files
+    # A short epoch has fewer evaluations than configured: at most one per step.
+    evaluations = _Epoch.of(job.train_files, training.batch_size, training.evaluations_per_epoch).parts
+    epoch = _Epoch.of(files, training.batch_size, evaluations)
+    average = WeightAverage(training.averaged_evaluations)
+    for index, numbers in enumerate(progress.evaluations[: (progress.best or 0) + 1]):
+        number, part = divmod(index, evaluations)
+        if part < epoch.parts:
+            learner.learning_rate = numbers["learning_rate"]
+            learner.fit(job.data(files, number, part * epoch.interval, epoch.interval))
+        average.add(learner, index + 1)
+    if average.span > 1:
+        learner.load_weights(average.of(learner.weights()))

@@ -1,0 +1,54 @@
+"""The progress of a training run: its evaluations, the best of them, and when to stop."""
+
+import dataclasses
+import math
+from typing import Any
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import Training
+
+
+@dataclasses.dataclass
+class Progress:
+    """The progress of a training run, saved in a checkpoint together with the learner's state."""
+
+    evaluation: int = 0  # the number of evaluations due so far, including those without a step in an epoch of few steps
+    best: int | None = None  # the index of the best evaluation in `evaluations`
+    best_value: float = math.inf  # of the monitored metric; lower is better (AUC is negated)
+    waited: int = 0  # evaluations since the best
+    plateau_waited: int = 0  # evaluations since the best, or since the learning rate was lowered
+    learning_rate: float = 0.0
+    stopped: str = ""  # the reason for the stop; "" during training
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def improved(self) -> bool:
+        """Returns whether the last evaluation is the best one."""
+        return self.waited == 0
+
+    def record(self, training: Training, numbers: dict[str, Any]) -> None:
+        """Records an evaluation: updates the best, lowers the learning rate at a plateau, or stops the training.
+
+        Args:
+            training: The monitored metric, and the settings of early stopping and of the plateau.
+            numbers: The metrics of the evaluation.
+
+        Raises:
+            InputError: AUC is monitored and the validation rows have one class only.
+        """
+        if training.monitor == "auc" and numbers["validation_auc"] is None:
+            raise InputError("training.monitor: the validation rows have one class only, so no AUC; monitor log_loss")
+        value = -numbers["validation_auc"] if training.monitor == "auc" else numbers["validation_log_loss"]
+        self.evaluations.append(numbers)
+        self.evaluation += 1
+        if value < self.best_value:
+            self.best, self.best_value = len(self.evaluations) - 1, value
+            self.waited = self.plateau_waited = 0
+            return
+        self.waited += 1
+        self.plateau_waited += 1
+        if self.waited >= training.patience:
+            self.stopped = f"{training.monitor} did not improve for {training.patience} evaluations"
+        elif training.plateau and self.plateau_waited >= training.plateau.patience:
+            lowered = max(self.learning_rate * training.plateau.factor, training.plateau.minimum)
+            self.learning_rate, self.plateau_waited = lowered, 0
