@@ -4,8 +4,8 @@
 
 A stage takes `fixed seconds + rows / (rows a second and core x cores x efficiency)`; cores are added until it ends in
 its time, or until one machine has no more and several have to take over. Every assumption is an option;
-docs/explanation/scale.md
-says where the defaults were measured. Nothing runs: this is arithmetic, and as right as they are.
+docs/explanation/scale.md says where the defaults were measured. Nothing runs: this is arithmetic, and as right as they
+are.
 """
 
 import dataclasses
