@@ -1,7 +1,7 @@
 """docs/how-to/add-a-model.md is followed literally, on a copy of the repository.
 
 A comment before a block says what to do with its text: `<!-- writes PATH -->`, `<!-- adds to PATH after LINE -->` (or
-`before LINE`), where a line of the file begins with LINE (the first one counts), and `<!-- replaces in PATH the line LINE -->`.
+`before LINE`) and `<!-- replaces in PATH the line LINE -->`, where the first line that begins with LINE counts.
 """
 
 import os
