@@ -267,6 +267,12 @@ def test_the_page_of_results_begins_with_twelve_figures_and_their_commands():
     assert all(re.search(r"\| \[`(?:python -m|ctrpipe) [^`]+`\]\(#[\w-]+\) \|$", row) for row in rows)
 
 
+def test_pages_that_show_the_demos_table_show_the_same():
+    tables = [re.findall(r"^ +8,000 test rows\n.*?┘\n", (ROOT / page).read_text(), re.M | re.S) for page in PAGES]
+    shown = [table for found in tables for table in found]
+    assert len(shown) >= 2 and len(set(shown)) == 1
+
+
 def test_a_first_look_is_short():
     lines = {page: len((ROOT / page).read_text().splitlines()) for page in PAGES}
     assert lines["README.md"] <= 100 and lines["docs/tutorials/your-own-log.md"] <= 80
