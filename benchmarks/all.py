@@ -1,10 +1,11 @@
-"""Runs the benchmarks of speed, memory and parity at small sizes, and writes one page of their ratios.
+"""Runs the benchmarks of speed, memory and parity at small sizes and writes one page with their ratios.
 
-    python -m benchmarks.all [--minutes 60] [--only preprocess ...] [--against FILE] [--output FOLDER] [--keep FILE]
+    python -m benchmarks.all [--minutes 60] [--only preprocess ...] [--against FILE] [--folder FOLDER] [--keep]
 
-Every benchmark is a process of its own, one after the other; what its peers or the time do not allow is named with the
-reason. Each ratio stands beside its target and beside that of an earlier run, by default the committed one
-(benchmarks/last_run.json): one that is worse by more than a quarter is a slow-down, where both machines were quiet.
+Each benchmark runs in its own process, one after the other. A benchmark is skipped with a reason if its peers are not
+installed or the time does not suffice. Each ratio is shown with its target and the ratio of an earlier run, by default
+the committed one (benchmarks/last_run.json). A ratio more than a quarter worse is a slow-down, provided that both
+machines were quiet.
 """
 
 import dataclasses
@@ -30,20 +31,20 @@ from ctrpipe.common.progress import announce
 
 FOLDER = pathlib.Path(__file__).parent
 LAST_RUN = FOLDER / "last_run.json"
-TEMPLATES = (FOLDER / "harness", FOLDER.parent / "pipeline" / "report")  # the second has the reports' style
-SLACK = 1.25  # by which a ratio may be worse than before: those of equal code vary so much on a quiet machine
+TEMPLATES = (FOLDER / "harness", FOLDER.parent / "pipeline" / "report")  # holds the style of the reports
+SLACK = 1.25  # how much worse a ratio may be than before; equal code varies this much on a quiet machine
 
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """A benchmark's result.
+    """The result of a benchmark.
 
     Attributes:
-        name: The step's.
-        seconds: That it took; 0 where it was not run.
-        busy: The share of the machine's cores that other programs used before it.
-        ratios: What it measured.
-        reason: Why it measured nothing; None where it did.
+        name: Name of the step.
+        seconds: Duration; 0 if it was not run.
+        busy: Share of the machine's cores that other programs used before the benchmark.
+        ratios: The measured ratios.
+        reason: Why nothing was measured; None on success.
     """
 
     name: str
@@ -54,12 +55,12 @@ class Done:
 
 
 def run_step(step: Step, minutes: float, folder: pathlib.Path) -> Done:
-    """Runs a benchmark where its peers are installed and the time suffices.
+    """Runs a benchmark if its peers are installed and the time suffices.
 
     Args:
         step: The benchmark.
-        minutes: That are left.
-        folder: Where it writes its report.
+        minutes: Minutes left.
+        folder: Folder for its report.
     """
     missing = [peer for peer in step.peers if not (ENVIRONMENTS / peer / "bin" / "python").exists()]
     if missing:
@@ -79,7 +80,7 @@ def run_step(step: Step, minutes: float, folder: pathlib.Path) -> Done:
 
 
 def compared(done: Sequence[Done], before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns each ratio with its target, that of the earlier run, and whether it is a slow-down.
+    """Returns each ratio with its target, its earlier value, and whether it is a slow-down.
 
     Args:
         done: The results.
@@ -107,7 +108,7 @@ def compared(done: Sequence[Done], before: Mapping[str, Any]) -> list[dict[str, 
 
 
 def report_of(done: Sequence[Done], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the report of the results so far, beside an earlier one."""
+    """Returns the report of the results so far, compared with an earlier report."""
     return {
         "benchmark": "all",
         "machine": machine(),
@@ -120,7 +121,7 @@ def report_of(done: Sequence[Done], before: Mapping[str, Any]) -> dict[str, Any]
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Returns the report as a page of Markdown."""
+    """Returns the report as a Markdown page."""
     lines = ["# Benchmarks", "", _described(report), ""]
     if report["before"]:
         lines += [f"Before: {_described(report['before'])}", ""]
@@ -128,20 +129,20 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def section(report: Mapping[str, Any]) -> str:
-    """Returns the report as a section of docs/measured.md, without the run before."""
+    """Returns the report as a section of docs/measured.md, without the earlier run."""
     lines = ["## All of it at small sizes: `python -m benchmarks.all --minutes 60`", "", _described(report), ""]
     return "\n".join(lines + _markdown_table(report, ("benchmark", "ratio", "measured", "target")))
 
 
 def _markdown_table(report: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
-    """Returns the lines of a table of the ratios, what was not run, and an empty one."""
+    """Returns the lines of a table of the ratios, the benchmarks that were not run, and an empty line."""
     lines = markdown_table([columns, *(_cells(one)[: len(columns)] for one in report["ratios"])])
     left = [f"- `{one['name']}` was not run: {one['reason']}" for one in report["steps"] if one["reason"]]
     return lines + ([""] + left if left else []) + [""]
 
 
 def page(report: Mapping[str, Any]) -> str:
-    """Returns the report as a page of HTML, which opens offline."""
+    """Returns the report as an HTML page that works offline."""
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.get_template("all.html.jinja").render(
@@ -190,10 +191,10 @@ def _table(report: Mapping[str, Any]) -> Table:
 
 
 def read_before(path: pathlib.Path | None) -> dict[str, Any]:
-    """Returns an earlier report: that of a file, or the committed one where there is one.
+    """Returns an earlier report: the given file, or the committed one; {} without either.
 
     Raises:
-        InputError: the file is no report of this command.
+        InputError: The file is not a report of this command.
     """
     if path is None and not LAST_RUN.exists():
         return {}
@@ -202,14 +203,14 @@ def read_before(path: pathlib.Path | None) -> dict[str, Any]:
         if found["benchmark"] != "all":
             raise ValueError(f"it is one of benchmarks.{found['benchmark']}")
         for one in found["ratios"]:
-            one["name"], one["value"]  # noqa: B018  # raises where they are not there
+            one["name"], one["value"]  # noqa: B018  # raises if the keys are missing
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"--against {path or LAST_RUN}: no report of this command ({one_line(error, 100)})") from error
     return found
 
 
 def run_all(steps: Sequence[Step], minutes: float, folder: pathlib.Path, wrote: Callable[[list[Done]], None]) -> None:
-    """Runs benchmarks one after the other for so many minutes, and hands out the results so far after each."""
+    """Runs benchmarks one after the other within `minutes`, and calls `wrote` with the results so far after each."""
     started, done = time.monotonic(), []
     for step in steps:
         done.append(run_step(step, minutes - (time.monotonic() - started) / 60, folder))
@@ -218,22 +219,31 @@ def run_all(steps: Sequence[Step], minutes: float, folder: pathlib.Path, wrote: 
 
 @command("benchmarks.all")
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=60.0, help="No benchmark starts that would end later."
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    help="Time limit. A benchmark that would end later is not started.",
 )
 @click.option(
-    "--only", multiple=True, type=click.Choice([step.name for step in STEPS]), help="Repeatable. Default: all."
+    "--only",
+    multiple=True,
+    type=click.Choice([step.name for step in STEPS]),
+    help="Benchmark to run. Repeatable. Default: all.",
 )
 @click.option(
-    "--against", type=click.Path(path_type=pathlib.Path), help="An earlier report. Default: the committed one."
+    "--against",
+    type=click.Path(path_type=pathlib.Path),
+    help="Earlier report to compare with. Default: the committed one.",
 )
 @click.option(
-    "--folder", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/all", help="Of all results."
+    "--folder", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/all", help="Folder for all results."
 )
 @click.option("--keep", is_flag=True, help="Also write benchmarks/last_run.json and docs/measured.md.")
 def main(minutes: float, only: Sequence[str], against: pathlib.Path | None, folder: pathlib.Path, keep: bool) -> None:
-    """Run the benchmarks of speed, memory and parity at small sizes: FOLDER/all.json, all.md and all.html.
+    """Run the benchmarks of speed, memory and parity at small sizes.
 
-    Prints a table, and the report as JSON as the last line. The pages are written after each benchmark.
+    Writes FOLDER/all.json, all.md and all.html after each benchmark. Prints a table, and the report as JSON on the
+    last line.
     """
     before = read_before(against)
     report = report_of([], before)

@@ -1,6 +1,7 @@
-"""Measures ways to train one model beside each other: `python -m benchmarks.backends`.
+"""Compares the training speed of our models across backends and CPU settings: `python -m benchmarks.backends`.
 
-Every way is a process of its own on the same cores; they alternate, and a ratio is of one round.
+Each way to train (TensorFlow, JAX, XLA, bfloat16, oneDNN settings) runs in its own process on the same cores. The
+processes alternate; each ratio compares two ways within one round. Writes a JSON report.
 """
 
 import contextlib
@@ -34,12 +35,12 @@ from benchmarks.train import chosen_models, steps_for
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 
-REFERENCE = "tensorflow"  # what the others are divided by
+REFERENCE = "tensorflow"  # denominator of the ratios
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """A way to train: Keras's backend, fields of `ctrpipe.pipeline.config.Training`, and environment variables."""
+    """A way to train: a Keras backend, fields of `ctrpipe.pipeline.config.Training`, and environment variables."""
 
     backend: str
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -51,7 +52,7 @@ WAYS = {
     "jax": Way("jax"),
     "tensorflow_xla": Way("tensorflow", {"xla": True}),
     "tensorflow_bfloat16": Way("tensorflow", {"precision": "mixed_bfloat16"}),
-    # What oneDNN does on a CPU without AVX-512; the same as `tensorflow` on such a one.
+    # oneDNN's code path on a CPU without AVX-512; there it equals `tensorflow`.
     "tensorflow_avx2": Way("tensorflow", variables={"ONEDNN_MAX_CPU_ISA": "AVX2"}),
     "tensorflow_no_onednn": Way("tensorflow", variables={"TF_ENABLE_ONEDNN_OPTS": "0"}),
 }
@@ -59,15 +60,15 @@ WAYS = {
 
 @dataclasses.dataclass
 class Beside:
-    """One model at one batch size, by way.
+    """The results of one model at one batch size, by way.
 
     Args:
         model: Registry name.
         batch: Rows in a step.
-        busy: The share of the machine's cores that other programs used before it.
-        samples_per_s: Of each round.
-        samples_per_cpu_s: Of each round, by a second of one core. Other programs change it less.
-        first_step_cpu_s: Seconds of a core until the first step is done: the model built, the step traced and compiled.
+        busy: Share of the machine's cores that other programs used before the measurement.
+        samples_per_s: Samples/s of each round.
+        samples_per_cpu_s: Samples per second of CPU time of each round; less sensitive to other programs.
+        first_step_cpu_s: CPU seconds until the first step is done: building the model, tracing and compiling the step.
     """
 
     model: str
@@ -78,14 +79,14 @@ class Beside:
     first_step_cpu_s: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the rounds, their median by way, and median and range of each way over the first one."""
+        """Returns the rounds, the median of each way, and the median and range of each way over the first one."""
         medians = {way: spread(rounds)["median"] for way, rounds in self.samples_per_s.items()}
         over = {"over": ratios(self.samples_per_s), "cpu_over": ratios(self.samples_per_cpu_s)}
         return dataclasses.asdict(self) | {"median": medians} | over
 
 
 def ratios(rounds: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Returns by way, but for the first, the median and range of its rounds over the first one's."""
+    """Returns the median and range of each way's rounds over those of the first way."""
     reference, *others = rounds
     return {
         way: spread([mine / other for mine, other in zip(rounds[way], rounds[reference], strict=True)])
@@ -96,15 +97,15 @@ def ratios(rounds: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]
 def compare(
     model: str, shape: Shape, running: dict[str, Ours], training: dict[str, Any], rounds: int, seconds: float
 ) -> Beside:
-    """Returns a model's samples/s by way, measured in turn.
+    """Returns a model's samples/s by way, measured in alternating rounds.
 
     Args:
         model: Registry name.
         shape: The shape of the data.
         running: The processes by way.
         training: Fields of `ctrpipe.pipeline.config.Training` for all of them.
-        rounds: How often they alternate.
-        seconds: Seconds of each in a round.
+        rounds: Number of rounds.
+        seconds: Seconds per way in a round.
     """
     found, options, steps = Beside(model, shape.batch, busy()), our_options(model, None, shape), {}
 
@@ -135,7 +136,7 @@ def measure(
     rounds: int,
     seconds: float,
 ) -> Iterator[tuple[dict[str, Any], list[Beside]]]:
-    """Yields the versions, CPU seconds by way until its process is ready, and the results so far, after each one."""
+    """Yields the versions, the CPU seconds until each process is ready, and the results so far, after each model."""
     found: list[Beside] = []
     with on_cores(threads), contextlib.ExitStack() as stack:
         running = {
@@ -175,10 +176,10 @@ def table(results: list[Beside], title: str) -> Table:
 
 
 def chosen_ways(text: str) -> tuple[str, ...]:
-    """Returns the ways of `--ways`, the first of which the others are divided by.
+    """Returns the ways of `--ways`; the first is the denominator of the ratios.
 
     Raises:
-        InputError: a name is not one of WAYS, or there are fewer than two.
+        InputError: A name is not in WAYS, or there are fewer than two.
     """
     names = chosen_names("--ways", text, WAYS)
     if len(names) < 2:
@@ -188,13 +189,13 @@ def chosen_ways(text: str) -> tuple[str, ...]:
 
 @command("benchmarks.backends")
 @click.option("--models", metavar="A,B", default=",".join(MODELS), help="Registry names.", show_default=False)
-@click.option("--ways", default="tensorflow,jax", help=f"Some of {', '.join(WAYS)}.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Of all.")
-@click.option("--rounds", type=click.IntRange(1), default=5, help="How often they alternate.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=1.0, help="Time of each in a round.")
-@click.option("--batches", default="1024", help="Rows in a step: sizes, each of which is measured.")
+@click.option("--ways", default="tensorflow,jax", help=f"Ways to train, the first is the reference: {', '.join(WAYS)}.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Optimizer of all ways.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Number of alternating rounds.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=1.0, help="Seconds per way in a round.")
+@click.option("--batches", default="1024", help="Batch sizes to measure, separated by commas.")
 @shape_options
-@click.option("--history", type=click.IntRange(1), default=HISTORY, help="Most items of a history, one more field.")
+@click.option("--history", type=click.IntRange(1), default=HISTORY, help="Maximum length of a history, one more field.")
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @output_option("backends")
 def main(
@@ -211,11 +212,11 @@ def main(
     ids: int,
     output: pathlib.Path,
 ) -> None:
-    """Measure the training speed of our models on the CPU: TensorFlow beside JAX, XLA, and oneDNN without AVX-512.
+    """Measure the training speed of our models on the CPU: TensorFlow against JAX, XLA, and oneDNN without AVX-512.
 
-    The sizes are those of benchmarks.train. The claim is the median of the rounds' ratios. `training.backend: auto`
-    rests on it (pipeline/training/faster_backend.py). Prints a table, writes JSON after every model, and prints it as
-    the last line.
+    The sizes are those of benchmarks.train. The result is the median of the rounds' ratios; `training.backend: auto`
+    relies on it (pipeline/training/faster_backend.py). Prints a table, writes JSON after every model, and prints the
+    JSON on the last line.
     """
     names, chosen = chosen_models(models), chosen_ways(ways)
     shapes = [Shape(fields, ids, dim, batch, history) for batch in positive_numbers("--batches", batches)]

@@ -1,10 +1,10 @@
-"""Measures what `calibration` adds to an answer of one row, for each way to correct a probability.
+"""Measures what `calibration` adds to the latency of one-row requests, for each calibration method.
 
     python -m benchmarks.calibrated_latency [--config criteo/dcn_v2.yaml] [--by C1,C9] [--requests 4000]
 
-A version without a calibration and one with each are served by `ctrpipe serve`, each by a server of its own. One client
-sends the same row to all of them in turn, over REST (row JSON of the raw columns) and gRPC (packed tensors); a ratio is
-the median over the turns of a calibrated answer's time to that of the one without. The bar: 1.03.
+`ctrpipe serve` serves a version without calibration and one with each method, each on its own server. One client sends
+the same row to all servers in turn, over REST (row JSON of the raw columns) and gRPC (packed tensors). The ratio is the
+median over the turns of the calibrated latency over the uncalibrated one. The bar is 1.03.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from ctrpipe.pipeline.run.run import run
 from ctrpipe.serving.layout import find_version
 from ctrpipe.transforms.generate import generate
 
-BAR = 1.03  # of the time of the same answer without a calibration
+BAR = 1.03  # maximum ratio of the latency with calibration to that without
 NONE = "none"
-# Two passes and no gate: what is measured is the served graph.
+# Two epochs and no gate suffice: only the served graph is measured.
 SETTINGS = ("training.refit=false", "training.epochs=2", "evaluation.baseline=null", "gates={}")
 KINDS = ("rest_row", "grpc_packed")
 
@@ -38,14 +38,14 @@ Ask = Callable[[], bytes]
 
 
 def calibrations(by: str) -> dict[str, str]:
-    """Returns the value of `calibration` in a configuration for each way, by its name; `by` is a list of columns."""
+    """Returns the `calibration` setting of each method by name; `by` is a list of columns."""
     of_all = {method: f"{{method: {method}}}" for method in ("platt", "isotonic", "histogram")}
     by_value = {f"{method}, by {by}": f"{{method: {method}, by: [{by}]}}" for method in ("platt", "isotonic")}
     return {NONE: "null", **of_all, **by_value}
 
 
 def make_versions(config: str, by: str, rows: int, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the folder of each way's versions; a run that is there already comes from its cache."""
+    """Returns the folder of each method's versions; repeated runs come from the cache."""
     log = folder / f"log-{rows}.tsv"
     if not log.exists():
         generate("criteo", rows, 0, log)
@@ -60,7 +60,7 @@ def make_versions(config: str, by: str, rows: int, folder: pathlib.Path) -> dict
 
 
 def rest(address: str, path: str, body: bytes, stack: contextlib.ExitStack) -> Ask:
-    """Returns a call that sends a body on one connection, and returns the answer."""
+    """Returns a function that sends the body on one persistent connection and returns the response."""
     host, _, port = address.rpartition(":")
     connection = stack.enter_context(contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=60)))
 
@@ -78,8 +78,8 @@ def rest(address: str, path: str, body: bytes, stack: contextlib.ExitStack) -> A
 def make_calls(
     targets: Mapping[str, Any], version: pathlib.Path, log: pathlib.Path, stack: contextlib.ExitStack
 ) -> dict[str, dict[str, Ask]]:
-    """Returns by the kind of request a call to each server, by its name."""
-    # TensorFlow, which `run` has loaded.
+    """Returns, by kind of request, a function that calls each server, keyed by the server's name."""
+    # These import TensorFlow, which `run` has already loaded.
     from ctrpipe.serving.latency.grpc_load import OPTIONS
     from ctrpipe.serving.latency.requests import read_rows
     from ctrpipe.serving.loader import Servable
@@ -101,7 +101,7 @@ def make_calls(
 
 
 def measure(calls: Mapping[str, Mapping[str, Ask]], requests: int) -> list[dict[str, Any]]:
-    """Returns for each kind of request and each way the milliseconds of an answer and their ratio to those without."""
+    """Returns the milliseconds per response of each kind and method, and the ratio to no calibration."""
     results = []
     for kind, by_name in calls.items():
         for ask in by_name.values():
@@ -115,7 +115,7 @@ def measure(calls: Mapping[str, Mapping[str, Ask]], requests: int) -> list[dict[
 
 
 def table(results: list[dict[str, Any]], title: str) -> Table:
-    """Returns a line for each way and two columns for each kind of request."""
+    """Returns a table with a row for each method and two columns for each kind of request."""
     shown = Table("calibration", title=title)
     for kind in KINDS:
         shown.add_column(f"{kind}, ms", justify="right")
@@ -127,18 +127,21 @@ def table(results: list[dict[str, Any]], title: str) -> Table:
 
 
 @command("benchmarks.calibrated_latency")
-@click.option("--config", default="criteo/dcn_v2.yaml", help="A configuration of configs/ for Criteo's format.")
-@click.option("--by", default="C1,C9", help="The columns of a correction by value.")
+@click.option("--config", default="criteo/dcn_v2.yaml", help="Configuration in configs/ for Criteo's format.")
+@click.option("--by", default="C1,C9", help="Columns of the calibration by value.")
 @click.option("--rows", type=click.IntRange(1000), default=20_000, help="Rows of the generated log.")
-@click.option("--requests", type=click.IntRange(20), default=4000, help="To each server, of each kind.")
+@click.option("--requests", type=click.IntRange(20), default=4000, help="Requests of each kind to each server.")
 @folder_option("calibrated_latency")
 @output_option("calibrated_latency")
 def main(config: str, by: str, rows: int, requests: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Measure what a calibration adds to an answer of one row, over REST and gRPC."""
+    """Measure what a calibration adds to the latency of one-row requests, over REST and gRPC.
+
+    Prints a table of milliseconds and ratios, and writes the report as JSON.
+    """
     load = busy()
     folder.mkdir(parents=True, exist_ok=True)
     bases = make_versions(config, by, rows, folder)
-    from ctrpipe.serving.latency.target import started  # TensorFlow, which `run` has loaded
+    from ctrpipe.serving.latency.target import started  # imports TensorFlow, which `run` has loaded
 
     with contextlib.ExitStack() as stack:
         targets = {name: stack.enter_context(started(SERVE, base)) for name, base in bases.items()}

@@ -1,4 +1,4 @@
-"""Measures the time of a prediction by the number of its rows: `python -m benchmarks.calls`."""
+"""Measures the latency of in-process predictions by backend and number of rows: `python -m benchmarks.calls`."""
 
 import dataclasses
 import pathlib
@@ -30,8 +30,8 @@ from ctrpipe.common.progress import announce
 @command("benchmarks.calls")
 @click.option("--models", metavar="A,B", default="dcn_v2,xdeepfm", help="Registry names.")
 @click.option("--backend", "backends", type=click.Choice(BACKENDS), multiple=True, default=BACKENDS, help="Repeatable.")
-@click.option("--rows", default="1,10,100,1000,10000", help="Numbers of rows of a call.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=1.0, help="Time of each number of rows.")
+@click.option("--rows", default="1,10,100,1000,10000", help="Numbers of rows per call, separated by commas.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=1.0, help="Seconds per number of rows.")
 @shape_options
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @device_option
@@ -48,11 +48,10 @@ def main(
     device: str,
     output: pathlib.Path,
 ) -> None:
-    """Measure the time of a prediction of the model as it is trained, by backend and the number of rows.
+    """Measure the latency of a prediction with the trained model's learner, by backend and number of rows.
 
-    It begins with the rows' ids in the host's memory and ends with their probabilities there, as a program has it that
-    calls the learner; a server adds the reading of a request. Prints a table, writes JSON after every model, and
-    prints it as the last line.
+    A call starts with the rows' ids in host memory and ends with their probabilities there; a server would also have to
+    parse a request. Prints a table, writes JSON after every model, and prints the JSON on the last line.
     """
     names, counts = chosen_names("--models", models, MODELS), positive_numbers("--rows", rows)
     shape, threads = Shape(fields, ids, dim), threads or cores()
@@ -63,7 +62,7 @@ def main(
         table.add_column(column, justify="right" if column.endswith("rows") else "left")
     for backend in backends:
         with Ours(backend, threads, device=device) as ours:
-            ours.about()  # fails where a GPU is wanted and not there
+            ours.about()  # fails if a GPU is requested but not available
             for name in names:
                 times = ours.calls(name, our_options(name, None, shape), shape, counts, seconds)
                 report["results"].append({"model": name, "backend": backend, "p50_ms": times})

@@ -1,10 +1,11 @@
-"""Measures requests of many candidates for one user with a long history: the user sent once, or with each candidate.
+"""Measures requests with many candidates for one user with a long history: user sent once, or with each candidate.
 
     python -m benchmarks.candidates [--models din,two_tower] [--events 200] [--candidates 500] [--repeats 20]
 
-Models with random weights are exported as a run exports them, for a generated log of a user, an item, its category and
-the aligned history of both, and called in this process by TF Serving's loader, the compared calls in turn.
-`serving_candidates` gets the user once; `serving_raw` and `serving_default` get the same as a row for each candidate.
+Models with random weights are exported as in a run, for a generated log of a user, an item, its category and the
+aligned history of both. TF Serving's loader calls them in this process, alternating between the compared signatures.
+`serving_candidates` receives the user once; `serving_raw` and `serving_default` receive the same data as one row per
+candidate.
 """
 
 import pathlib
@@ -32,14 +33,14 @@ from ctrpipe.transforms.log.spec import LogSpec
 COLUMNS = ("click", "user", "item", "category", "item_history", "category_history")
 LOG_ROWS, USERS, ITEMS, CATEGORIES, SEED = 2000, 500, 3000, 50, 1
 SHARED, ROWS = "serving_candidates", ("serving_raw", "serving_default")
-TARGETS = {"din": 0.5, "two_tower": 0.1}  # the most that `serving_candidates` may take of `serving_raw`'s time
+TARGETS = {"din": 0.5, "two_tower": 0.1}  # maximum time of `serving_candidates` over that of `serving_raw`
 SAME = 1e-5
-# Large embeddings, so that an answer depends on all that a candidate is beside.
+# Large embeddings make the predictions depend on the user and the history.
 WEIGHTS = {"embedding_dim": 16, "embedding_stddev": 0.5}
 
 
 def log_spec(events: int) -> LogSpec:
-    """Returns the description of the generated log, whose histories have at most `events` items."""
+    """Returns the description of the generated log, with histories of at most `events` items."""
     history = {"kind": "sequence", "columns": list(COLUMNS[4:]), "shared_with": list(COLUMNS[2:4])}
     return LogSpec.model_validate(
         {
@@ -50,7 +51,7 @@ def log_spec(events: int) -> LogSpec:
 
 
 def write_log(path: pathlib.Path, rows: int, events: int) -> None:
-    """Writes a TSV log of chance; the history of the first row is full."""
+    """Writes a random TSV log; the history of the first row has the full length."""
     random = np.random.default_rng(SEED)
     lengths = np.append(events, random.integers(0, events + 1, rows - 1))
     with path.open("w") as log:
@@ -62,7 +63,7 @@ def write_log(path: pathlib.Path, rows: int, events: int) -> None:
 
 
 def requests_of(rows: pa.RecordBatch, candidates: int, spec: LogSpec) -> dict[str, dict[str, np.ndarray]]:
-    """Returns, by signature, the inputs that score the items of as many rows for the first row's user."""
+    """Returns, by signature, the inputs that score `candidates` items for the user of the first row."""
     from ctrpipe.serving.export.export import candidates_of  # TensorFlow: see `analysed`
 
     place = {name: np.zeros(candidates, np.int64) for name in spec.context_columns}
@@ -80,10 +81,10 @@ def requests_of(rows: pa.RecordBatch, candidates: int, spec: LogSpec) -> dict[st
 def measure(
     servable: Any, requests: Mapping[str, Mapping[str, np.ndarray]], repeats: int, target: float | None
 ) -> dict[str, Any]:
-    """Returns the times of each signature, and those of the shared one over the others'.
+    """Returns the times of each signature and the ratios of the shared signature to the others.
 
     Raises:
-        InputError: the answers differ.
+        InputError: The predictions differ.
     """
     calls = {
         signature: lambda signature=signature, inputs=inputs: servable.run(signature, inputs)
@@ -106,10 +107,10 @@ def measure(
 
 
 def export_model(name: str, log: Analysed, spec: LogSpec, version: pathlib.Path) -> None:
-    """Writes the version of a model with random weights.
+    """Writes a version of a model with random weights.
 
     Raises:
-        InputError: it is no model of such a log.
+        InputError: The model does not support such a log.
     """
     from ctrpipe.pipeline.training.network import build_network  # TensorFlow: see `analysed`
     from ctrpipe.serving.export.export import export
@@ -133,7 +134,7 @@ def result_table(report: Mapping[str, Any]) -> Table:
 
 
 def _models(text: str) -> Sequence[str]:
-    """Returns the names of an option's text. Raises InputError if one is no model."""
+    """Returns the model names of the option. Raises InputError if a name is unknown."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         try:
@@ -145,13 +146,16 @@ def _models(text: str) -> Sequence[str]:
 
 @command("benchmarks.candidates")
 @click.option("--models", default=",".join(TARGETS), help="Registry names.")
-@click.option("--events", type=click.IntRange(1), default=200, help="Of the user's history.")
-@click.option("--candidates", type=click.IntRange(1), default=500, help="Of a request.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="Of TensorFlow; 0 = one for each core.")
+@click.option("--events", type=click.IntRange(1), default=200, help="Events in the user's history.")
+@click.option("--candidates", type=click.IntRange(1), default=500, help="Candidates per request.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="Threads of TensorFlow; 0: one per core.")
 @click.option("--repeats", type=click.IntRange(1), default=20)
 @output_option("candidates")
 def main(models: str, events: int, candidates: int, threads: int, repeats: int, output: pathlib.Path) -> None:
-    """Time requests of many candidates for one user: the user sent once, or in a row with each candidate."""
+    """Time requests with many candidates for one user: the user sent once, or in a row with each candidate.
+
+    Prints a table of milliseconds and ratios, and writes the report as JSON.
+    """
     share = busy()
     load_tensorflow()
     names = _models(models)
@@ -167,7 +171,7 @@ def main(models: str, events: int, candidates: int, threads: int, repeats: int, 
         for name in names:
             export_model(name, log, spec, folder / name / "1")
             servable = Servable(folder / name / "1", threads)
-            # Targets are of the sizes of the defaults.
+            # The targets hold for the default sizes only.
             target = TARGETS.get(name) if (events, candidates) == (200, 500) else None
             measured = measure(servable, requests, repeats, target)
             servable.close()

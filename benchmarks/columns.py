@@ -1,9 +1,9 @@
-"""Measures what the columns of a log cost: a whole `ctrpipe run` of few rows and more and more columns.
+"""Measures how the cost of `ctrpipe run` grows with the number of columns, on a log of few rows.
 
     python -m benchmarks.columns [--columns 500,1000,2000,5000] [--rows 400] [--model lr] [--output FILE]
 
-Half of the columns are numbers, half are categories with 20 values. Seconds of a clock and of all cores together, the
-former also by stage; each size is a process of its own, in a folder without cache.
+Half of the columns are numeric, half are categorical with 20 values. Reports wall time, total and by stage, CPU time of
+all cores, and peak memory. Each size runs in its own process, in a folder without a cache.
 """
 
 import os
@@ -26,13 +26,13 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.progress import announce
 
 ROOT = pathlib.Path(__file__).parents[1]
-VALUES = 20  # of a category
-SERVABLE = "Writing the servable"  # a part of the stage Trainer, which announces it
+VALUES = 20  # of a categorical column
+SERVABLE = "Writing the servable"  # a part of the stage Trainer, announced by it
 _LINE = re.compile(r"^\[ *(?P<seconds>[\d.]+)s\] (?:(?P<stage>[A-Za-z]+) \.\.\.|(?P<servable>Writing the servable))$")
 
 
 def write_log(columns: int, rows: int, model: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns the files of a configuration and of a generated log."""
+    """Writes a configuration and a generated log, and returns their paths."""
     random = np.random.default_rng(1)
     numbers, categories = columns // 2, columns - columns // 2
     clicks = np.arange(rows) % 3 == 0
@@ -58,7 +58,7 @@ def write_log(columns: int, rows: int, model: str, folder: pathlib.Path) -> tupl
 
 
 def stages(text: str, total: float) -> dict[str, float]:
-    """Returns by stage the seconds until the next one, of what a run announces; `start` is what comes before them."""
+    """Returns the seconds of each stage from a run's announcements; `start` is the time before the first stage."""
     starts = [("start", 0.0)]
     for line in text.splitlines():
         match = _LINE.match(line)
@@ -69,10 +69,10 @@ def stages(text: str, total: float) -> dict[str, float]:
 
 
 def measure(columns: int, rows: int, model: str) -> dict[str, Any]:
-    """Returns the seconds of a run, those of all cores, and those of each stage.
+    """Returns the wall time, the CPU time, the peak memory and the seconds of each stage of a run.
 
     Raises:
-        InputError: the run fails.
+        InputError: The run fails.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -111,14 +111,14 @@ def table(report: dict[str, Any]) -> Table:
 
 
 @command("benchmarks.columns")
-@click.option("--columns", default="500,1000,2000,5000", help="The sizes.")
+@click.option("--columns", default="500,1000,2000,5000", help="Numbers of columns, separated by commas.")
 @click.option("--rows", type=click.IntRange(60), default=400, help="Rows of each log.")
-@click.option("--model", default="lr", help="The model that is trained.")
+@click.option("--model", default="lr", help="Model to train.")
 @output_option("columns")
 def main(columns: str, rows: int, model: str, output: pathlib.Path) -> None:
-    """Measure a whole run of few rows and more and more columns.
+    """Measure whole runs on logs with few rows and an increasing number of columns.
 
-    Prints a table, writes JSON, and prints it as the last line.
+    Prints a table, writes JSON, and prints the JSON on the last line.
     """
     report: dict[str, Any] = {"benchmark": "columns", "machine": machine(), "rows": rows, "model": model, "runs": []}
     for size in positive_numbers("--columns", columns):

@@ -1,4 +1,4 @@
-"""A servable of any model on a generated log: `python -m benchmarks.exports dcn_v2 FOLDER`."""
+"""Exports a servable of any model, trained on a generated log: `python -m benchmarks.exports dcn_v2 FOLDER`."""
 
 import pathlib
 import time
@@ -14,12 +14,13 @@ from ctrpipe.pipeline.demo.sample_export import ROWS, SEED, make_export
 @click.argument("model")
 @click.argument("folder", type=click.Path(path_type=pathlib.Path, file_okay=False))
 @click.option("--rows", type=click.IntRange(1000), default=ROWS, help="Rows of the log.")
-@click.option("--seed", type=click.IntRange(0), default=SEED, help="Of the log and of the weights.")
+@click.option("--seed", type=click.IntRange(0), default=SEED, help="Seed of the log and the weights.")
 def main(model: str, folder: pathlib.Path, rows: int, seed: int) -> None:
-    """Write FOLDER/<MODEL>/1, servable with --model_base_path FOLDER/<MODEL>, and FOLDER/log.tsv, whose rows fit it.
+    """Write FOLDER/<MODEL>/1, servable with --model_base_path FOLDER/<MODEL>, and a matching FOLDER/log.tsv.
 
-    MODEL is one of `ctrpipe models`, of width 16 with an MLP 400-400 where it has them, trained for a few steps only.
-    Models of the same folder share the log and its transform. The last line is the version's folder.
+    MODEL is one of `ctrpipe models`. It is trained for a few steps only, with embedding width 16 and an MLP 400-400 if
+    the model has them. Models in the same folder share the log and its transform. Prints the version's folder on the
+    last line.
     """
     started = time.perf_counter()
     load_tensorflow()

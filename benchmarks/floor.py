@@ -1,4 +1,7 @@
-"""Measures ways to lower the time of a prediction within one process: `python -m benchmarks.floor`."""
+"""Measures ways to lower the in-process latency of a served graph: `python -m benchmarks.floor`.
+
+Each way (session options, oneDNN off, frozen variables, XLA, another malloc) is compared with Session.make_callable.
+"""
 
 import dataclasses
 import pathlib
@@ -28,7 +31,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.demo.sample_export import make_export
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-EQUAL, BFLOAT16 = 1e-6, 5e-3  # largest differences of a probability from the baseline's
+EQUAL, BFLOAT16 = 1e-6, 5e-3  # maximum difference of a probability from the baseline's
 ONE_THREAD = "intra_op_parallelism_threads: 1 inter_op_parallelism_threads: -1"
 TWO_THREADS = "intra_op_parallelism_threads: 2 inter_op_parallelism_threads: 2"
 CALLERS_THREAD = "inter_op_parallelism_threads: -1"
@@ -46,8 +49,8 @@ class Way:
         name: Its name in the table.
         session: The session's ConfigProto, as text.
         call: One of floor_server.CALLS.
-        environment: Variables of its process, beside those of this one.
-        tolerance: Largest difference of a probability from the baseline's.
+        environment: Additional environment variables of its process.
+        tolerance: Maximum difference of a probability from the baseline's.
     """
 
     name: str
@@ -80,7 +83,7 @@ WAYS = (
 
 @dataclasses.dataclass
 class Comparison:
-    """Rounds of a way and of the baseline for one number of rows: a call's wall time and CPU time in milliseconds."""
+    """Rounds of a way and of the baseline for one number of rows: wall and CPU time of a call in milliseconds."""
 
     rows: int
     way: list[dict[str, float]] = dataclasses.field(default_factory=list)
@@ -118,10 +121,10 @@ class Process(LineProcess):
 
 
 def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: int, seconds: float) -> Comparison:
-    """Compares the answers of a way and the baseline, then measures both in turn.
+    """Compares the predictions of a way and the baseline, then measures both in alternating rounds.
 
     Raises:
-        ProcessError: the answers differ by more than the way's tolerance.
+        ProcessError: The predictions differ by more than the way's tolerance.
     """
     comparison = Comparison(rows)
     answers = [side.ask({"cmd": "answers", "rows": rows})["probabilities"] for side in (process, baseline)]
@@ -139,7 +142,7 @@ def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: in
 def measure(
     ways: list[Way], version: pathlib.Path, signature: str, rows: Sequence[int], rounds: int, seconds: float
 ) -> Iterator[tuple[Way, list[Comparison] | str]]:
-    """Yields, way by way, the comparisons for each number of rows, or the reason why it does not run."""
+    """Yields each way with its comparisons for each number of rows, or the reason why it does not run."""
     with Process(BASELINE, version, signature) as baseline:
         for way in ways:
             try:
@@ -166,7 +169,7 @@ def table(results: list[dict[str, Any]], rows: Sequence[int], title: str, share:
 
 
 def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
-    """Returns the shipped way (no oneDNN, the caller's thread) with each library in place of glibc's malloc."""
+    """Returns the default way of serving (no oneDNN, caller's thread) with each library in place of glibc's malloc."""
     return [
         Way(f"the same with {library.name}", CALLERS_THREAD, environment=NO_ONEDNN | {"LD_PRELOAD": str(library)})
         for library in libraries
@@ -176,15 +179,15 @@ def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
 @command("benchmarks.floor")
 @click.argument("version", required=False, type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
 @click.option("--signature", type=click.Choice(["serving_packed", "serving_raw"]), default="serving_packed")
-@click.option("--rows", default="1,10,100,1024", help="Rows of a call.")
-@click.option("--rounds", type=click.IntRange(1), default=7, help="How often a way and the baseline alternate.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=0.3, help="Time of each in a round.")
-@click.option("--only", default="", help="Ways whose name has this in it.")
+@click.option("--rows", default="1,10,100,1024", help="Numbers of rows per call, separated by commas.")
+@click.option("--rounds", type=click.IntRange(1), default=7, help="Rounds in which a way and the baseline alternate.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=0.3, help="Seconds per way in a round.")
+@click.option("--only", default="", help="Measure the ways whose name contains this text.")
 @click.option(
     "--malloc",
     multiple=True,
     type=click.Path(path_type=pathlib.Path, exists=True, dir_okay=False, resolve_path=True),
-    help="A library to preload, such as libjemalloc.so.2; repeat for more.",
+    help="Library to preload, such as libjemalloc.so.2. Repeatable.",
 )
 @device_option
 @output_option("floor")
@@ -199,19 +202,19 @@ def main(
     device: str,
     output: pathlib.Path,
 ) -> None:
-    """Measure the median time of a call in each way, beside the baseline's in the same rounds; answers must be equal.
+    """Measure the median latency of a call in each way, compared with the baseline in the same rounds.
 
-    VERSION is a version's folder that `ctrpipe run` or benchmarks.exports has written; by default a DCN-v2 is made.
-    Each way has a process of its own. CPU is the processor time of a call over the baseline's. Prints a table, writes
-    JSON after every way, and prints it as the last line.
+    VERSION is the folder of a version written by `ctrpipe run` or benchmarks.exports; by default a DCN-v2 is exported.
+    Each way runs in its own process and must give the baseline's predictions. CPU is the ratio of CPU time per call to
+    the baseline's. Prints a table, writes JSON after every way, and prints the JSON on the last line.
     """
     sizes = positive_numbers("--rows", rows)
     ways = [way for way in (*WAYS, *allocators(malloc)) if only in way.name]
-    if signature == "serving_raw":  # its vocabularies are tables, which neither freeze nor compile
+    if signature == "serving_raw":  # its vocabularies are tables, which can be neither frozen nor compiled
         ways = [way for way in ways if way.call not in ("frozen", "xla")]
     share = busy()
     load_tensorflow_on(device)
-    if device == "gpu":  # in TF32 sums in another order differ by more
+    if device == "gpu":  # with TF32, sums in another order differ by more
         ways = [dataclasses.replace(way, tolerance=BFLOAT16) for way in ways]
     with tempfile.TemporaryDirectory() as folder:
         if version is None:

@@ -1,11 +1,11 @@
-"""Measures what a GPU gives, part by part within a time, into one file of results that a page is printed from.
+"""Measures training, inference, precision and tables on a GPU, and writes a results file and a page.
 
     python -m benchmarks.gpu [--minutes 25] [--only train_xdeepfm ...] [--output FILE] [--keep]
-    python -m benchmarks.gpu --device cpu --small     # whether the command itself runs; its figures say nothing
-    python -m benchmarks.gpu --render                 # the page of the results so far, measuring nothing
+    python -m benchmarks.gpu --device cpu --small     # checks that the command runs; the figures mean nothing
+    python -m benchmarks.gpu --render                 # prints the page of the results so far without measuring
 
-Every part is another benchmark in a process of its own: one that fails, or for which the memory does not suffice, is a
-line with the reason, and the others go on. What was measured is kept, so that the same command goes on where it was.
+Each part is another benchmark in its own process. A part that fails or runs out of memory is listed with the reason,
+and the other parts go on. Results are kept: the same command resumes with the parts that are not measured yet.
 """
 
 import concurrent.futures
@@ -44,15 +44,15 @@ ENDED = "the time of --minutes was over"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What came of a part.
+    """The result of a part.
 
     Attributes:
-        command: What was run, without the interpreter.
-        date: The day.
-        seconds: That it took.
-        busy: The share of the machine's cores that other programs used before it.
-        gpu_busy: The share of the second before it in which the GPU worked; None where that is not known.
-        report: What the benchmark measured; None where it failed.
+        command: The command, without the interpreter.
+        date: Date of the measurement.
+        seconds: Duration.
+        busy: Share of the machine's cores that other programs used before the part.
+        gpu_busy: GPU utilization (0 to 1) in the second before the part; None if unknown.
+        report: The benchmark's report; None if it failed.
         reason: Why there is no report.
     """
 
@@ -66,7 +66,7 @@ class Result:
 
 
 def see_backends(device: str) -> dict[str, dict[str, Any]]:
-    """Returns by backend its device, CUDA and versions, or the `reason` why it is not measured."""
+    """Returns each backend's device, CUDA and versions, or the `reason` why it is not measured."""
 
     def see(backend: str) -> dict[str, Any]:
         try:
@@ -79,7 +79,7 @@ def see_backends(device: str) -> dict[str, dict[str, Any]]:
 
 
 def see_peers(device: str) -> dict[str, dict[str, Any]]:
-    """Returns by peer its version, and PyTorch's and CUDA's, or the `reason` why it is not measured."""
+    """Returns the versions of each peer, PyTorch and CUDA, or the `reason` why it is not measured."""
 
     def see(peer: str) -> dict[str, Any]:
         python = ENVIRONMENTS / peer / "bin" / "python"
@@ -97,13 +97,13 @@ def see_peers(device: str) -> dict[str, dict[str, Any]]:
 
 
 def _at_once(see: Callable[[str], dict[str, Any]], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns what is seen of each name: libraries take seconds to load, and nothing is measured meanwhile."""
+    """Returns the result of `see` for each name; runs them concurrently, as loading libraries takes seconds."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         return dict(zip(names, pool.map(see, names), strict=True))
 
 
 def run_part(part: Part, minutes: float, folder: pathlib.Path, device: str, most: float = math.inf) -> Result:
-    """Runs a part for at most so many minutes, of which `most` minutes are a part's own limit."""
+    """Runs a part for at most `minutes` (time left of the call) and `most` minutes (limit of a part)."""
     share, gpu_share = busy(), gpu_busy() if device == "gpu" else None
     announce(part.name)
     started = time.monotonic()
@@ -128,13 +128,13 @@ def _last_line(text: object) -> str:
 
 
 def is_measured(part: Part, results: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Returns whether the results hold what this command of the part measures."""
+    """Returns whether the results contain a report of this command of the part."""
     result = results.get(part.name, {})
     return result.get("report") is not None and tuple(result["command"]) == part.command[1:]
 
 
 def in_order(wanted: Sequence[Part], results: Mapping[str, Mapping[str, Any]]) -> list[Part]:
-    """Returns the parts that are to be measured: those that were never tried first, then those that failed."""
+    """Returns the parts still to be measured: untried ones first, then failed ones."""
     left = [part for part in wanted if not is_measured(part, results)]
     return sorted(left, key=lambda part: str(results.get(part.name, {}).get("reason", "")).startswith("failed"))
 
@@ -147,15 +147,15 @@ def run_parts(
     wrote: Callable[[], None],
     run: Callable[[Part, float, pathlib.Path, str], Result] = run_part,
 ) -> None:
-    """Runs the parts that are not measured yet, and puts each one's result, or why it has none, into the report.
+    """Runs the parts that are not measured yet and adds each result, or the reason for none, to the report.
 
     Args:
         wanted: The parts.
-        minutes: For all of them together.
-        report: That of earlier calls.
-        folder: For the parts' own reports.
+        minutes: Time limit for all of them together.
+        report: The report of earlier calls, updated in place.
+        folder: Folder for the parts' own reports.
         wrote: Called after each part.
-        run: Runs one.
+        run: Runs one part.
     """
     started = time.monotonic()
     for part in in_order(wanted, report["parts"]):
@@ -174,10 +174,10 @@ def run_parts(
 
 
 def read_results(output: pathlib.Path) -> dict[str, Any]:
-    """Returns the results of earlier calls; those of none where there is no file.
+    """Returns the results of earlier calls; an empty report if the file does not exist.
 
     Raises:
-        InputError: the file is no result of this command.
+        InputError: The file is not a report of this command.
     """
     if not output.exists():
         return {"parts": {}}
@@ -185,17 +185,17 @@ def read_results(output: pathlib.Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(output.read_text())
         if found["benchmark"] != "gpu":
             raise ValueError(f"it is one of benchmarks.{found['benchmark']}")
-        found["parts"], found["device"], found["small"], found["gpus"]  # noqa: B018  # raises where they are not there
+        found["parts"], found["device"], found["small"], found["gpus"]  # noqa: B018  # raises if the keys are missing
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"--output {output}: no results of this command ({one_line(error, 100)})") from error
     return found
 
 
 def begin(output: pathlib.Path, device: str, small: bool, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the report to go on with.
+    """Returns the report to continue.
 
     Raises:
-        InputError: its results are of another device or of other sizes.
+        InputError: Its results are of another device or other sizes.
     """
     report = read_results(output)
     names = [gpu["name"] for gpu in found]
@@ -208,10 +208,10 @@ def begin(output: pathlib.Path, device: str, small: bool, found: list[dict[str, 
 
 
 def keep(report: Mapping[str, Any]) -> None:
-    """Writes the results as the committed ones, and the page's section of docs/measured.md.
+    """Writes the results to the committed file, and the section of docs/measured.md.
 
     Raises:
-        InputError: they are no measurement of a GPU.
+        InputError: They are not full-size results of a GPU.
     """
     if report["device"] != "gpu" or report["small"]:
         raise InputError("--keep: only full sizes on a GPU are kept; leave it out with --device cpu and --small")
@@ -220,12 +220,14 @@ def keep(report: Mapping[str, Any]) -> None:
 
 
 @command("benchmarks.gpu")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=25.0, help="Of this call, at most.")
-@click.option("--part-minutes", type=click.FloatRange(0, min_open=True), default=5.0, help="Of a part, at most.")
-@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Repeatable. Default: all.", metavar="PART")
-@click.option("--device", type=click.Choice(DEVICES), default="gpu", help="cpu: for a trial of the command.")
-@click.option("--small", is_flag=True, help="Sizes of a trial; the figures mean nothing.")
-@click.option("--render", is_flag=True, help="Print the page of --output as it is, and measure nothing.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=25.0, help="Time limit of this call.")
+@click.option("--part-minutes", type=click.FloatRange(0, min_open=True), default=5.0, help="Time limit of a part.")
+@click.option(
+    "--only", multiple=True, type=click.Choice(NAMES), help="Part to measure. Repeatable. Default: all.", metavar="PART"
+)
+@click.option("--device", type=click.Choice(DEVICES), default="gpu", help="cpu only checks that the command runs.")
+@click.option("--small", is_flag=True, help="Use trial sizes; the figures mean nothing.")
+@click.option("--render", is_flag=True, help="Print the page of the results in --output without measuring.")
 @click.option("--keep", "kept", is_flag=True, help="Also write benchmarks/last_gpu.json and docs/measured.md.")
 @output_option("gpu")
 def main(
@@ -238,10 +240,10 @@ def main(
     kept: bool,
     output: pathlib.Path,
 ) -> None:
-    """Measure on the GPU of this machine: the peak, training beside FuxiCTR and RecBole, inference, precision, tables.
+    """Measure this machine's GPU: peak, training compared with FuxiCTR and RecBole, inference, precision, tables.
 
-    Writes OUTPUT after every part and the page beside it, and prints the page. The same command goes on with what is
-    not measured yet. A part that fails is a line with the reason. Exit code 2 where no GPU is visible.
+    Writes OUTPUT and the page next to it after every part, and prints the page. The same command resumes with the parts
+    that are not measured yet. A failed part is listed with the reason. Exits with 2 if no GPU is visible.
     """
     started = time.monotonic()
     if render:
@@ -267,7 +269,7 @@ def main(
         write(report, output)
         write_text(output.with_suffix(".md"), section(report))
 
-    wrote()  # before anything is measured: the file cannot be written, or what is seen
+    wrote()  # before measuring: fails early if the file cannot be written
     folder.mkdir(parents=True, exist_ok=True)
     run = functools.partial(run_part, most=part_minutes)
     run_parts(wanted, minutes - (time.monotonic() - started) / 60, report, folder, wrote, run)

@@ -1,4 +1,4 @@
-"""Measures peak memory: a training, whole runs, reading packed files, scoring: `python -m benchmarks.memory`."""
+"""Measures the peak memory of training, whole runs, packed-file readers, and scoring: `python -m benchmarks.memory`."""
 
 import dataclasses
 import pathlib
@@ -35,24 +35,24 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.transforms.features.packed_files import PackedWriter
 
-TARGET = 0.5  # ours over the peer's
-RUN_TARGET = 4.0  # GiB, of a whole run with a model of width 16
-GROWTH_TARGET = 0.1  # of the bytes of further rows, those that stay in memory
+TARGET = 0.5  # maximum ratio of our memory to the peer's
+RUN_TARGET = 4.0  # GiB, of a whole run with an embedding width of 16
+GROWTH_TARGET = 0.1  # maximum bytes of memory per additional byte of data
 PEER = "fuxictr"
 GIB, MIB = 2**30, 2**20
-READERS = 2  # processes that read the same packed files
+READERS = 2  # processes that read the same packed file
 FIELDS = 39
-WRITTEN_ROWS = 1 << 16  # at a time
+WRITTEN_ROWS = 1 << 16  # rows written at a time
 SCORED_MODEL, EXPORT_ROWS = "dcn_v2", 20_000
 PARTS = ("cin", "run", "files", "score")
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One measured number beside its bar, which it should not exceed.
+    """A measured number with its bar, the maximum.
 
     Args:
-        name: What it is.
+        name: Description.
         value: The number.
         target: The bar.
         unit: "GiB", or "" for a ratio.
@@ -72,10 +72,10 @@ class Peak:
     """The peak memory of a command on a log.
 
     Args:
-        rows: The log's.
-        log_bytes: The log's.
-        peak_bytes: The most that all of its processes held at a time, shared pages counted once.
-        seconds: Its time.
+        rows: Rows of the log.
+        log_bytes: Size of the log.
+        peak_bytes: Peak memory of all its processes together, shared pages counted once.
+        seconds: Wall time.
     """
 
     rows: int
@@ -85,29 +85,29 @@ class Peak:
 
 
 def used(reply: dict[str, int]) -> int:
-    """Returns the peak bytes of a process, less those that it held with only its libraries loaded."""
+    """Returns the peak bytes of a process minus the bytes after loading its libraries."""
     return reply["peak_bytes"] - reply["baseline_bytes"]
 
 
 def result(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
-    """Returns both sides' bytes, and ours over theirs."""
+    """Returns both sides' bytes, and the ratio of ours to theirs."""
     sides = {"ours": ours | {"used_bytes": used(ours)}, "theirs": theirs | {"used_bytes": used(theirs)}}
     return sides | {"ratio": used(ours) / used(theirs)}
 
 
 def growth(peaks: Sequence[Peak]) -> float:
-    """Returns the bytes of memory that a further byte of the log takes, between the smallest and the largest log."""
+    """Returns the bytes of memory per additional byte of the log, between the smallest and the largest log."""
     small, large = peaks[0], peaks[-1]
     return (large.peak_bytes - small.peak_bytes) / (large.log_bytes - small.log_bytes)
 
 
 def cin(backend: str, maps: list[int], shape: Shape, threads: int, python: pathlib.Path | None) -> dict[str, Any]:
-    """Returns the memory of training a CIN alone, ours and FuxiCTR's."""
+    """Returns the memory of training a CIN alone, for ours and FuxiCTR."""
     with on_cores(threads):
         with Ours(backend, threads) as ours:
             about = ours.about()
         announce(f"cin {maps}, batch {shape.batch}: ours ({backend})")
-        # No activation between the layers on either side: FuxiCTR's CIN has none.
+        # No activation between the layers on either side, because FuxiCTR's CIN has none.
         options = {"maps": maps, "embedding_dim": shape.dim}
         mine = Ours(backend, threads).memory("cin", options, shape)
         announce(f"cin {maps}, batch {shape.batch}: {PEER}")
@@ -119,7 +119,7 @@ def cin(backend: str, maps: list[int], shape: Shape, threads: int, python: pathl
 
 
 def run(sizes: Sequence[int], models: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the peaks of `ctrpipe run` on logs of these sizes with each model of width 16, one epoch."""
+    """Returns the peaks of `ctrpipe run` for each model and log size, with width 16 and one epoch."""
     lines, by_model = [], {}
     for model in models:
         peaks = [_run_peak(model, rows, folder) for rows in sizes]
@@ -142,7 +142,7 @@ def _run_peak(model: str, rows: int, folder: pathlib.Path) -> Peak:
 
 
 def files(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the peaks of processes that read the same packed file, shuffled, as trainings do."""
+    """Returns the peaks of processes that read the same packed file, shuffled as in training."""
     reader = [sys.executable, "-m", "benchmarks.harness.memory_sides", "readers", str(READERS)]
     peaks = []
     for rows in sizes:
@@ -161,14 +161,14 @@ def _packed_file(folder: pathlib.Path, rows: int) -> pathlib.Path:
         with atomic_path(path) as part, PackedWriter(part) as writer:
             for first in range(0, rows, WRITTEN_ROWS):
                 count = min(WRITTEN_ROWS, rows - first)
-                ids = random.integers(0, 2**30, (count, FIELDS), dtype=np.int32)  # random bits: no compression
+                ids = random.integers(0, 2**30, (count, FIELDS), dtype=np.int32)  # random bits, which do not compress
                 writer.write({"ids": ids, "label": np.zeros((count, 1), np.float32)})
     return path
 
 
 def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the peaks of scoring logs of these sizes."""
-    from ctrpipe.pipeline.demo.sample_export import make_export  # it imports TensorFlow, which --help does without
+    from ctrpipe.pipeline.demo.sample_export import make_export  # imports TensorFlow, which --help does not need
 
     load_tensorflow()
     version, peaks = make_export(SCORED_MODEL, folder / "exports", EXPORT_ROWS), []
@@ -199,10 +199,10 @@ def table(lines: Sequence[dict[str, Any]]) -> Table:
 
 
 def two_sizes(option: str, text: str) -> tuple[int, ...]:
-    """Returns the rows of an option's logs, ascending.
+    """Returns the sizes of an option's logs, in ascending order.
 
     Raises:
-        InputError: there is one size only, or they do not ascend.
+        InputError: There is only one size, or the sizes do not ascend.
     """
     sizes = positive_numbers(option, text)
     if len(sizes) < 2 or list(sizes) != sorted(set(sizes)):
@@ -211,17 +211,19 @@ def two_sizes(option: str, text: str) -> tuple[int, ...]:
 
 
 @command("benchmarks.memory")
-@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="Repeatable. Default: all.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Ours, of the CIN.")
+@click.option(
+    "--only", "parts", multiple=True, type=click.Choice(PARTS), help="Part to measure. Repeatable. Default: all."
+)
+@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Our backend for the CIN.")
 @click.option("--maps", default="200,200,200", help="Feature maps of each layer of the CIN.")
-@click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step of the CIN.")
+@click.option("--batch", type=click.IntRange(1), default=4096, help="Batch size of the CIN.")
 @shape_options
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field of the CIN.")
-@click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has FuxiCTR installed.")
-@click.option("--rows", default="10000000", help="Rows of the logs that are run.")
-@click.option("--models", metavar="A,B", default="fm", help="Of configs/criteo, that are run at width 16.")
+@click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter with FuxiCTR installed.")
+@click.option("--rows", default="10000000", help="Rows of the logs for `ctrpipe run`.")
+@click.option("--models", metavar="A,B", default="fm", help="Models of configs/criteo for `ctrpipe run`, at width 16.")
 @click.option("--rows-files", default="4000000,8000000", help="Rows of the packed files, two sizes or more.")
-@click.option("--rows-score", default="1000000,4000000", help="Rows of the logs that are scored, two sizes or more.")
+@click.option("--rows-score", default="1000000,4000000", help="Rows of the logs to score, two sizes or more.")
 @folder_option("memory")
 @output_option("memory")
 def main(
@@ -241,13 +243,13 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Measure peak memory on the CPU, each part by itself.
+    """Measure peak memory on the CPU, each part separately.
 
     cin: training a CIN alone, ours and FuxiCTR's (`make peers`), each in a new process that takes two steps of Adam;
-    counted is the largest resident memory less that of the process with its libraries loaded. run: `ctrpipe run` of a
-    generated log, one epoch, all of its processes together. files and score: what further rows add where several
-    processes read the same packed file, and where a log is scored. Prints a table, writes JSON, and prints it as the
-    last line.
+    measured is the peak resident memory minus that of the process with its libraries loaded. run: `ctrpipe run` of a
+    generated log, one epoch, all of its processes together. files and score: the growth of memory with the rows when
+    several processes read the same packed file, and when a log is scored. Prints a table, writes JSON, and prints the
+    JSON on the last line.
     """
     shape, sizes, threads = Shape(fields, ids, dim, batch), positive_numbers("--maps", maps), threads or cores()
     of_run, of_files = positive_numbers("--rows", rows), two_sizes("--rows-files", rows_files)

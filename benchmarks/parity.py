@@ -1,9 +1,10 @@
-"""Compares the logits of our models and of the peers' (`make peers`) on the same weights and ids.
+"""Compares the logits of our models and the peers' (`make peers`) on the same weights and ids.
 
     python -m benchmarks.parity [--models fm,xdeepfm] [--fuxictr FOLDER] [--output FILE]
 
-Our weights are NaN until a peer's weights replace them, and every weight of a peer must be used, so a part that is left
-out fails. The weights' names are those of the peers' servers (benchmarks/peers/*_server.py).
+Our weights are NaN until a peer's weights replace them, and every weight of a peer must be used: a missing part fails.
+The weights have the names of the peers' servers (benchmarks/peers/*_server.py). Prints a table of the largest
+differences, and the report as JSON.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ LIMIT = 1e-5
 SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field
 DIM, HIDDEN, CIN, HEADS = 8, (16, 12), (6, 4, 5), 2
 ROWS, SEED, SCALE = 500, 4, 0.5
-ITEMS = 7  # of a history at most
+ITEMS = 7  # maximum length of a history
 
 Weights = dict[str, np.ndarray]
 
 
 class Given(dict):
-    """A peer's weights by name; `used` has the names of those that were read."""
+    """A peer's weights by name; `used` contains the names that were read."""
 
     def __init__(self, weights: Weights):
         super().__init__(weights)
@@ -49,7 +50,7 @@ class Given(dict):
         return super().__getitem__(name)
 
     def or_zero(self, name: str) -> np.ndarray:
-        """Returns the weight, or zero where this peer has no such bias."""
+        """Returns the weight, or zero if this peer has no such bias."""
         return self[name] if name in self else np.zeros(1, np.float32)
 
 
@@ -59,7 +60,7 @@ Part = Callable[["CTRModel", Given], None]
 
 
 def _table(rows: np.ndarray) -> np.ndarray:
-    """Returns our table: the row of padding, which a univalent field never uses, then the peer's rows."""
+    """Returns our table: the padding row, which a univalent field never uses, then the peer's rows."""
     rows = rows.reshape(len(rows), -1)
     return np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows])
 
@@ -112,7 +113,7 @@ def cin(model: CTRModel, given: Given) -> None:
     for index, [weight] in enumerate(model.cin.weights_of_layers):
         kernel = given[f"cin/filter_{index}"].transpose(1, 2, 0)
         if model.cin.split_half and index < len(model.cin.maps) - 1:
-            # The peer hands on the first half of the maps and pools the second; ours, as the authors', the reverse.
+            # The peer passes on the first half of the maps and pools the second; ours, as the authors', the reverse.
             kernel = np.roll(kernel, kernel.shape[2] // 2, axis=2)
         weight.assign(kernel)
         assert not given[f"cin/bias_{index}"].any()
@@ -157,7 +158,7 @@ def activation_unit(model: CTRModel, given: Given) -> None:
 
 def behaviours(model: CTRModel, given: Given) -> None:
     (layer,) = model.transformers
-    layer.position_table.assign(given["positions"][::-1])  # the peer's candidate is the last
+    layer.position_table.assign(given["positions"][::-1])  # the peer's candidate comes last
     ((attention, ffn),) = layer.stack
     parts = ("query", "key", "value")
     kernel = np.concatenate([given[f"{part}/kernel"] for part in parts], axis=1)
@@ -190,7 +191,7 @@ def evolution(model: CTRModel, given: Given) -> None:
 
 
 def similar_items(model: CTRModel, given: Given) -> None:
-    """Fills both tables, and the biases of items and users; a peer without those of users has zeros."""
+    """Fills both tables, and the biases of items and users; without user biases in the peer, they stay 0."""
     tables = {"candidates": model.table.table, "items": model.history_table.table, "linear": model.linear.table}
     for name, table in tables.items():
         rows = np.zeros(table.shape, np.float32)
@@ -211,7 +212,7 @@ def smoothed_attention(model: CTRModel, given: Given) -> None:
 
 
 def search(model: CTRModel, given: Given) -> None:
-    """Fills the search and the attention; the peer's value and output projections go into the MLP's first layer."""
+    """Fills the search and the attention; folds the peer's value and output projections into the MLP's first layer."""
     (found,), (attention,) = model.searches, model.attentions
     found.of_candidate.kernel.assign(given["search/candidate"])
     found.of_item.kernel.assign(given["search/item"])
@@ -222,7 +223,7 @@ def search(model: CTRModel, given: Given) -> None:
     others, candidate, _, history = np.split(rows, [len(rows) - places * DIM for places in (3, 2, 1)])
     parts = [slice(head * attention.key_dim, (head + 1) * attention.key_dim) for head in range(attention.heads)]
     heads = [values[:, part] @ outputs[part] @ history for part in parts]
-    # The mean of the found items stands beside the attention in ours, and in a loss of its own in the peer's.
+    # Ours also has the mean of the found items as an input; the peer uses it in a separate loss.
     mean = np.zeros((DIM, rows.shape[1]), np.float32)
     first, *more = model.tower.hidden
     first.set_weights([np.concatenate([candidate, others, mean, *heads]), given["dnn/bias_0"]])
@@ -231,7 +232,7 @@ def search(model: CTRModel, given: Given) -> None:
 
 
 def _network(layer: Any, given: Given, name: str, bias: np.ndarray | None = None) -> None:
-    """Fills hidden layers and the last one of a network of the given name."""
+    """Fills the hidden layers and the output layer of the named network."""
     _hidden(layer, given, name)
     layer.logits.set_weights([given[f"{name}/kernel"], given[f"{name}/bias"] if bias is None else bias])
 
@@ -271,7 +272,7 @@ def two_networks(model: CTRModel, given: Given) -> None:
 
 
 def zero(*prefixes: str) -> Callable[[Weights], None]:
-    """Returns a function that sets the drawn weights with these prefixes to zero."""
+    """Returns a function that sets the weights with these prefixes to zero."""
 
     def change(weights: Weights) -> None:
         for name, value in weights.items():
@@ -282,20 +283,20 @@ def zero(*prefixes: str) -> Callable[[Weights], None]:
 
 
 def positive(weights: Weights) -> None:
-    """Changes weights so that every score of a search is above zero, which is what the peer's padding has."""
+    """Makes every score of a search positive, because the peer gives padding a score of 0."""
     for name in ("embedding", "search/candidate", "search/item"):
         np.abs(weights[name], out=weights[name])
 
 
 def no_padding(weights: Weights) -> None:
-    """Sets the embedding of a history's padding to zero, as it is in the peer from the beginning."""
+    """Sets the embedding of a history's padding to zero, which the peer does at initialisation."""
     weights["items" if "items" in weights else "embedding"][0] = 0
 
 
 def descending(weights: Weights) -> None:
-    """Changes weights so that a convolution's outputs decrease from field to field in every map.
+    """Changes weights such that a convolution's outputs decrease from field to field in every map.
 
-    Then k-max pooling that sorts by size and k-max pooling that keeps the fields' order give the same.
+    Then k-max pooling sorted by size and k-max pooling in field order give the same result.
     """
     rows = weights["embedding"] * 0.05
     weights["embedding"] = rows + np.repeat(0.8 - 0.2 * np.arange(len(SIZES)), SIZES)[:, None].astype(np.float32)
@@ -307,27 +308,27 @@ def descending(weights: Weights) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model that a peer has too: the settings of both, and the functions that copy the peer's weights into ours."""
+    """A model and its counterpart in a peer: the settings of both, and the functions that copy the peer's weights."""
 
     peer: str
     model: str
     parts: tuple[Part, ...]
     hyperparameters: dict[str, Any] = dataclasses.field(default_factory=dict)
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the peer
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # the peer's options
     change: Callable[[Weights], None] = lambda weights: None
     variant: str = ""
-    note: str = ""  # every deliberate difference
-    history: int = 0  # most items of a history, ids of the first field
-    least: int = 0  # fewest items of a history, where the peer has no answer for an empty one
-    item: int = 0  # how many of the first fields are the item's alone, where the peer asks
+    note: str = ""  # the deliberate differences
+    history: int = 0  # maximum length of a history of the first field's ids
+    least: int = 0  # minimum length of a history, if the peer does not support empty ones
+    item: int = 0  # number of leading fields that belong to the item, if the peer needs it
     tasks: int = 1
     sizes: tuple[int, ...] = SIZES
-    zoo: bool = False  # whether the peer's class is of FuxiCTR's model zoo, which its package lacks
+    zoo: bool = False  # whether the peer's class is from FuxiCTR's model zoo, which its package lacks
 
 
 DEEP = {"hidden_units": HIDDEN}
 ZOO: dict[str, Any] = {"history": ITEMS, "zoo": True}
-# An item and a user, whose history is the row's.
+# An item and a user; each row has its own history.
 USERS: dict[str, Any] = {"history": ITEMS, "sizes": (30, ROWS), "change": no_padding}
 TASKS: dict[str, Any] = {"tasks": 2}
 EXPERTS = {"hidden_units": HIDDEN, "expert_units": 10}
@@ -569,7 +570,7 @@ def our_model(case: Case) -> CTRModel:
 
 
 def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
-    """Returns random weights, scaled so that a layer's output has about the size of its input, or a little more."""
+    """Returns random weights with a scale that roughly keeps a layer's output at the size of its input."""
     random, weights = np.random.default_rng(SEED), {}
     for name, shape in sorted(shapes.items()):
         scale = SCALE
@@ -581,10 +582,10 @@ def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
 
 
 def rows_of(case: Case) -> np.ndarray:
-    """Returns ids (ROWS, fields, then history), each counted from 0 within its field, and 0 for a history's padding.
+    """Returns ids (ROWS, fields, then history), counted from 0 within the field; 0 is a history's padding.
 
-    No history has its row's candidate, and every length comes, the empty history too where the peer has an answer. A
-    user has one row.
+    No history contains the row's candidate. All lengths occur, including 0 if the peer supports it. Each user has one
+    row.
     """
     random = np.random.default_rng(SEED + 1)
     ids = random.integers(0, case.sizes, (ROWS, len(case.sizes)))
@@ -600,7 +601,7 @@ def rows_of(case: Case) -> np.ndarray:
 
 
 def packed(case: Case, model: CTRModel, ids: np.ndarray) -> np.ndarray:
-    """Returns the rows' ids as our model reads them."""
+    """Returns the rows' ids as packed ids of our model."""
     offsets = [field.offset for field in model.feature_map.fields]
     fields, items = np.split(ids, [len(case.sizes)], axis=1)
     return np.concatenate([fields + offsets[: len(case.sizes)], np.where(items, items + offsets[0], 0)], axis=1)
@@ -627,14 +628,14 @@ def compare(case: Case, peer: Peer, zoo: str = "") -> dict[str, Any]:
         "peer": case.peer,
         "model": case.model,
         "variant": case.variant,
-        "difference": float(np.abs(ours - theirs).max()),  # NaN where a weight of ours was not given
+        "difference": float(np.abs(ours - theirs).max()),  # NaN if a weight of ours was not set
         "logits": [float(theirs.min()), float(theirs.max())],
         "note": case.note,
     }
 
 
 def chosen_cases(text: str | None) -> list[Case]:
-    """Returns the cases of the models in --models. Raises InputError where no peer has a model."""
+    """Returns the cases of the models in --models. Raises InputError if no peer has a model."""
     known = sorted({case.model for case in CASES})
     names = chosen_names("--models", text, known) if text else known
     return [case for case in CASES if case.model in names]
@@ -660,14 +661,14 @@ def _report_table(results: Sequence[dict[str, Any]]) -> Table:
 
 
 @command("benchmarks.parity")
-@click.option("--models", help="Names, separated by commas. Default: all that a peer has.")
+@click.option("--models", help="Models to compare, separated by commas. Default: all that a peer has.")
 @zoo_option
 @output_option("parity")
 @click.pass_context
 def main(context: click.Context, models: str | None, fuxictr: pathlib.Path | None, output: pathlib.Path) -> None:
-    """Compare our logits with the peers' (`make peers`), on the same weights and ids.
+    """Compare our logits with the peers' (`make peers`) on the same weights and ids.
 
-    Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a difference is above 1e-5.
+    Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a difference is above 1e-5.
     """
     cases, results = chosen_cases(models), []
     if not fuxictr:

@@ -1,4 +1,4 @@
-"""Measures the operations per second of large matrix products, a device's peak: `python -m benchmarks.peak`."""
+"""Measures the FLOP/s of large matrix products, a device's peak: `python -m benchmarks.peak`."""
 
 import pathlib
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from ctrpipe.common.progress import announce
 @command("benchmarks.peak")
 @click.option("--backend", "backends", type=click.Choice(BACKENDS), multiple=True, default=BACKENDS, help="Repeatable.")
 @click.option("--size", type=click.IntRange(16), default=8192, help="Rows and columns of each matrix.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=1.0, help="Time of each format.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=1.0, help="Seconds per number format.")
 @device_option
 @output_option("peak")
 def main(backends: Sequence[str], size: int, seconds: float, device: str, output: pathlib.Path) -> None:
     """Measure the floating-point operations per second of products of square matrices, by backend and number format.
 
-    float32 is computed as such; in tf32 the device may round what it multiplies, as TensorFlow and JAX let it by
-    default. On a CPU both are the same. Prints a table, and the report as JSON as the last line.
+    float32 is computed in full precision. In tf32 the device may round the factors, as TensorFlow and JAX allow by
+    default; on a CPU both formats are the same. Prints a table, and the report as JSON on the last line.
     """
     report: dict[str, Any] = {"benchmark": "peak", "machine": machine(), "busy": busy(), "size": size}
     report["flops_per_s"] = {}

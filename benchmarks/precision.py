@@ -1,7 +1,7 @@
 """Measures what mixed precision costs in AUC: `python -m benchmarks.precision`.
 
-Each model is trained with the same seeds in float32 and in each low precision, on a generated log whose best possible
-AUC is known; the test AUCs are compared over rows and seeds, as `ctrpipe compare` does.
+Each model is trained with the same seeds in float32 and in each low precision, on a generated log with a known best
+possible AUC. The test AUCs are compared over rows and seeds, as in `ctrpipe compare`.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ LOW = PRECISIONS[1:]
 
 
 def make_log(rows: int, folder: pathlib.Path) -> PackedLog:
-    """Returns a new log of Criteo's columns, whose clicks depend on columns, pairs and triples."""
+    """Writes and returns a log of Criteo's columns with effects of single columns, pairs and triples."""
     spec = FORMATS["criteo"]
     parts = {part: sample(spec, ClickModel(), int(rows * of), seed) for part, (seed, of) in PARTS.items()}
     return write_packed_log("criteo", [column.name for column in spec.columns], parts, folder)
@@ -59,7 +59,7 @@ def measure(
     shape: Shape,
     work: pathlib.Path,
 ) -> dict[str, dict[str, Any]]:
-    """Returns by precision, float32 first, each training's test AUC and seconds, and the AUC less float32's."""
+    """Returns, by precision, each training run's test AUC and seconds, and the AUC difference to float32."""
     options = our_options(model, None, shape)
     scores: dict[str, list[np.ndarray]] = {}
     found: dict[str, dict[str, Any]] = {}
@@ -98,11 +98,11 @@ def table(models: dict[str, dict[str, Any]], title: str, share: float) -> Table:
 
 
 @command("benchmarks.precision")
-@click.option("--models", default="deepfm,dcn_v2", help="Names of benchmarks.train, separated by commas.")
-@click.option("--precisions", default=",".join(LOW), help="Which low ones. A CPU may be slow in float16.")
-@click.option("--seeds", type=click.IntRange(2), default=3, help="Trainings of each side.")
+@click.option("--models", default="deepfm,dcn_v2", help="Models of benchmarks.train, separated by commas.")
+@click.option("--precisions", default=",".join(LOW), help="Low precisions. float16 may be slow on a CPU.")
+@click.option("--seeds", type=click.IntRange(2), default=3, help="Training runs per precision.")
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
-@click.option("--epochs", type=click.IntRange(1), default=3, help="At most, of each training.")
+@click.option("--epochs", type=click.IntRange(1), default=3, help="Maximum epochs of a training run.")
 @click.option("--batch", type=click.IntRange(1), default=1024, help="Rows in a step.")
 @click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
 @device_option
@@ -118,10 +118,10 @@ def main(
     device: str,
     output: pathlib.Path,
 ) -> None:
-    """Measure what training in mixed precision costs in test AUC, beside float32 with the same seeds.
+    """Measure what training in mixed precision costs in test AUC, compared with float32 and the same seeds.
 
-    The variable KERAS_BACKEND chooses what trains, tensorflow or jax; JAX needs no TensorFlow. Prints a table, writes
-    JSON after every model, and prints it as the last line.
+    The variable KERAS_BACKEND selects tensorflow or jax; JAX needs no TensorFlow. Prints a table, writes JSON after
+    every model, and prints the JSON on the last line.
     """
     names: Sequence[str] = chosen_models(models)
     low = chosen_names("--precisions", precisions, LOW)

@@ -1,4 +1,4 @@
-"""Measures preprocessing beside stock TFX's and FuxiCTR's: `python -m benchmarks.preprocess`."""
+"""Measures preprocessing compared with stock TFX and FuxiCTR: `python -m benchmarks.preprocess`."""
 
 import dataclasses
 import itertools
@@ -34,12 +34,11 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 
 TARGETS = {"stock": {1_000_000: 20.0}, "fuxictr": {200_000: 3.0, 1_000_000: 5.0}}  # rows/s over theirs, from rows on
-GROWTH_TARGET = 1.2  # time per row of a larger log over that of a smaller one, without the start
-SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # by number of workers, over one worker, without the start
-LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
+GROWTH_TARGET = 1.2  # maximum ratio of the time per row on a larger log to that on a smaller one, excluding the start
+SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # by number of workers, over one worker, excluding the start
+LOSS_TARGET = 0.2  # maximum share of rows/s lost to malformed rows
 ROWS_COMPARED = 10_000
-# A run of this many rows goes first and does not count, so that all libraries are in the page cache: without it the
-# same run took 11 s or 44 s.
+# An uncounted run of this many rows loads all libraries into the page cache. Without it the same run took 11 s or 44 s.
 LIBRARY_ROWS = 1000
 MIB = 2**20
 
@@ -52,8 +51,8 @@ class Measured:
     """A measured run, ours or a peer's.
 
     Args:
-        run: The run of median time of all rounds.
-        workers: The number of our workers; None: the pipeline chooses.
+        run: The run with the median time of all rounds.
+        workers: Our number of worker processes; None: the pipeline chooses.
         bad_rate: Share of malformed rows.
     """
 
@@ -66,7 +65,7 @@ class Measured:
 
 
 def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
-    """Returns our rows a second, and per CPU second, over a peer's, whose log may be smaller (see `seconds_for`)."""
+    """Returns the ratios of our rows/s and rows per CPU s to a peer's; its log may be smaller, see `seconds_for`."""
     target = next((least for rows, least in reversed(TARGETS[theirs.side].items()) if mine.rows >= rows), None)
     seconds = seconds_for(theirs, mine.rows)
     speed = seconds / mine.usage.seconds
@@ -78,10 +77,10 @@ def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
 
 
 def seconds_for(run: Run, rows: int) -> float:
-    """Returns the seconds that a run would take for `rows` rows: its start is constant, its stages grow linearly.
+    """Returns a run's estimated seconds for `rows` rows: a constant start, and stages that grow linearly.
 
     Raises:
-        ValueError: the run is of another number of rows, and does not tell its stages.
+        ValueError: The run has another number of rows and does not report its stages.
     """
     if rows == run.rows:
         return run.usage.seconds
@@ -92,12 +91,12 @@ def seconds_for(run: Run, rows: int) -> float:
 
 
 def marginal(small: Run, large: Run) -> float | None:
-    """Returns marginal rows a second between two logs; None where the variation of the start hides them."""
+    """Returns marginal rows/s between two logs; None if the variation of the start-up time hides it."""
     return measured.marginal((small.rows, small.usage), (large.rows, large.usage))
 
 
 def growth(runs: list[Run]) -> list[dict[str, Any]]:
-    """Returns, for each pair of successive sizes, marginal rows a second, and time per row over the pair's before."""
+    """Returns, for each pair of successive sizes, marginal rows/s, and the time per row over the previous pair's."""
     steps: list[dict[str, Any]] = []
     for small, large in itertools.pairwise(runs):
         speed, before = marginal(small, large), steps[-1]["marginal_rows_per_s"] if steps else None
@@ -110,7 +109,7 @@ def growth(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
-    """Returns marginal rows a second of several workers over those of one, between the two largest logs."""
+    """Returns the ratios of marginal rows/s of several workers to one worker, between the two largest logs."""
     if 1 not in runs or len(runs[1]) < 2:
         return []
     one = marginal(*runs[1][-2:])
@@ -125,7 +124,7 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
 
 
 def loss(good: Run, bad: Run, rate: float) -> dict[str, Any]:
-    """Returns the share of rows a second lost to malformed rows, in all and in reading, and an account of all rows."""
+    """Returns the shares of rows/s lost to malformed rows, in total and in reading, and accounts for all rows."""
     share = 1 - bad.rows_per_s / good.rows_per_s
     reading = 1 - good.stages["LogExampleGen"] / bad.stages["LogExampleGen"]
     counts = json.loads((pathlib.Path(bad.answer["examples"]) / "counts.json").read_text())
@@ -147,18 +146,18 @@ def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
 
 
 def our_vocabularies(run: Run) -> dict[str, list[bytes]]:
-    """Returns the values of each categorical column's vocabulary in our transform graph."""
+    """Returns the vocabulary of each categorical column in our transform graph."""
     from ctrpipe.transforms.features.vocabularies import (
-        read_vocabularies,  # TensorFlow, which takes 4 s of a core to import
+        read_vocabularies,  # imports TensorFlow, 4 s of CPU time
     )
 
-    spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns, which are those of any rule
+    spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns are the same for all rules
     found = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
     return {name: found[name].to_pylist() for name in VALUES}
 
 
 def stock_vocabularies(run: Run) -> dict[str, list[bytes]]:
-    """Returns the lines of each categorical column's vocabulary in stock TFX's transform graph."""
+    """Returns the vocabulary of each categorical column in stock TFX's transform graph."""
     assets = pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets"
     return {name: (assets / name).read_bytes().splitlines() for name in VALUES}
 
@@ -166,7 +165,8 @@ def stock_vocabularies(run: Run) -> dict[str, list[bytes]]:
 def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
     """Compares our vocabularies with stock TFX's line by line, and our ids of validation rows with theirs.
 
-    An id is the field's offset (unknown), the next one (missing), or that of the value's line in their vocabulary.
+    The expected id is the field's offset (unknown), offset + 1 (missing), or offset + RESERVED_IDS + the value's line
+    in their vocabulary.
     """
     ours, stock = our_vocabularies(mine), stock_vocabularies(theirs)
     different = [name for name in VALUES if ours[name] != stock[name]]
@@ -209,7 +209,7 @@ class Benchmark:
 
     Args:
         folder: The folder of the logs and of the sides' outputs.
-        rounds: How often each side is measured; the round of median time counts.
+        rounds: Measurements of each side; the round with the median time counts.
     """
 
     folder: pathlib.Path
@@ -258,7 +258,7 @@ class Benchmark:
         return median
 
     def compare(self, peer: str, sizes: list[int], most: int | None) -> None:
-        """Measures both sides at each size, the peer at `most` rows at most, and compares their ids or values."""
+        """Measures both sides at each size, the peer with at most `most` rows, and compares their ids or values."""
         rule, _ = PEERS[peer]
         for rows in sorted({min(size, most or size) for size in sizes}):
             theirs, mine = self.theirs(peer, rows), self.mine(rows, rule)
@@ -290,7 +290,7 @@ def measure(
     most: dict[str, int | None],
     bad_rate: float,
 ) -> Iterator[None]:
-    """Runs all measurements, and yields after each, so that the caller can write what is done."""
+    """Runs all measurements; yields after each, to let the caller write the results so far."""
     for count in workers:
         for rows in sizes:
             benchmark.mine(rows, TOP, count)
@@ -338,7 +338,7 @@ def stage_table(report: dict[str, Any]) -> Table:
 
 
 def claims(report: dict[str, Any]) -> Table:
-    """Returns the table of claims: what was measured, its target, and whether it is met."""
+    """Returns the table of claims: the measured value, its target, and whether it is met."""
     claim_table = Table(title="Claims")
     for name in ("claim", "measured", "target", ""):
         claim_table.add_column(name, justify="right" if name in ("measured", "target") else "left")
@@ -383,10 +383,10 @@ def claims(report: dict[str, Any]) -> Table:
 
 
 def worker_counts(text: str) -> list[int | None]:
-    """Returns the numbers of --workers without repeats, such as [1, 4]; None for auto.
+    """Returns the numbers of --workers without duplicates, such as [1, 4]; None stands for auto.
 
     Raises:
-        InputError: a part is neither a positive number nor auto.
+        InputError: A part is neither a positive number nor auto.
     """
     parts = [part.strip() for part in text.split(",")]
     counts = [None if part == "auto" else positive_numbers("--workers", part)[0] for part in parts]
@@ -394,7 +394,7 @@ def worker_counts(text: str) -> list[int | None]:
 
 
 def chosen_peers(text: str) -> list[str]:
-    """Returns the peers of --against, none for `none`. Raises InputError where one does not exist."""
+    """Returns the peers of --against, [] for `none`. Raises InputError if a peer does not exist."""
     if text == "none":
         return []
     return list(chosen_names("--against", text, PEERS))
@@ -403,10 +403,10 @@ def chosen_peers(text: str) -> list[str]:
 @command("benchmarks.preprocess")
 @click.option("--rows", default="200000", help="Sizes of the log, as in 200000,1000000.")
 @click.option("--against", default="stock,fuxictr", help="Peers: stock (TFX), fuxictr; or none.")
-@click.option("--rows-stock", type=click.IntRange(1000), default=200_000, help="The most rows that stock TFX gets.")
-@click.option("--workers", default="auto", help="Our processes at most, as in 1,2,4; auto: all cores.")
-@click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also a log with this share malformed.")
-@click.option("--rounds", type=click.IntRange(1), default=1, help="How often each is measured; the median counts.")
+@click.option("--rows-stock", type=click.IntRange(1000), default=200_000, help="Maximum rows for stock TFX.")
+@click.option("--workers", default="auto", help="Our maximum numbers of processes, as in 1,2,4; auto: all cores.")
+@click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also measure with malformed rows: share.")
+@click.option("--rounds", type=click.IntRange(1), default=1, help="Measurements of each side; the median counts.")
 @folder_option("preprocess")
 @output_option("preprocess")
 def main(
@@ -419,22 +419,22 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Measure the time from a raw log to packed training files, ours, stock TFX's and FuxiCTR's (`make peers`).
+    """Measure the time from a raw log to packed training files: ours, stock TFX's and FuxiCTR's (`make peers`).
 
-    Each side is a process of its own, one after the other, its start and imports counted (from memory: a run of 1,000
-    rows goes before, uncounted), on the same generated rows in Criteo's format. Ours is the pipeline up to Transform:
-    reading and checking, statistics (of a sample above 100,000 rows), transform. Stock is CsvExampleGen, StatisticsGen,
-    SchemaGen and Transform with a vocabulary of 5,000 a column; FuxiCTR is its recipe for Criteo, which keeps values
-    that occur 10 times; each is compared with ours by the same rule. Where stock gets fewer rows, its stages are
-    scaled linearly. Peers get the log split, with a header, and stock with commas; making that is not counted. Prints
-    tables, writes JSON after every step, and prints it as the last line.
+    All sides process the same generated rows in Criteo's format, one after the other, each in its own process. Start
+    and imports count; the libraries are in the page cache after an uncounted run of 1,000 rows. Ours is the pipeline up
+    to Transform: reading and checking, statistics (of a sample above 100,000 rows), transform. Stock is CsvExampleGen,
+    StatisticsGen, SchemaGen and Transform with a vocabulary of 5,000 per column. FuxiCTR is its recipe for Criteo,
+    which keeps values that occur 10 times. Ours uses the same rule as the peer it is compared with. If stock gets fewer
+    rows, its stages are scaled linearly. Preparing the peers' logs (split, with a header, for stock with commas) is not
+    counted. Prints tables, writes JSON after every step, and prints the JSON on the last line.
     """
     sizes = sorted(set(positive_numbers("--rows", rows)))
     peers, counts = chosen_peers(against), worker_counts(workers)
     report: dict[str, Any] = {"benchmark": "preprocess", "machine": machine(), "rounds": rounds, "busy": busy()}
     report |= {"peers": {"fuxictr": peer_version("fuxictr")} if "fuxictr" in peers else {}}
     benchmark = Benchmark(folder, rounds)
-    most: dict[str, int | None] = {"stock": rows_stock}  # FuxiCTR tells no stages, and gets all rows
+    most: dict[str, int | None] = {"stock": rows_stock}  # FuxiCTR reports no stages, and gets all rows
     for _ in measure(benchmark, sizes, counts, peers, most, bad_rate):
         report |= benchmark.as_json()
         write(report, output)

@@ -1,4 +1,4 @@
-"""Measures our models' quality beside those of other libraries: same rows, same split, same budget of trials.
+"""Measures the quality of our models and other libraries' on the same rows and split, with the same budget of trials.
 
     python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--finalists 3] [--seeds 5]
         [--sides ours,ours_averaged,deepctr_torch,recbole,lightgbm,scikit-learn]
@@ -6,19 +6,19 @@
         [--fuxictr FOLDER] [--patience 6] [--folder FOLDER] [--output FILE]
 
 A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
-each of its models with as many settings: its own defaults first, then the same random ones for all, from the space in
-harness/quality_sides.py. All trainings have the same batch and the same number of evaluations; the log loss on the
-validation rows lowers their rate, stops them, and says which evaluation's weights are kept. The settings whose log loss
-there is lowest are trained with every seed, and their mean chooses one of them, which is tested on the test rows.
-Nothing is trained again on training and validation rows together. `ours_averaged` is ours with the average of the
-weights over about AVERAGED evaluations, which the others' trainers have not: what it is ahead by is the trainer's.
+each of its models with the same number of settings: its own defaults first, then random ones, the same for all sides,
+from the search space in harness/quality_sides.py. All networks train with the same batch size and number of
+evaluations. The validation log loss controls the learning rate, early stopping, and the choice of weights. The settings
+with the lowest validation log loss (the finalists) are trained with every seed; their mean selects the settings that
+are tested on the test rows. Models are not retrained on training and validation rows together. `ours_averaged` is ours
+with weights averaged over about AVERAGED evaluations, a feature of our trainer that the others lack.
 
-Two sides may differ because the validation rows chose other settings for each, or because a library adds a linear part
-that the paper's model has not. So ours is also trained with the settings that were chosen for each peer, where they are
-drawn ones, and with its linear part: what it is ahead by then is the library's.
+Sides may differ because the validation rows select different settings, or because a library adds a linear part that
+the paper's model lacks. Therefore ours is also trained with the settings selected for each peer, if they are random
+ones, and with the peer's linear part. The remaining difference is due to the libraries.
 
-Each training is a file in --folder: the same command goes on where it was stopped. Beside --output it writes the table
-as Markdown.
+Each training run is stored as a file in --folder: the same command resumes after an interrupt. Writes the report as
+JSON to --output, and the table as Markdown next to it.
 """
 
 import contextlib
@@ -72,22 +72,22 @@ from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 
 OURS = ("ours", "ours_averaged")
 NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
-MARGIN = 0.0005  # of AUC that ours may be below a peer's mean
+MARGIN = 0.0005  # of AUC: how far ours may be below a peer's mean
 ROWS_ALONE = "* over rows alone: one training on a side"
 AVERAGED = 4  # evaluations over which `ours_averaged` averages its weights
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The trainings of a side's model with the same settings.
+    """The training runs of a side's model with the same settings.
 
     Attributes:
-        side, model: Who trained what.
+        side, model: The side and the model.
         settings: The settings.
-        runs: One a seed: AUC and log loss on the test rows, log loss on the validation rows, and seconds.
-        probabilities: Of the test rows, one a seed.
-        trial: The settings' place in the search; 0: the side's own defaults.
-        ours_alike: Ours with a peer's settings, and a linear part where the peer's model has one.
+        runs: By seed: AUC and log loss on the test rows, log loss on the validation rows, and seconds.
+        probabilities: By seed, predictions for the test rows.
+        trial: Index of the settings in the search; 0: the side's own defaults.
+        ours_alike: Ours with a peer's settings, and with a linear part if the peer's model has one.
     """
 
     side: str
@@ -110,13 +110,13 @@ class Result:
 
 
 def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
-    """Returns the transformed log, its ids also as a file for the peers.
+    """Returns the transformed log, and writes its ids to a file for the peers.
 
     Raises:
-        InputError: the log cannot be used, or has features that not all sides can take.
+        InputError: The log cannot be used, or has features that some sides do not support.
     """
     load_tensorflow()
-    from ctrpipe.pipeline.run.run import transform  # TensorFlow
+    from ctrpipe.pipeline.run.run import transform  # imports TensorFlow
     from ctrpipe.pipeline.training.data import packed_reader
 
     log = transform(config, [data], folder)
@@ -136,11 +136,11 @@ def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
 
 
 class Trainings:
-    """Trainings kept in a folder.
+    """Training runs stored in a folder.
 
     Args:
         rows: The rows.
-        folder: Where results are kept.
+        folder: Folder for the results.
     """
 
     def __init__(self, rows: Rows, folder: pathlib.Path) -> None:
@@ -149,7 +149,7 @@ class Trainings:
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, side: Side, model: str, settings: Settings, seed: int) -> tuple[dict[str, float], np.ndarray]:
-        """Returns a training's numbers and its test rows' probabilities; trains where there is no result."""
+        """Returns a training run's metrics and test predictions; trains if there is no stored result."""
         what = json.dumps([self.identity, side.name, model, settings, side.schedule, seed], sort_keys=True)
         path = self.folder / f"{side.name}-{model}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
         if not path.exists():
@@ -163,10 +163,10 @@ class Trainings:
         return json.loads(path.read_text()), np.load(path.with_suffix(".npy"))
 
     def best(self, side: Side, model: str, count: int, finalists: int, seeds: int) -> Result:
-        """Searches a side's settings for a model, and trains the finalists among them with every seed.
+        """Searches a side's settings for a model, and trains the finalists with every seed.
 
-        One training's log loss on the validation rows is as much its seed's as its settings': the lowest of many is
-        that of a lucky seed. Their mean over the seeds chooses among the finalists.
+        The validation log loss of one training run depends as much on its seed as on its settings: the lowest of many
+        has a lucky seed. Therefore the mean over the seeds selects among the finalists.
         """
         losses = []
         searched = list(trials(side, model, count))
@@ -195,7 +195,7 @@ class Trainings:
 def measure(
     sides: Sequence[Side], names: Sequence[str], trainings: Trainings, count: int, finalists: int, seeds: int
 ) -> Iterator[Result]:
-    """Yields each side's result with each of its models; a peer's with ours of the same settings beside it."""
+    """Yields each side's result with each of its models; a peer's result also contains ours with the same settings."""
     ours = next((side for side in sides if isinstance(side, Ours) and side.name == OURS[0]), None)
     for name in (*names, "trees"):
         for side in sides:
@@ -209,9 +209,9 @@ def measure(
 
 
 def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, Any]]:
-    """Returns the results with the differences of ours to each: of the same model, and of our best model to trees.
+    """Returns the results with the differences of ours to each: of the same model, or of our best model for trees.
 
-    And of ours with the same settings to each peer's.
+    Also returns the differences of ours with the same settings to each peer.
     """
     values = []
     for result in results:
@@ -228,13 +228,13 @@ def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, An
 
 
 def _difference(labels: np.ndarray, theirs: Result, ours: Result) -> dict[str, Any]:
-    """Returns our model, and by how much its AUC is ahead."""
+    """Returns our model, and the lead of its AUC with its interval."""
     sides = [[_estimate(labels, each) for each in result.probabilities] for result in (theirs, ours)]
     return {"model": ours.model, **dataclasses.asdict(difference(*sides))}
 
 
 def _beside(results: Sequence[Result], side: str, model: str) -> Result | None:
-    """Returns a side's result with a model, or with its best one where it has none with this."""
+    """Returns a side's result with the model, or with the side's best model if it lacks this one."""
     own = {result.model: result for result in results if result.side == side}
     return own.get(model, max(own.values(), key=lambda result: result.auc, default=None))
 
@@ -247,7 +247,7 @@ def _estimate(labels: np.ndarray, probabilities: np.ndarray) -> Any:
 
 
 def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns what is asked of ours: at most MARGIN below a peer's same model, and the best of all not below theirs."""
+    """Returns the bars for ours: at most MARGIN below a peer's same model, and our best model not below their best."""
     theirs = [value for value in values if value["side"] not in OURS]
     lines = []
     for name in OURS:
@@ -265,7 +265,7 @@ def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(values: Sequence[dict[str, Any]], title: str) -> Table:
-    """Returns a line for each side's model, and the seconds of a training."""
+    """Returns a table with a row for each side's model, including the seconds of a training run."""
     result = Table(title=title, caption=ROWS_ALONE if _of_rows_alone(values) else None)
     head, *lines = _cells(values)
     for column in (*head, "seconds"):
@@ -276,7 +276,7 @@ def table(values: Sequence[dict[str, Any]], title: str) -> Table:
 
 
 def page(report: dict[str, Any]) -> str:
-    """Returns the report as Markdown: a line for each side's model, and which bars are met."""
+    """Returns the report as Markdown: a row for each side's model, and the bars met and missed."""
     counts, values = report["rows"], report["results"]
     said = f"{counts['train']:,} training rows, {counts['validation']:,} to choose by, {counts['test']:,} to test"
     lines = [f"{said}; {report['trials']} trials a model.", "", *markdown_table(_cells(values)), ""]
@@ -288,7 +288,7 @@ def page(report: dict[str, Any]) -> str:
 
 
 def _cells(values: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Returns the head of the table, and a line for each side's model."""
+    """Returns the header of the table, and a row for each side's model."""
     compared_with = [name for name in OURS if any(name in value.get("ahead", {}) for value in values)]
     head = ["model", "side", "seeds", "AUC", "deviation", "log loss"]
     head += [text for name in compared_with for text in (f"{name} ahead, AUC", "95%")]
@@ -305,12 +305,12 @@ def _cells(values: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _of_rows_alone(values: Sequence[dict[str, Any]]) -> bool:
-    """Returns whether an interval does not count the seeds."""
+    """Returns whether some interval does not include the variation over seeds."""
     return any(ahead["seeds_error"] is None for value in values for ahead in value.get("ahead", {}).values())
 
 
 def _ahead(ahead: dict[str, Any] | None) -> tuple[str, str]:
-    """Returns a difference and its interval as the table shows them."""
+    """Returns a difference and its interval as table cells."""
     if ahead is None:
         return "", ""
     low, high = ahead["interval"]
@@ -346,17 +346,17 @@ def _sides(
     "--config",
     type=click.Path(path_type=pathlib.Path),
     default="configs/criteo/lr.yaml",
-    help="Describes the log.",
+    help="Configuration that describes the log.",
 )
-@click.option("--models", default=",".join(MODELS), help="Which models.")
-@click.option("--sides", default=",".join(NAMES), help="Who trains.")
+@click.option("--models", default=",".join(MODELS), help="Models to train, separated by commas.")
+@click.option("--sides", default=",".join(NAMES), help="Sides to train, separated by commas.")
 @zoo_option
-@click.option("--trials", type=click.IntRange(1), default=8, help="Settings that a side tries for a model.")
-@click.option("--finalists", type=click.IntRange(1), default=3, help="Best trials that are trained with every seed.")
-@click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings of a finalist.")
-@click.option("--batch", type=click.IntRange(1), default=1024, help="Rows of a step of a network.")
-@click.option("--evaluations", type=click.IntRange(1), default=4, help="Evaluations of a network in an epoch.")
-@click.option("--patience", type=click.IntRange(1), help="Evaluations without a better one that end a training.")
+@click.option("--trials", type=click.IntRange(1), default=8, help="Settings that a side tries per model.")
+@click.option("--finalists", type=click.IntRange(1), default=3, help="Best trials, which are trained with every seed.")
+@click.option("--seeds", type=click.IntRange(1), default=5, help="Training runs of a finalist.")
+@click.option("--batch", type=click.IntRange(1), default=1024, help="Batch size of the networks.")
+@click.option("--evaluations", type=click.IntRange(1), default=4, help="Evaluations of a network per epoch.")
+@click.option("--patience", type=click.IntRange(1), help="Evaluations without improvement before training stops.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a peer. Default: all cores.")
 @folder_option("quality")
 @output_option("quality")
@@ -376,10 +376,10 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Measure our models' quality beside other libraries'.
+    """Measure the quality of our models and other libraries'.
 
-    All sides get the same rows, split and ids, and the same number of trials; validation rows choose. Prints a table,
-    writes JSON after every model, and prints it as the last line. Goes on where it was stopped.
+    All sides get the same rows, split and ids, and the same number of trials; the validation rows select the settings.
+    Prints a table, writes JSON after every model, and prints the JSON on the last line. Resumes after an interrupt.
     """
     names, who = chosen_names("--models", models, MODELS), chosen_names("--sides", sides, NAMES)
     rows = make_rows(load_config(config), data, folder)

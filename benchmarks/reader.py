@@ -1,4 +1,4 @@
-"""Measures how fast rows are read from disk, beside gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
+"""Measures the reading speed of packed files against gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
 
 import dataclasses
 import pathlib
@@ -19,7 +19,7 @@ from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.features.packed_files import SHUFFLE_ROWS, Batch, PackedWriter
 
-TARGET = 500_000  # rows/s, of the readers of packed files
+TARGET = 500_000  # rows/s of the packed-file readers
 FIELD_IDS, ZIPF = 5000, 1.2
 PART_ROWS = 1 << 18
 SEED = 1
@@ -32,7 +32,7 @@ class Speed:
     Args:
         name: Its name in the table.
         rows: Rows of a round.
-        target: Rows a second to reach; None: no target.
+        target: Minimum rows/s; None: no target.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Speed:
         self.seconds.append(time.perf_counter() - wall)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the rounds, the spread of rows a second and per CPU second, and whether the target is met."""
+        """Returns the rounds, the spread of rows per second and per CPU second, and whether the target is met."""
         wall = spread([self.rows / seconds for seconds in self.seconds])
         cpu = spread([self.rows / seconds for seconds in self.cpu_seconds])
         met = None if self.target is None else wall["median"] >= self.target
@@ -75,7 +75,7 @@ def write_packed(folder: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> None:
     """Writes the rows as TFX's Transform does."""
-    import tensorflow as tf  # 3.7 s of a core that --help and a mistake in an option do without
+    import tensorflow as tf  # 3.7 s of CPU time, which --help and option errors should not pay
 
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions("GZIP", compression_level=1)) as writer:
         for row, label in zip(ids.tolist(), labels[:, 0].tolist(), strict=True):
@@ -86,7 +86,7 @@ def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 
 def read_examples(path: pathlib.Path, fields: int, batch_size: int, shuffle_seed: int | None) -> Iterable[Batch]:
-    """Returns batches by TensorFlow's usual input pipeline: records shuffled one by one, parsed by batch in threads."""
+    """Returns batches from TensorFlow's usual input pipeline: shuffles single records, parses batches in threads."""
     import tensorflow as tf  # see write_examples
 
     spec = {"ids": tf.io.FixedLenFeature([fields], tf.int64), "label": tf.io.FixedLenFeature([1], tf.float32)}
@@ -138,7 +138,7 @@ class Benchmark:
         return by_name
 
     def read(self, rounds: int) -> list[Speed]:
-        """Measures every way to read, in turn in each round."""
+        """Measures every way to read, alternating within each round."""
         readers = self.readers()
         speeds = {name: Speed(name, self.rows, target) for name, (_, target) in readers.items()}
         for index in range(rounds):
@@ -161,7 +161,7 @@ class Benchmark:
         learner = make_learner(Model(name="lr"), training, self.feature_map, SEED)
         packed = packed_reader([self.packed], self.feature_map, self.batch_size, SEED)
         in_memory = list(packed)
-        learner.fit(in_memory)  # compiles the step, for the last batch's size too
+        learner.fit(in_memory)  # compiles the step, also for the size of the last batch
         examples = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)
         speeds = {"LR epoch, packed files": packed, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
         by_name = {name: Speed(name, self.rows) for name in speeds}
@@ -173,7 +173,7 @@ class Benchmark:
 
 
 def waiting(speeds: Sequence[Speed]) -> float:
-    """Returns the seconds of an epoch from disk over those from memory, median of the rounds; 1: it never waits."""
+    """Returns the median ratio of an epoch's time from disk to that from memory; 1: training never waits for rows."""
     disk, memory = speeds[:2]
     return spread([a / b for a, b in zip(disk.seconds, memory.seconds, strict=True)])["median"]
 
@@ -207,17 +207,17 @@ def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tu
 
 @command("benchmarks.reader")
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, help="Rows to read.")
-@click.option("--threads", type=click.IntRange(1), default=2, help="Cores.")
+@click.option("--threads", type=click.IntRange(1), default=2, help="Cores to use.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a batch.")
 @click.option("--fields", type=click.IntRange(1), default=39, help="Categorical fields.")
-@click.option("--rounds", type=click.IntRange(1), default=3, help="How often the readers alternate.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="Number of alternating rounds.")
 @output_option("reader")
 def main(rows: int, threads: int, batch: int, fields: int, rounds: int, output: pathlib.Path) -> None:
-    """Measure rows a second of packed files beside gzip TFRecords of the same rows.
+    """Measure rows/s of packed files and of gzip TFRecords of the same rows.
 
-    The ids of a field follow Zipf's law. The last lines are shuffled epochs of LR, the cheapest model: as fast from
-    packed files as from memory where training does not wait for its rows. Prints a table, writes JSON, and
-    prints it as the last line.
+    The ids of a field follow Zipf's law. The last lines are shuffled epochs of LR, the cheapest model: equal speed from
+    packed files and from memory shows that training does not wait for rows. Prints a table, writes JSON, and prints the
+    JSON on the last line.
     """
     with tempfile.TemporaryDirectory() as folder, on_cores(threads):
         share = busy()

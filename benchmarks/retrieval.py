@@ -1,7 +1,9 @@
-"""Measures the indexes of items inside a version, beside FAISS's and ScaNN's: `python -m benchmarks.retrieval DIR/1`.
+"""Measures a version's item indexes, exact and approximate, against FAISS and ScaNN.
 
-The vectors are drawn around random directions, as a trained tower's lie in clusters: of vectors without any, an index
-has to read most cells.
+    python -m benchmarks.retrieval DIR/1 [--items 10000,100000,1000000] [--recall 0.95] [--against faiss,scann]
+
+The vectors are drawn around random directions, because a trained tower's vectors lie in clusters. Without clusters, an
+index has to read most cells.
 """
 
 import contextlib
@@ -38,9 +40,9 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 
 TOP, SEED = 100, 1
-TUNING = 1000  # users by whom the indexes are set, beside those who are timed
+TUNING = 1000  # users for tuning the indexes, in addition to the timed users
 QUERIES = 16  # users whose products with all items are in memory at once
-CALL = "call"  # the signature that answers what it is given: what a call takes without a search
+CALL = "call"  # an identity signature: the time of a call without a search
 Vectors = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 Search = Callable[[Vectors], tuple[list[float], Places]]
@@ -51,9 +53,9 @@ class Data:
     """Vectors, float32 [..., width].
 
     Attributes:
-        items: Those of the index.
-        tuning: Users by whom the indexes are set.
-        users: Users who are timed, and by whom recall is stated.
+        items: The indexed items.
+        tuning: Users for tuning the indexes.
+        users: Users for timing and recall.
     """
 
     items: Vectors
@@ -63,18 +65,18 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Where vectors are drawn.
+    """The distribution of the vectors.
 
     Attributes:
-        clusters: Directions around which they lie; 0 draws them uniformly.
-        spread: The expected length of what is added to a direction, of length 1.
+        clusters: Number of directions around which the vectors lie; 0: uniform.
+        spread: Expected length of the noise added to a direction of length 1.
     """
 
     clusters: int
     spread: float
 
     def draw(self, items: int, users: int, width: int) -> Data:
-        """Returns unit vectors of items and users of the same clusters."""
+        """Returns unit vectors of items and users from the same clusters."""
         random = np.random.default_rng(SEED)
         centers = _unit(random.normal(size=(self.clusters, width)).astype(np.float32))
 
@@ -94,10 +96,10 @@ def _unit(vectors: Vectors) -> Vectors:
 
 
 def read_vectors(file: pathlib.Path, users: int, width: int) -> Data:
-    """Returns the vectors of an .npz file with `items` and `users`; at most half of its users are timed.
+    """Returns the vectors of an .npz file with `items` and `users`; at most half of the users are timed.
 
     Raises:
-        InputError: the file lacks one of them, or they have another width than the version's.
+        InputError: The file lacks one of them, or their width differs from the version's.
     """
     try:
         with np.load(file) as arrays:
@@ -111,25 +113,25 @@ def read_vectors(file: pathlib.Path, users: int, width: int) -> Data:
 
 
 def best_places(users: Vectors, items: Vectors, top: int) -> Places:
-    """Returns the places of each user's items of the largest products, int64 [N, top], in any order."""
+    """Returns the positions of each user's items with the largest products, int64 [N, top], in any order."""
     parts = [users[start : start + QUERIES] @ items.T for start in range(0, len(users), QUERIES)]
     return np.concatenate([np.argpartition(-products, top - 1, axis=1)[:, :top] for products in parts])
 
 
 def recall(found: Places, best: Places) -> float:
-    """Returns the share of the best places, [N, top], that are among those found, [N, top]."""
+    """Returns the share of the best positions, [N, top], that are among the found ones, [N, top]."""
     both = [len(np.intersect1d(*pair)) for pair in zip(found, best, strict=True)]
     return float(np.sum(both) / best.size)
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """What is searched.
+    """An index to search.
 
     Attributes:
-        search: Answers users one by one: milliseconds and places.
-        setting: How much of it is read: cells, or candidates of a graph; None where all is.
-        seconds: It took to build; None where that is not measured alone.
+        search: Searches for users one by one; returns milliseconds and positions.
+        setting: Number of cells or graph candidates to read; None: all.
+        seconds: Build time; None if not measured separately.
     """
 
     search: Search
@@ -138,7 +140,7 @@ class Index:
 
 
 def in_rounds(indexes: Mapping[str, Index], data: Data, best: Places, rounds: int) -> list[dict[str, Any]]:
-    """Returns of each index the spread of its milliseconds and its recall; they take turns, `rounds` of all users."""
+    """Returns each index's spread of milliseconds and its recall, in `rounds` alternating rounds over all users."""
     times: dict[str, list[float]] = {name: [] for name in indexes}
     shares: dict[str, float] = {}
     for round_number in range(rounds + 1):
@@ -154,7 +156,7 @@ def in_rounds(indexes: Mapping[str, Index], data: Data, best: Places, rounds: in
 
 
 def save_searches(index: Any, width: int, path: pathlib.Path) -> None:
-    """Writes a SavedModel whose signatures are those of an ItemIndex, given the users' vectors, and CALL."""
+    """Writes a SavedModel with the signatures of an ItemIndex, whose inputs are users' vectors, and CALL."""
     import tensorflow as tf
 
     given = tf.TensorSpec([None, width], tf.float32, "vectors")
@@ -167,7 +169,7 @@ def save_searches(index: Any, width: int, path: pathlib.Path) -> None:
 
 
 def our_search(servable: Any, signature: str) -> Search:
-    """Returns the search of a signature of `save_searches`, whose items are named by their places."""
+    """Returns the search by a signature of `save_searches`, where items are named by their positions."""
 
     def search(users: Vectors) -> tuple[list[float], Places]:
         taken, places = [], []
@@ -183,19 +185,19 @@ def our_search(servable: Any, signature: str) -> Search:
 
 
 class Benchmark:
-    """A version with towers, and the indexes of vectors of its width.
+    """A version with towers, and indexes of vectors of its width.
 
     Args:
-        version: Its folder.
-        threads: Of a session, and of a peer whose search can take several.
-        calls: Users who are timed.
-        rounds: How often the indexes take turns.
-        share: Of the exact answers, that the approximate indexes are to find.
-        cells: Into which the items are divided; None: 4 times the root of their number.
-        peers: Beside ours.
+        version: The folder of the version.
+        threads: Threads of a session, and of a peer whose search supports several.
+        calls: Number of timed users.
+        rounds: Number of alternating rounds.
+        share: Required recall of the approximate indexes.
+        cells: Number of cells of the items; None: 4 times the square root of their number.
+        peers: The peers to compare with.
 
     Raises:
-        InputError: the version has no towers.
+        InputError: The version has no towers.
     """
 
     def __init__(
@@ -217,7 +219,7 @@ class Benchmark:
 
         self.version, self.threads, self.calls, self.rounds = version, threads, calls, rounds
         self.share, self.cells, self.peers = share, cells, peers
-        self.config = session_config(parse_flags([f"--model_base_path={version.parent}"]))  # as the server's
+        self.config = session_config(parse_flags([f"--model_base_path={version.parent}"]))  # as in the server
         self.config.intra_op_parallelism_threads = threads
         servable = Servable(version, config=self.config)
         try:
@@ -230,7 +232,7 @@ class Benchmark:
             servable.close()
 
     def measure(self, data: Data) -> dict[str, Any]:
-        """Returns the size of a version with the items, ms of a call in it, and of the searches alone."""
+        """Returns the size of a version with the items, the ms of its calls, and those of the searches alone."""
         from ctrpipe.pipeline.retrieval.cells import default_cells, divided
         from ctrpipe.serving.export.retrieval import ItemIndex
 
@@ -249,7 +251,7 @@ class Benchmark:
         return {"items": items, "cells": count, "probes": cells.probes, **whole, **searches}
 
     def _whole(self, names: Any, vectors: Vectors, top: int, cells: Any, path: pathlib.Path) -> dict[str, Any]:
-        """Returns the size of a version with the items and ms of its calls of the golden row, in turn."""
+        """Returns the size of a version with the items, and the ms of its alternating calls with the golden row."""
         from ctrpipe.serving.export.export import USER_VECTORS, VECTORS
         from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE, add_index
         from ctrpipe.serving.loader import Servable
@@ -275,7 +277,7 @@ class Benchmark:
     def _searches(
         self, data: Data, top: int, cells: int, probes: int, seconds: float, path: pathlib.Path
     ) -> dict[str, Any]:
-        """Returns the ms of a call without a search, and of each index its ms and its recall."""
+        """Returns the ms of a call without a search, and the ms and recall of each index."""
         from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE
         from ctrpipe.serving.loader import Servable
 
@@ -294,7 +296,7 @@ class Benchmark:
         return {"call_ms": spread([1000 * each for each in call]), "searches": found}
 
     def _of_peers(self, data: Data, top: int, cells: int) -> dict[str, Index]:
-        """Returns the peers' indexes of the items, set by the same users to the same recall."""
+        """Returns the peers' indexes of the items, tuned with the same users to the same recall."""
         best, found = best_places(data.tuning, data.items, top), {}
         for peer in self.peers:
             peer.load(data.items, data.tuning, best, self.threads)
@@ -336,18 +338,18 @@ def searches_table(results: Sequence[Mapping[str, Any]], threads: int) -> Table:
 
 @command("benchmarks.retrieval")
 @click.argument("version", type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
-@click.option("--items", default="10000,100000,1000000", help="Numbers of items.")
-@click.option("--clusters", type=click.IntRange(0), default=1000, help="Around which vectors are drawn; 0: uniformly.")
+@click.option("--items", default="10000,100000,1000000", help="Numbers of items, separated by commas.")
+@click.option("--clusters", type=click.IntRange(0), default=1000, help="Clusters of the drawn vectors; 0: uniform.")
 @click.option(
-    "--spread", type=click.FloatRange(0), default=1.0, help="The length of what is added to their centers, of 1."
+    "--spread", type=click.FloatRange(0), default=1.0, help="Length of the noise added to the clusters' unit centers."
 )
-@click.option("--vectors", type=click.Path(path_type=pathlib.Path), help="An .npz file of items and users, not drawn.")
-@click.option("--recall", type=click.FloatRange(0, 1, min_open=True), default=0.95, help="Of the approximate indexes.")
-@click.option("--cells", type=click.IntRange(1), help="Of the inverted files. Default: 4 times the items' root.")
-@click.option("--calls", type=click.IntRange(1), default=200, help="Users who are timed, each alone.")
-@click.option("--rounds", type=click.IntRange(1), default=3, help="How often the indexes answer all of them, in turn.")
-@click.option("--threads", type=click.IntRange(1), help="Of the session, and of FAISS. Default: all cores.")
-@click.option("--against", metavar="A,B", help=f"Some of {', '.join(INDEXES)}, beside ours; `make peers`.")
+@click.option("--vectors", type=click.Path(path_type=pathlib.Path), help="An .npz file with items and users to use.")
+@click.option("--recall", type=click.FloatRange(0, 1, min_open=True), default=0.95, help="Recall to reach.")
+@click.option("--cells", type=click.IntRange(1), help="Cells of an index. Default: 4 times the root of the items.")
+@click.option("--calls", type=click.IntRange(1), default=200, help="Number of timed users, one per call.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds over all users, alternating between indexes.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of the session and of FAISS. Default: all cores.")
+@click.option("--against", metavar="A,B", help=f"Peers to compare with: {', '.join(INDEXES)} (`make peers`).")
 @output_option("retrieval")
 def main(
     version: pathlib.Path,
@@ -363,14 +365,14 @@ def main(
     against: str | None,
     output: pathlib.Path,
 ) -> None:
-    """Time the 100 best items of one user by the exact and the approximate index of a version, and by other libraries.
+    """Time the retrieval of one user's 100 best items: a version's exact and approximate index, and other libraries.
 
-    VERSION is a version's folder of a two_tower. `serving_retrieve` and its approximate sister answer the golden row in
-    the loader of TF Serving, in turn; every size checks that the first finds the largest products. The searches alone,
-    in the same loader, those of FAISS (IndexFlatIP, IndexIVFFlat of as many cells, IndexHNSWFlat) and of ScaNN (a tree
-    of as many cells, whose search takes one thread) answer other users one a call. Every approximate one reads as
-    little as finds --recall of the exact answers of 1,000 users; the recall of those timed is in the table. Prints two
-    tables, writes JSON, and prints it as the last line.
+    VERSION is the folder of a two_tower version. TF Serving's loader calls `serving_retrieve` and its approximate
+    counterpart with the golden row, alternating; at every size the exact index is checked to return the largest
+    products. The searches alone, ours in the same loader, FAISS's (IndexFlatIP, IndexIVFFlat with as many cells,
+    IndexHNSWFlat) and ScaNN's (a tree with as many cells; its search takes one thread), take one other user per call.
+    Each approximate index reads the minimum that reaches --recall for 1,000 tuning users; the table shows the recall of
+    the timed users. Prints two tables, writes JSON, and prints the JSON on the last line.
     """
     sizes = positive_numbers("--items", items)
     share, threads = busy(), threads or cores()

@@ -1,11 +1,11 @@
-"""Reckons what a log and a table of any size cost a day, stage by stage, from marginal costs that were measured.
+"""Estimates the daily cost of a log and an embedding table of any size, by stage, from measured marginal costs.
 
     python -m benchmarks.scale [--log-tb 1] [--table-rows 10000000000] [--hours 6] [--KEY VALUE ...] [--output FILE]
 
-A stage takes `fixed seconds + rows / (rows a second and core x cores x efficiency)`; cores are added until it ends in
-its time, or until one machine has no more and several have to take over. Every assumption is an option;
-docs/explanation/scale.md says where the defaults were measured. Nothing runs: this is arithmetic, and as right as they
-are.
+A stage takes `fixed seconds + rows / (rows per second and core x cores x efficiency)`. Cores are added until the stage
+fits into its time; beyond one machine's cores, several machines share the work. Every assumption is an option;
+docs/explanation/scale.md says where the defaults were measured. Nothing is run: the result is arithmetic, only as accurate as the
+assumptions.
 """
 
 import dataclasses
@@ -22,35 +22,35 @@ from ctrpipe.common.errors import InputError
 GB, TB, GIB = 1e9, 1e12, 2**30
 DAY = 86_400
 BEAM, HOSTS = "Beam on a cluster", "hosts of TF_CONFIG"
-ROW_BYTES = {"adam": 256, "lazy_adam": 192, "rowwise_adagrad": 68}  # of width 16 with optimizer state, as XLA counts
+ROW_BYTES = {"adam": 256, "lazy_adam": 192, "rowwise_adagrad": 68}  # width 16, with optimizer state, by XLA
 
 
 @dataclasses.dataclass(frozen=True)
 class Assumptions:
-    """What is taken as given; each field is an option of the command."""
+    """The assumptions; each field is an option of the command."""
 
-    row_bytes: float = 243.0  # of a raw row
-    read_rows: float = 142_000.0  # rows a second and core, raw log to packed files
-    train_rows: float = 9_200.0  # rows a second and core of DCN-v2's training step
-    score_rows: float = 24_400.0  # rows a second and core, raw log to scores
-    packed_bytes: float = 61.0  # of a packed row on disk
+    row_bytes: float = 243.0  # per raw row
+    read_rows: float = 142_000.0  # rows per second and core, from the raw log to packed files
+    train_rows: float = 9_200.0  # rows per second and core of DCN-v2's training step
+    score_rows: float = 24_400.0  # rows per second and core, from the raw log to scores
+    packed_bytes: float = 61.0  # per packed row on disk
     fixed_seconds: float = 9.0  # of a run: imports, graph, merge
-    job_seconds: float = 40.0  # of a job on a cluster: its programs sent, its workers started
-    jobs: float = 5.0  # of a run: reading, statistics, counting, packing, predictions
-    efficiency: float = 0.86  # of a core beside three others
+    job_seconds: float = 40.0  # of a job on a cluster: sending the program, starting the workers
+    jobs: float = 5.0  # per run: reading, statistics, counting, packing, predictions
+    efficiency: float = 0.86  # of a core when four are busy
     machine_cores: float = 64.0
     machine_gib: float = 256.0
     device_gib: float = 80.0
     dim: float = 16.0
-    core_price: float = 0.05  # an hour
-    device_price: float = 3.0  # an hour
-    disk_price: float = 0.03  # a GB and month
+    core_price: float = 0.05  # per hour
+    device_price: float = 3.0  # per hour
+    disk_price: float = 0.03  # per GB and month
     epochs: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a stage takes: rows, cores, seconds and the cores' price, and which engine does the work."""
+    """The resources of a stage: rows, cores, seconds, the cores' price, and the engine."""
 
     name: str
     rows: float
@@ -61,16 +61,16 @@ class Stage:
 
 
 def stage(name: str, rows: float, rate: float, seconds: float, several: tuple[str, float], given: Assumptions) -> Stage:
-    """Returns the fewest cores on which a stage ends in `seconds`.
+    """Returns the stage with the fewest cores that finish in `seconds`.
 
     Args:
-        rows: The rows that it goes through.
-        rate: Its rows a second and core.
-        seconds: The time that it may take, start included.
-        several: Which engine works on several machines, and how many of its jobs the stage is.
+        rows: The rows to process.
+        rate: Rows per second and core.
+        seconds: Time limit, including the start.
+        several: The engine for several machines, and the stage's number of jobs on it.
 
     Raises:
-        InputError: the part that does not shrink already takes longer.
+        InputError: The fixed part alone takes longer.
     """
     alone = seconds - given.fixed_seconds
     if alone <= 0:
@@ -95,12 +95,12 @@ def too_short(name: str, fixed: float, seconds: float) -> InputError:
 
 
 def table_bytes(rows: float, dim: float, optimizer: str) -> float:
-    """Returns the bytes of an embedding table and its optimizer's state while it trains."""
+    """Returns the bytes of an embedding table and its optimizer state in training."""
     return rows * dim / 16 * ROW_BYTES[optimizer]
 
 
 def table(rows: float, given: Assumptions, hours: float) -> list[dict[str, Any]]:
-    """Returns what each optimizer's table takes: bytes, devices, and the price of the devices for the hours."""
+    """Returns each optimizer's bytes, number of devices, and the price of the devices for the hours."""
     found = []
     for optimizer in ROW_BYTES:
         size = table_bytes(rows, given.dim, optimizer)
@@ -111,7 +111,7 @@ def table(rows: float, given: Assumptions, hours: float) -> list[dict[str, Any]]
 
 
 def breaks_first(rows: float, table_rows: float, given: Assumptions) -> list[str]:
-    """Returns the limits that the sizes go over, the smallest first: by how many times, and what they are."""
+    """Returns the limits that the sizes exceed, with the factor, the largest factor first."""
     values = table_rows * given.dim * 4
     limits = [
         (values / (given.machine_gib * GIB), "the table's values, which checkpoint and export hold in a host's memory"),
@@ -135,13 +135,16 @@ def with_assumptions(main: Any) -> Any:
 
 
 @command("benchmarks.scale")
-@click.option("--log-tb", type=click.FloatRange(0, min_open=True), default=1.0, help="Log a day, in 10^12 bytes.")
+@click.option("--log-tb", type=click.FloatRange(0, min_open=True), default=1.0, help="A day's log, 10^12 bytes.")
 @click.option("--table-rows", type=click.FloatRange(1), default=1e10, help="Rows of the embedding table.")
-@click.option("--hours", type=click.FloatRange(0, min_open=True), default=6.0, help="Time that a stage may take.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), default=6.0, help="Time limit of a stage.")
 @output_option("scale")
 @with_assumptions
 def main(log_tb: float, table_rows: float, hours: float, output: pathlib.Path, **assumptions: float) -> None:
-    """Reckon what a log and a table cost a day, from measured marginal costs."""
+    """Estimate the daily cost of a log and a table from measured marginal costs.
+
+    Prints the exceeded limits and a table, and writes the report as JSON.
+    """
     given = Assumptions(**assumptions)
     rows, seconds = log_tb * TB / given.row_bytes, hours * 3600
     stages = [

@@ -1,4 +1,4 @@
-"""Measures batch scoring beside TFX's BulkInferrer and beside the model alone: `python -m benchmarks.score`."""
+"""Measures batch scoring against TFX's BulkInferrer and the model alone: `python -m benchmarks.score`."""
 
 import dataclasses
 import pathlib
@@ -37,7 +37,7 @@ from ctrpipe.transforms.log.readers import LogReader
 MODEL, EXPORT_ROWS = "dcn_v2", 200_000
 TARGETS = {"bulk_inferrer": 10.0, "model": 0.8}
 PEERS = ("bulk_inferrer", "none")
-MEAN_TOLERANCE = 1e-5  # between the sides' mean scores of the same rows
+MEAN_TOLERANCE = 1e-5  # maximum difference between the sides' mean scores of the same rows
 ANNOUNCED = {"ours": "ctrpipe score", "bulk_inferrer": "BulkInferrer", "model": "the model alone"}
 
 
@@ -46,9 +46,9 @@ class Run:
     """One process that scored a log.
 
     Args:
-        rows: Number of rows that it scored.
-        usage: The process's time and memory, imports and loading included.
-        answer: The JSON object that it printed.
+        rows: Number of scored rows.
+        usage: The process's time and memory, including imports and loading.
+        answer: The JSON object that the process printed.
     """
 
     rows: int
@@ -61,14 +61,14 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Runs of one side on two logs; the start drops out of their difference."""
+    """Runs of one side on two logs; their difference excludes the start-up time."""
 
     small: Run
     large: Run
 
     @property
     def rows_per_s(self) -> float | None:
-        """Marginal rows a second; None where the variation of the start hides them."""
+        """Marginal rows/s; None if the variation of the start-up time hides it."""
         return measured.marginal((self.small.rows, self.small.usage), (self.large.rows, self.large.usage))
 
     @property
@@ -89,10 +89,10 @@ class Pair:
 
 
 class Benchmark:
-    """Runs the sides, each time in a process of its own, into an empty folder.
+    """Runs the sides, each run in its own process with an empty output folder.
 
     Args:
-        folder: Logs and the model, kept for the next time.
+        folder: Folder for the logs and the model, which are kept and reused.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -136,7 +136,7 @@ class Benchmark:
 
 
 def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Path, files: int) -> None:
-    import tensorflow as tf  # 3.7 s of a core that --help and a mistake in an option do without
+    import tensorflow as tf  # 3.7 s of CPU time, which --help and option errors should not pay
 
     options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
     names = [f"data_tfrecord-{index:05d}-of-{files:05d}.gz" for index in range(files)]
@@ -154,16 +154,16 @@ def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Pa
 def claim(
     name: str, pairs: list[Pair], theirs: Sequence[float | None], cpu_ratios: list[float], target: float | None
 ) -> dict[str, Any]:
-    """Returns the spread over the rounds of our marginal rows a second, and per CPU second, over another side's.
+    """Returns the spread over the rounds of the ratios of our marginal rows/s and rows per CPU s to another side's.
 
-    Rounds in which the variation of a start hides a rate are left out; without others the ratio is None.
+    Rounds in which the variation of the start-up time hides a rate are left out; if none is left, the ratio is None.
 
     Args:
-        name: The other side's.
-        pairs: Ours, by round.
-        theirs: The other side's rows a second, by round.
-        cpu_ratios: Its CPU time of a row over ours, by round.
-        target: Of the ratio; None for none.
+        name: Name of the other side.
+        pairs: Our runs, by round.
+        theirs: The other side's rows/s, by round.
+        cpu_ratios: The other side's CPU time per row over ours, by round.
+        target: Minimum ratio; None for none.
     """
     rates = [(mine.rows_per_s, other) for mine, other in zip(pairs, theirs, strict=True)]
     ratios = [mine / other for mine, other in rates if mine and other]
@@ -178,9 +178,9 @@ def report_of(
     """Returns all numbers.
 
     Args:
-        pairs: Ours, by round.
-        alone: The model alone, by round.
-        bulk: BulkInferrer's, by its number of workers; empty without it.
+        pairs: Our runs, by round.
+        alone: Results of the model alone, by round.
+        bulk: BulkInferrer's runs, by number of workers; empty without BulkInferrer.
         mean_difference: The difference between our mean score and BulkInferrer's on the same rows.
     """
     rates = [each["best"]["rows_per_s"] for each in alone]
@@ -188,7 +188,7 @@ def report_of(
     claims = [claim("model", pairs, rates, cpu, TARGETS["model"]) | {"workers": None}]
     for workers, theirs in bulk.items():
         cpu = [theirs.cpu_us_per_row / mine.cpu_us_per_row for mine in pairs]
-        # TFX starts one process unless Beam's options say otherwise.
+        # TFX starts one process by default; Beam's options can change this.
         target = TARGETS["bulk_inferrer"] if workers == 1 else None
         claims.append(
             claim("bulk_inferrer", pairs, [theirs.rows_per_s] * len(pairs), cpu, target) | {"workers": workers}
@@ -236,19 +236,19 @@ def table(report: dict[str, Any]) -> Table:
 
 @command("benchmarks.score")
 @click.option("--rows", default="200000,1000000", help="Two sizes of the log.")
-@click.option("--against", type=click.Choice(PEERS), default="bulk_inferrer", help="Peer.")
+@click.option("--against", type=click.Choice(PEERS), default="bulk_inferrer", help="Peer to compare with.")
 @click.option("--rows-bulk", default="50000,250000", help="Two sizes of the log for BulkInferrer.")
-@click.option("--rounds", type=click.IntRange(1), default=3, help="How often ours and the model alone alternate.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds in which ours and the model alternate.")
 @folder_option("score")
 @output_option("score")
 def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Rows a second of `ctrpipe score` from a raw TSV log to Parquet, on a DCN-v2 (39 fields, width 16, MLP 400-400).
+    """Measure rows/s of `ctrpipe score`, from a raw TSV log to Parquet, on a DCN-v2 (39 fields, width 16, MLP 400-400).
 
-    Beside it the model alone, on packed batches in memory, by its fastest batch size and number of callers, in turn
-    with ours; and TFX's BulkInferrer on the same SavedModel and rows, as tf.Examples: by one process of Beam's direct
-    runner, as TFX starts it, and by one a core. Rows a second are marginal, between two sizes of the log, so that
-    starting is left out; it is a column of its own. BulkInferrer gets fewer rows, because it takes so much longer.
-    Prints a table, writes JSON, and prints it as the last line.
+    Ours is compared with the model alone, on packed batches in memory, with its fastest batch size and number of
+    callers, alternating with ours. It is also compared with TFX's BulkInferrer on the same SavedModel and rows, as
+    tf.Examples, with one process of Beam's direct runner, TFX's default, and with one per core. Rates are marginal,
+    between two sizes of the log, to exclude the start, which has its own column. BulkInferrer gets fewer rows because
+    it takes much longer. Prints a table, writes JSON, and prints the JSON on the last line.
     """
     sizes, bulk_sizes = _two("--rows", rows), _two("--rows-bulk", rows_bulk)
     report: dict[str, Any] = {"benchmark": "score", "model_name": MODEL, "machine": machine(), "busy": busy()}

@@ -1,4 +1,4 @@
-"""Measures memory and time of an embedding table that devices share: `python -m benchmarks.sharded_tables`."""
+"""Measures memory and step time of an embedding table sharded over devices: `python -m benchmarks.sharded_tables`."""
 
 import dataclasses
 import math
@@ -30,15 +30,16 @@ from benchmarks.train import steps_for
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import MAX_IDS
 
-MODEL = "mlp"  # one table, and nothing else grows with its rows
+MODEL = "mlp"  # one table; nothing else grows with its rows
 TARGET_ROWS = 1_000_000_000
 WARM_UP = 3
 MIB = 2**20
 
 
 def bytes_per_row(optimizer: str, dim: int) -> int:
-    """Returns the bytes that a row of a float32 table takes in training, with the optimizer's state and, of dense Adam,
-    the gradient.
+    """Returns the bytes of a row of a float32 table in training, including the optimizer state.
+
+    For dense Adam the gradient is included too.
     """
     numbers = {"adam": 4 * dim, "lazy_adam": 3 * dim, "rowwise_adagrad": dim + 1}
     return 4 * numbers[optimizer]
@@ -53,8 +54,8 @@ class Measured:
         rows: Rows of the table.
         device_bytes: Bytes of a step's arguments and temporary arrays on one device, as XLA counts them.
         live_bytes: Bytes of the arrays on the fullest device.
-        row_bytes: Bytes of a row on all devices, by the difference to a table with half the rows.
-        step_ms: Milliseconds of a step, by round; the devices share the cores.
+        row_bytes: Bytes of a row on all devices together, from the difference to a table with half the rows.
+        step_ms: Milliseconds of a step, by round; virtual CPU devices share the cores.
     """
 
     optimizer: str
@@ -67,11 +68,11 @@ class Measured:
 
     @property
     def rest_bytes(self) -> float:
-        """Bytes on one device without the table's: other weights, activations, the batch."""
+        """Bytes on one device excluding the table: other weights, activations, the batch."""
         return self.device_bytes - self.row_bytes * self.rows / self.devices
 
     def rows_in(self, capacity: float) -> int:
-        """Returns the rows of the largest table, where each device has `capacity` bytes; ids are int32."""
+        """Returns the maximum rows of a table on devices of `capacity` bytes each, limited by int32 ids."""
         return min(int(self.devices * (capacity - self.rest_bytes) / self.row_bytes), MAX_IDS)
 
     def devices_for(self, rows: int, capacity: float) -> int:
@@ -86,11 +87,11 @@ class Measured:
 def measure(
     optimizer: str, devices: int, shapes: tuple[Shape, Shape], threads: int, rounds: int, steps: int | None, device: str
 ) -> Measured:
-    """Measures one optimizer. `shapes` are the data's with the whole table and with half of its rows."""
+    """Measures one optimizer. `shapes` are the data's shapes with the whole table and with half of its rows."""
     training = {"backend": "jax", "distribution": "mirrored", "shard_tables": True}
     training |= {"optimizer": optimizer, "gradient_clip_norm": 5.0}
     with Ours("jax", threads, devices, device) as ours:
-        ours.about()  # fails where a GPU is wanted and not there
+        ours.about()  # fails if a GPU is requested but not available
         replies = []
         for shape in reversed(shapes):
             options = {"embedding_dim": shape.dim, "hidden_units": HIDDEN}
@@ -125,11 +126,11 @@ def table(results: list[Measured], dim: int, gigabytes: float, title: str, share
 
 @command("benchmarks.sharded_tables")
 @click.option("--rows", type=click.IntRange(100), default=4_000_000, help="Rows of the table.")
-@click.option("--optimizer", "optimizers", type=click.Choice(OPTIMIZERS), multiple=True, help="Default: each.")
-@click.option("--devices", default="1,2,4,8", help="Numbers of devices.")
-@click.option("--gigabytes", type=click.FloatRange(1), default=80.0, help="Memory of a device that is reckoned with.")
-@click.option("--rounds", type=click.IntRange(1), default=3, help="How often a step is timed.")
-@click.option("--steps", type=click.IntRange(1), help="Steps in a round. Default: three seconds of them.")
+@click.option("--optimizer", "optimizers", type=click.Choice(OPTIMIZERS), multiple=True, help="Default: all.")
+@click.option("--devices", default="1,2,4,8", help="Numbers of devices, separated by commas.")
+@click.option("--gigabytes", type=click.FloatRange(1), default=80.0, help="Assumed memory of a device.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="Number of timed rounds.")
+@click.option("--steps", type=click.IntRange(1), help="Steps in a round. Default: about three seconds of steps.")
 @click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
 @shape_options
 @device_option
@@ -148,13 +149,13 @@ def main(
     device: str,
     output: pathlib.Path,
 ) -> None:
-    """Measure the memory of each device and the time of a step where JAX divides a table's rows among devices.
+    """Measure the memory of each device and the time of a step when JAX shards a table's rows over devices.
 
-    The devices are parts of the CPU, or so many GPUs. From the bytes measured follows the table that devices of
-    --gigabytes would hold.
+    The devices are virtual parts of the CPU, or GPUs. The maximum table size for devices of --gigabytes is computed
+    from the measured bytes.
 
-    The ids are uniform. The time says what the division costs on the same cores, not what more devices give. Prints
-    a table, writes JSON after every measurement, and prints it as the last line.
+    The ids are uniform. On the CPU the time shows the overhead of sharding on the same cores, not the gain of more
+    devices. Prints a table, writes JSON after every measurement, and prints the JSON on the last line.
     """
     threads, counts = threads or cores(), positive_numbers("--devices", devices)
     shapes = (shape_of(rows, fields, dim, batch), shape_of(rows // 2, fields, dim, batch))

@@ -1,6 +1,8 @@
-"""The base's disk beside that of TensorFlow alone, and its `ctrpipe --help` in time: `python -m benchmarks.sizes`.
+"""Measures the disk size of ctrpipe's base against TensorFlow alone, and the time of `ctrpipe --help`.
 
-Two environments are made of what the package index has: one with TensorFlow alone, one with ctrpipe's base.
+    python -m benchmarks.sizes [--calls 5] [--output FILE]
+
+Installs two environments from the package index: one with TensorFlow alone, one with ctrpipe's base.
 """
 
 import dataclasses
@@ -22,22 +24,22 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 
 ROOT = pathlib.Path(__file__).parents[1]
-LIMIT = 1.6  # of the base's disk in that of TensorFlow alone
+LIMIT = 1.6  # maximum ratio of the base's disk size to TensorFlow's
 HELP_SECONDS = 0.4
-SHOWN = 8  # the largest packages
+SHOWN = 8  # number of largest packages to list
 MB = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class HelpTime:
-    """How long `ctrpipe --help` takes: the least of several calls, by the clock and of a core."""
+    """Duration of `ctrpipe --help`: the minimum of several calls, in wall time and CPU time."""
 
     wall: float
     cpu: float
 
 
 @command("benchmarks.sizes")
-@click.option("--calls", type=click.IntRange(1), default=5, show_default=True, help="Of `ctrpipe --help`.")
+@click.option("--calls", type=click.IntRange(1), default=5, show_default=True, help="Calls of `ctrpipe --help`.")
 @output_option("sizes")
 def main(calls: int, output: pathlib.Path) -> None:
     """Install TensorFlow alone and ctrpipe's base, and print their sizes on disk and the time of `ctrpipe --help`."""
@@ -74,16 +76,16 @@ def _table(report: dict[str, Any]) -> Table:
 
 
 def tensorflow() -> str:
-    """Returns what the base asks for of TensorFlow."""
+    """Returns the base's requirement of TensorFlow."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return next(each for each in project["dependencies"] if re.match(r"tensorflow\b(?!-)", each))
 
 
 def environment(folder: pathlib.Path, package: str) -> pathlib.Path:
-    """Makes an environment with a package and what it needs; returns its folder.
+    """Creates an environment with a package and its dependencies; returns its folder.
 
     Raises:
-        InputError: the package cannot be installed.
+        InputError: The package cannot be installed.
     """
     announce(f"installing {package}")
     uv = str(pathlib.Path(sys.executable).with_name("uv"))
@@ -95,12 +97,12 @@ def environment(folder: pathlib.Path, package: str) -> pathlib.Path:
 
 
 def bytes_of(folder: pathlib.Path) -> int:
-    """Returns the bytes of all files in a folder, links not followed."""
+    """Returns the bytes of all files in a folder, without following links."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
 
 
 def largest(environment: pathlib.Path, without: pathlib.Path) -> dict[str, int]:
-    """Returns the largest entries of an environment's packages that another one lacks, with their bytes."""
+    """Returns the largest package entries of an environment that another one lacks, with their bytes."""
     [packages], [others] = (list(each.glob("lib/*/site-packages")) for each in (environment, without))
     sizes = {each.name: bytes_of(each) if each.is_dir() else each.stat().st_size for each in packages.iterdir()}
     added = {name: size for name, size in sizes.items() if not (others / name).exists()}
@@ -108,7 +110,7 @@ def largest(environment: pathlib.Path, without: pathlib.Path) -> dict[str, int]:
 
 
 def help_time(program: pathlib.Path, calls: int) -> HelpTime:
-    """Returns the least time of `program --help` after one call that nobody counts, which compiles what it imports."""
+    """Returns the minimum time of `program --help` after one uncounted call, which compiles the bytecode."""
     found = []
     for _ in range(calls + 1):
         before, started = os.times(), time.perf_counter()

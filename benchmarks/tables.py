@@ -1,4 +1,4 @@
-"""Measures how much longer a training step takes with a larger embedding table: `python -m benchmarks.tables`."""
+"""Measures how the time of a training step grows with the embedding table: `python -m benchmarks.tables`."""
 
 import dataclasses
 import pathlib
@@ -28,12 +28,12 @@ from benchmarks.train import steps_for
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 
-TARGET = 1.3  # of the step on the large table over the step on the small one, ids by Zipf's law
+TARGET = 1.3  # maximum ratio of the step with the large table to the step with the small one, for Zipf ids
 DENSE = "adam"
-BATCHES = 64  # enough that the rows they touch in a large table exceed a cache
+BATCHES = 64  # enough batches for the rows they read in a large table to exceed the CPU cache
 WARM_UP = 5
 MODELS = ("mlp", "deepfm", "wide_deep", "pnn", "din")
-# As in a run's configuration: what a step does to the whole table is part of its cost.
+# As in a run's configuration: operations of a step on the whole table are part of its cost.
 CLIP_NORM, L2 = 5.0, 1e-6
 
 
@@ -43,7 +43,7 @@ class Growth:
 
     Args:
         optimizer: As in a run's configuration.
-        zipf: Exponent of Zipf's law, by which the ids are drawn; None for uniform ids.
+        zipf: Exponent of Zipf's law for the ids; None for uniform ids.
     """
 
     optimizer: str
@@ -56,7 +56,7 @@ class Growth:
         return [large / small for small, large in zip(self.small, self.large, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the rounds, their medians, median and range of large over small, and whether it meets the target."""
+        """Returns the rounds, their medians, median and range of large over small, and whether the target is met."""
         ratio = spread(self.ratios)
         target = TARGET if self.zipf and self.optimizer != DENSE else None
         values = dataclasses.asdict(self) | {"small_ms": spread(self.small), "large_ms": spread(self.large)}
@@ -65,15 +65,15 @@ class Growth:
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """One optimizer on a small and a large table, each in a process of its own.
+    """One optimizer on a small and a large table, each in its own process.
 
     Args:
         small, large: The processes.
         model: Registry name.
         shapes: The shapes of the data with the small and with the large table.
-        rounds: How often the tables alternate.
+        rounds: Number of alternating rounds.
         steps: Timed steps of a round; None: as many as take about `seconds`.
-        seconds: Seconds of a round where `steps` is None.
+        seconds: Seconds of a round if `steps` is None.
     """
 
     small: Ours
@@ -85,7 +85,7 @@ class Benchmark:
     seconds: float
 
     def grow(self, optimizer: str, zipf: float | None) -> Growth:
-        """Measures an optimizer's steps on the small and the large table in turn."""
+        """Measures an optimizer's steps on the small and the large table, alternating."""
         sides = tuple(zip((self.small, self.large), self.shapes, strict=True))
         name = f"{optimizer}, {f'Zipf {zipf}' if zipf else 'uniform'}"
         steps = []
@@ -111,7 +111,7 @@ class Benchmark:
 
 
 def shape_of(rows: int, fields: int, dim: int, batch: int, history: int = 0) -> Shape:
-    """Returns a shape of fields of equal size that have about `rows` ids in all; a history has those of the first."""
+    """Returns a shape of equally large fields with about `rows` ids in total; a history uses the first field's ids."""
     return Shape(fields, max(rows // fields, 2), dim, batch, history)
 
 
@@ -144,19 +144,19 @@ def measure(
 
 
 @command("benchmarks.tables")
-@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="What trains.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="lazy_adam", help="Beside dense Adam.")
-@click.option("--dense/--no-dense", default=True, help="Whether dense Adam is measured too.")
-@click.option("--model", type=click.Choice(MODELS), default="deepfm", help="What model; din reads a history.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Backend to train on.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="lazy_adam", help="Optimizer to measure.")
+@click.option("--dense/--no-dense", default=True, help="Also measure dense Adam.")
+@click.option("--model", type=click.Choice(MODELS), default="deepfm", help="Model to train; din needs --history.")
 @click.option("--small", type=click.IntRange(2), default=100_000, help="Rows of the small table.")
 @click.option("--large", type=click.IntRange(2), default=10_000_000, help="Rows of the large table.")
-@click.option("--zipf", type=click.FloatRange(0, min_open=True), default=1.2, help="Exponent of the ids' law.")
-@click.option("--rounds", type=click.IntRange(1), default=5, help="How often the tables alternate.")
+@click.option("--zipf", type=click.FloatRange(0, min_open=True), default=1.2, help="Exponent of Zipf's law.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Number of alternating rounds.")
 @click.option("--steps", type=click.IntRange(1), help="Timed steps in a round, instead of --seconds.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of a table in a round.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Seconds per table in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
-@click.option("--history", type=click.IntRange(0), default=0, help="Most items of a history that shares a table.")
+@click.option("--history", type=click.IntRange(0), default=0, help="Maximum length of a history that shares a table.")
 @device_option
 @output_option("tables")
 def main(
@@ -180,15 +180,15 @@ def main(
 ) -> None:
     """Measure the time of a training step with a large embedding table over that with a small one.
 
-    Both tables alternate, each in a process of its own, with gradients clipped by their norm and L2 on the embeddings.
-    The ids of a field follow Zipf's law, the most frequent first as a vocabulary numbers them, and then are uniform:
-    there every row of a large table comes from memory, which is the limit. With --history a row also has up to so many
-    ids of the first field, by the same law: one table for the candidate and the history; models but din take their
-    mean. Needs about 6 GB of memory for 10 million rows with dense Adam. Prints a table, writes JSON after every
-    optimizer, and prints it as the last line.
+    The tables alternate, each in its own process, with gradients clipped by norm and L2 on the embeddings. The ids of a
+    field first follow Zipf's law, the most frequent first as in a vocabulary. Then they are uniform, the worst case:
+    every row of a large table comes from memory. With --history a row also has up to that many ids of the first field,
+    by the same law: candidate and history share a table; all models except din average the history. Needs about 6 GB of
+    memory for 10 million rows with dense Adam. Prints a table, writes JSON after every optimizer, and prints the JSON
+    on the last line.
 
     Raises:
-        InputError: --model din without --history.
+        InputError: --model din is given without --history.
     """
     if model == "din" and not history:
         raise InputError("--model din reads a history; give --history 50")

@@ -1,9 +1,10 @@
-"""Measures what features add to the time of models with a text: milliseconds per sample of BERT4CTR and four others.
+"""Measures what features add to the inference time of models with a text: ms per sample of BERT4CTR and four others.
 
     python -m benchmarks.text_cost [--features 57,90] [--layers 12] [--width 768] [--batch 10] [--repeats 20]
 
-Models with random weights on random rows of a fixed length, in one process, their batches in turn; average, median, p90
-and p95 of the repeats. Ratios are medians over the repeats of the ratio within one repeat.
+The models have random weights and predict random rows of a fixed length in one process, alternating batch by batch. The
+table shows average, median, p90 and p95 of the repeats. Ratios are medians over the repeats of the ratio within one
+repeat.
 """
 
 import pathlib
@@ -27,8 +28,8 @@ MODELS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4c
 
 
 def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[[dict[str, Any]], Any]:
-    """Returns the function of a model with random weights as it is served: folded, in one graph."""
-    # TensorFlow: 3.8 s of a core that --help and a mistake in an option do without.
+    """Returns the prediction function of a model with random weights as it is served: folded, in one graph."""
+    # Imported here: TensorFlow takes 3.8 s of CPU time, which --help and option errors should not pay.
     import tensorflow as tf
 
     from ctrpipe.models.base.ctr_model import empty_row
@@ -43,7 +44,7 @@ def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[
 
 
 def measure(features: int, layers: int, width: int, rows: int, repeats: int) -> dict[str, Any]:
-    """Returns the seconds of every repeat by model, and the ratios."""
+    """Returns the milliseconds per sample of each model, and the ratios."""
     data = feature_map(features)
     rows_of = batches(data, rows, repeats + 2)
     calls = {name: (predictor(name, data, layers, width), rows_of) for name in MODELS}
@@ -89,15 +90,18 @@ def _table(measured: list[dict[str, Any]], caption: str) -> Table:
 
 
 @command("benchmarks.text_cost")
-@click.option("--features", default="57,90", help="Numbers of features.")
-@click.option("--layers", type=click.IntRange(1), default=12, help="Of the encoder.")
-@click.option("--width", type=click.IntRange(64), default=768, help="Of the encoder; a multiple of 64.")
+@click.option("--features", default="57,90", help="Numbers of features, separated by commas.")
+@click.option("--layers", type=click.IntRange(1), default=12, help="Layers of the encoder.")
+@click.option("--width", type=click.IntRange(64), default=768, help="Width of the encoder, a multiple of 64.")
 @click.option("--batch", type=click.IntRange(1), default=10, help="Rows in a batch.")
 @click.option("--repeats", type=click.IntRange(2), default=20)
 @device_option
 @output_option("text_cost")
 def main(features: str, layers: int, width: int, batch: int, repeats: int, device: str, output: pathlib.Path) -> None:
-    """Measure what features add to the time of models with a text."""
+    """Measure what features add to the inference time of models with a text.
+
+    Prints a table of milliseconds and ratios, and writes the report as JSON.
+    """
     load_tensorflow_on(device)
     load = busy()
     measured = []

@@ -3,10 +3,10 @@
     python -m benchmarks.text_serving [--candidates 1,10,100] [--layers 6] [--width 384] [--length 64] [--repeats 10]
     python -m benchmarks.text_serving --reviews runs/benchmarks/reviews --encoder FOLDER   # and the cost in AUC
 
-BERT4CTR with random weights is exported as a run exports it, once in every precision, and called in this process by TF
-Serving's loader, the compared calls in turn. `each` sends every candidate with the text (serving_raw), `shared` sends
-the text once (serving_candidates); both give the same probabilities. With --reviews, the text_only that
-studies.reviews has trained with seed 1 predicts its test rows in every precision.
+BERT4CTR with random weights is exported as in a run, once in every precision. TF Serving's loader calls the exports in
+this process, alternating between the compared calls. `each` sends every candidate with the text (serving_raw), `shared`
+sends the text once (serving_candidates); both give the same probabilities. With --reviews, the text_only model trained
+by studies.reviews with seed 1 predicts the test rows in every precision.
 """
 
 import functools
@@ -59,7 +59,7 @@ class Exports:
     """BERT4CTR with random weights, exported in any precision."""
 
     def __init__(self, folder: pathlib.Path, layers: int, width: int, length: int):
-        # TensorFlow, here and below: 4 s of a core that --help and a mistake in an option do without.
+        # Imported here and below: TensorFlow takes 4 s of CPU time, which --help and option errors should not pay.
         import keras
 
         from ctrpipe.models.base.ctr_model import empty_row
@@ -99,7 +99,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
     """Returns the times of requests with and without a shared text, by the number of candidates.
 
     Raises:
-        InputError: the answers differ.
+        InputError: The predictions differ.
     """
     measured = []
     for count in candidates:
@@ -124,7 +124,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 
 
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
-    """Returns the size and time of the export in every precision; ratios are to float32 in the same repeats."""
+    """Returns the size and time of the export in every precision, with ratios to float32 in the same repeats."""
     # TensorFlow: see Exports.
     from ctrpipe.models.text.precision import PRECISIONS, in_precision
     from ctrpipe.serving.loader import Servable
@@ -164,7 +164,7 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     """Returns AUC and log loss of the trained text_only on the reviews' test rows, in every precision.
 
     Raises:
-        InputError: studies.reviews has not trained it in this folder.
+        InputError: The folder has no training run of studies.reviews.
     """
     # TensorFlow: see Exports.
     import tensorflow as tf
@@ -239,16 +239,16 @@ def tables(report: dict[str, Any]) -> Group:
 
 
 @command("benchmarks.text_serving")
-@click.option("--candidates", default="1,10,100", help="Numbers of candidates.")
-@click.option("--layers", type=click.IntRange(1), default=6, help="Of the encoder.")
-@click.option("--width", type=click.IntRange(32), default=384, help="Of the encoder; a multiple of 32.")
+@click.option("--candidates", default="1,10,100", help="Numbers of candidates, separated by commas.")
+@click.option("--layers", type=click.IntRange(1), default=6, help="Layers of the encoder.")
+@click.option("--width", type=click.IntRange(32), default=384, help="Width of the encoder, a multiple of 32.")
 @click.option("--length", type=click.IntRange(8), default=64, help="Tokens of the text.")
-@click.option("--rows", type=click.IntRange(1), default=10, help="Rows of a request in fewer bits, each with its text.")
-@click.option("--threads", type=click.IntRange(0), default=1, help="Of TensorFlow; 0 = one for each core.")
+@click.option("--rows", type=click.IntRange(1), default=10, help="Rows of a request in the precision measurement.")
+@click.option("--threads", type=click.IntRange(0), default=1, help="Threads of TensorFlow; 0: one per core.")
 @click.option("--repeats", type=click.IntRange(1), default=10)
 @click.option("--reviews", type=click.Path(path_type=pathlib.Path), help="The --output of studies.reviews.")
 @click.option("--encoder", type=click.Path(path_type=pathlib.Path), help="The --encoder of studies.reviews.")
-@click.option("--test-rows", type=click.IntRange(1), help="Of the reviews, about so many. Default: all.")
+@click.option("--test-rows", type=click.IntRange(1), help="Approximate number of the reviews' test rows. Default: all.")
 @output_option("text_serving")
 def main(
     candidates: str,
@@ -263,7 +263,10 @@ def main(
     test_rows: int | None,
     output: pathlib.Path,
 ) -> None:
-    """Measure requests of many candidates for one text, and the size, time and AUC of an encoder in fewer bits."""
+    """Measure requests with many candidates for one text, and the size, time and AUC of an encoder in fewer bits.
+
+    Prints two tables, and writes the report as JSON.
+    """
     counts = positive_numbers("--candidates", candidates)
     if (reviews is None) != (encoder is None):
         raise InputError("--reviews and --encoder: give both or none")

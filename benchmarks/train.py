@@ -1,4 +1,4 @@
-"""Measures training speed beside that of the fastest peer: `python -m benchmarks.train`."""
+"""Measures our training speed against the fastest peer's: `python -m benchmarks.train`."""
 
 import concurrent.futures
 import contextlib
@@ -48,9 +48,9 @@ from ctrpipe.common.progress import announce
 
 FULL = "float32"
 PRECISIONS = (FULL, "mixed_bfloat16", "mixed_float16")
-SAME = "same"  # of a peer: bfloat16 where ours has it, else float32
+SAME = "same"  # peer precision: bfloat16 if ours is bfloat16, else float32
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda:0"}
-# On a GPU two steps end before its clock and its allocator have settled.
+# On a GPU, two steps are too few for its clock and its allocator to settle.
 TRIAL_STEPS = {"cpu": 2, "gpu": 20}
 LEAST_STEPS, MOST_STEPS = 3, 500
 
@@ -64,11 +64,11 @@ class Comparison:
         hyperparameters: Our hyperparameters.
         peer: The fastest peer that has the model.
         trials: Samples/s of every peer that has the model, in the short round that chose `peer`.
-        busy: The share of the machine's cores that other programs used.
-        backend: Ours.
-        step_flops: Floating-point operations of our step; None where they were not counted.
-        reason: Why there are no rounds; None where there are.
-        precision, peer_precision: Ours and theirs.
+        busy: Share of the machine's cores that other programs used.
+        backend: Our backend.
+        step_flops: Floating-point operations of our step; None if not counted.
+        reason: Why there are no rounds; None on success.
+        precision, peer_precision: Our precision and the peer's.
     """
 
     model: str
@@ -108,18 +108,18 @@ def steps_for(samples_per_s: float, seconds: float, batch: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """Runs ours and the peers' on the same data shape and cores.
+    """Trains ours and the peers' models on the same data shape and cores.
 
     Args:
         ours: Our process.
         peers: The peers' processes by name.
         shape: The shape of the data.
         training: Fields of `ctrpipe.pipeline.config.Training`.
-        rounds: How often ours and theirs alternate.
+        rounds: Number of rounds in which ours and theirs alternate.
         steps: Timed steps of each in a round; None: as many as take about `seconds`.
-        seconds: Seconds of each in a round where `steps` is None.
-        device: Where both sides train, one of devices.DEVICES.
-        zoo: FuxiCTR's repository, whose models of OF_ZOO train too; "" for its package alone.
+        seconds: Seconds of each in a round if `steps` is None.
+        device: The device of both sides, one of devices.DEVICES.
+        zoo: FuxiCTR's repository, to include its models of OF_ZOO; "" for its package alone.
         peer_precision: "float32", or "mixed_bfloat16": PyTorch's autocast.
     """
 
@@ -157,7 +157,7 @@ class Benchmark:
         return comparison
 
     def trial(self, model: str, name: str, peer: Peer) -> float | None:
-        """Returns a peer's samples/s in a short round; None where it cannot train in the precision that it is given."""
+        """Returns a peer's samples/s in a short round; None if the peer does not support the precision."""
         try:
             found = self.theirs(model, peer, TRIAL_STEPS[self.device])
         except ProcessError as error:
@@ -172,7 +172,7 @@ class Benchmark:
         return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)
 
     def mine(self, comparison: Comparison, steps: int) -> float:
-        """Returns our samples/s. One untimed step comes before, as the trial has compiled the step already."""
+        """Returns our samples/s after one untimed step; the trial has already compiled the step."""
         options = {"training": self.training, "warmup": 1}
         reply = self.ours.train(comparison.model, comparison.hyperparameters, self.shape, steps, **options)
         return reply["samples_per_s"]
@@ -211,20 +211,20 @@ def chosen_models(text: str | None) -> list[str]:
     """Returns the models of `--models`; by default those with a target.
 
     Raises:
-        InputError: a name is not one of MODELS or TEXTS.
+        InputError: A name is not in MODELS or TEXTS.
     """
     return list(TARGETS if text is None else chosen_names("--models", text, sorted((*MODELS, *TEXTS))))
 
 
 def peer_version(name: str) -> str:
-    """Returns the pinned version, from the peer's file."""
+    """Returns the peer's version, pinned in its requirements file."""
     pin = f"{name.replace('_', '-')}=="
     lines = (FOLDER / f"{name}.txt").read_text().splitlines()
     return next(line for line in lines if line.startswith(pin)).removeprefix(pin).rstrip(" \\")
 
 
 def their_precision(own: str, wanted: str) -> str:
-    """Returns a peer's precision beside ours by `--peer-precision`."""
+    """Returns the peer's precision for `--peer-precision` and our precision."""
     if wanted != SAME:
         return wanted
     return "mixed_bfloat16" if own == "mixed_bfloat16" else FULL
@@ -235,17 +235,17 @@ def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dic
     """Runs the peers' processes inside the block.
 
     Raises:
-        PeerError: a peer's environment is missing.
+        PeerError: A peer's environment is missing.
     """
     with contextlib.ExitStack() as stack:
         yield {peer.name: stack.enter_context(peer) for peer in [Peer(name, python) for name in names]}
 
 
 def chosen_peers(against: str) -> tuple[tuple[str, ...], ...]:
-    """Returns the peers of `--against`: groups, of each of which the fastest one is compared with.
+    """Returns the peers of `--against` in groups; ours is compared with the fastest of each group.
 
     Raises:
-        InputError: a name is not one of NAMES.
+        InputError: A name is not in NAMES.
     """
     if against in ("peers", "none"):
         return (NAMES if against == "peers" else (),)
@@ -263,10 +263,10 @@ def measure(
     flops: bool = False,
     **settings: Any,
 ) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
-    """Yields the versions and the comparisons so far, after each model, whose processes have ended by then.
+    """Yields the versions and the comparisons so far, after each model; its processes have ended by then.
 
-    A model's processes train it in each pair of precisions, ours and theirs. A comparison that fails is a reason where
-    there are others of the model.
+    A model's processes train it in each pair of precisions, ours and theirs. If a model has several comparisons, a
+    failed one is reported with its reason.
     """
     comparisons: list[Comparison] = []
     peers = tuple(dict.fromkeys(peer for group in groups for peer in group))
@@ -274,7 +274,7 @@ def measure(
     for name in names:
         share = busy()
         with on_cores(threads), concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
-            # While the processes start, which takes as long.
+            # Runs while the processes start, which takes as long.
             counting = pool.submit(step_flops, name, threads, settings["shape"]) if flops else None
             ours = [stack.enter_context(Ours(backend, threads, device=device)) for backend in backends]
             running = stack.enter_context(started(peers, python))
@@ -302,12 +302,12 @@ def measure(
 
 
 def some_with(model: str, groups: Sequence[tuple[str, ...]], peers: dict[str, Peer]) -> list[tuple[str, ...]]:
-    """Returns the groups in which a peer has the model; where none has, one group without a peer."""
+    """Returns the groups with a peer that has the model; if there is none, one empty group."""
     if len(groups) == 1:
         return list(groups)
     found = []
     for group in groups:
-        with contextlib.suppress(ProcessError):  # a peer that does not start says so when it should train
+        with contextlib.suppress(ProcessError):  # a peer that does not start fails later, in training
             if not any(model in peers[peer].models() for peer in group):
                 continue
         found.append(group)
@@ -322,45 +322,43 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
 
 @command("benchmarks.train")
 @click.option("--models", "models", metavar="A,B", help="Registry names. Default: all that have a target.")
-@click.option("--against", default="peers", help="The fastest of the peers, each one of A,B, or none.")
+@click.option("--against", default="peers", help="peers: the fastest one; A,B: each of these; or none.")
 @click.option(
     "--backend",
     "backends",
     type=click.Choice(BACKENDS),
     multiple=True,
     default=["tensorflow"],
-    help="Ours; repeatable.",
+    help="Our backend. Repeatable.",
 )
-@click.option("--xla", is_flag=True, help="TensorFlow's step is compiled by XLA, as JAX's is.")
+@click.option("--xla", is_flag=True, help="Compile TensorFlow's step with XLA, as JAX does.")
 @click.option(
     "--precision",
     "precisions",
     type=click.Choice(PRECISIONS),
     multiple=True,
     default=[FULL],
-    help="Ours; repeatable.",
+    help="Our precision. Repeatable.",
 )
 @click.option(
     "--peer-precision",
     type=click.Choice([*PRECISIONS[:2], SAME]),
     default=FULL,
-    help="Theirs, by autocast; same: bfloat16 where ours has it.",
+    help="The peers' precision, by autocast; same: bfloat16 if ours is.",
 )
 @click.option("--flops", is_flag=True, help="Also count the operations of our step.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Ours; the peers' is dense Adam.")
-@click.option("--rounds", type=click.IntRange(1), default=5, help="How often ours and theirs alternate.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Ours; the peers use dense Adam.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Rounds in which ours and theirs alternate.")
 @click.option("--steps", type=click.IntRange(1), help="Timed steps of each in a round, instead of --seconds.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of each in a round.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Seconds of each in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
-@click.option("--history", type=click.IntRange(1), default=HISTORY, help="Most items of a history, one more field.")
-@click.option("--least-history", type=click.IntRange(1), default=1, help="Fewest items of a history.")
+@click.option("--history", type=click.IntRange(1), default=HISTORY, help="Maximum length of a history, one more field.")
+@click.option("--least-history", type=click.IntRange(1), default=1, help="Minimum length of a history.")
 @zoo_option
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @device_option
-@click.option(
-    "--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has the peers installed."
-)
+@click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter with the peers installed.")
 @output_option("train")
 def main(
     models: str | None,
@@ -388,11 +386,11 @@ def main(
 ) -> None:
     """Measure the training speed (forward, backward, update) of our models and of the fastest peer that has the model.
 
-    Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round; then ours and the
-    fastest one alternate, or ours and each of those that --against names, one after the other. Each runs in a process
-    of its own, on the same cores, with the same sizes (MLP 400-400, CIN 64-64-64, 3 cross layers, 3 attention layers of
-    2 heads), without dropout and L2. On a GPU both sides round what they multiply to TF32. The claim is the median of
-    the rounds' ratios. Prints a table, writes JSON after every model, and prints it as the last line.
+    Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round. Then ours and the
+    fastest peer alternate, or ours and each peer of --against, one after the other. Each runs in its own process, on
+    the same cores, with the same sizes (MLP 400-400, CIN 64-64-64, 3 cross layers, 3 attention layers of 2 heads),
+    without dropout and L2. On a GPU both sides round factors to TF32. The result is the median of the rounds' ratios.
+    Prints a table, writes JSON after every model, and prints the JSON on the last line.
     """
     names = chosen_models(models)
     if least_history > history:

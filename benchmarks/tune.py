@@ -1,12 +1,11 @@
-"""Measures the share of a full grid's training steps in which `ctrpipe tune` finds a model as good as the grid's best.
+"""Measures the share of a grid search's training steps that `ctrpipe tune` needs to match the grid's best model.
 
     python -m benchmarks.tune --data criteo_60k.tsv.gz [--seeds 3] [--trials 24] [--folder DIR] [--output FILE]
 
-The grid has 48 points of a DeepFM on a log in Criteo's format: 4 learning rates, 3 dropouts of the embeddings, 2 widths
-and 2 hidden networks. The study searches the same widths and networks and the two ranges that the grid's numbers span.
-Both train with the same seed, early stopping and evaluations, and are compared by the AUC of the validation rows. A
-stopped trial counts with the steps that it used. The seeds are those of the search. What is done is kept in the folder:
-the same command goes on.
+The grid has 48 points of a DeepFM on a log in Criteo's format: 4 learning rates, 3 embedding dropouts, 2 widths and 2
+hidden networks. The study searches the same widths and networks, and the two ranges spanned by the grid's numbers. Both
+train with the same seed, early stopping and evaluations, and are compared by validation AUC. A stopped trial counts
+with the steps it used. The seeds are those of the search. Results are kept in the folder: the same command resumes.
 """
 
 import dataclasses
@@ -47,18 +46,18 @@ SETTINGS = (
     "model={name: deepfm, embedding_dim: 8, hidden_units: [64, 32], embedding_stddev: 0.01}",
     "training={batch_size: 1024, epochs: 3, evaluations_per_epoch: 4, patience: 4, plateau: null}",
 )
-BAR = 0.25  # share of the grid's steps
+BAR = 0.25  # maximum share of the grid's steps
 
 
 def grid_points() -> list[dict[str, Any]]:
-    """Returns the grid's settings by key, of every point."""
+    """Returns the settings by key of every grid point."""
     return [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
 
 
 def train_grid(plan: Plan, config: pathlib.Path, data: list[str], folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Trains every point that has no result in the folder, and returns AUC and steps of all."""
+    """Trains every grid point without a result in the folder, and returns the AUC and steps of all."""
     load_tensorflow()
-    from ctrpipe.pipeline.tune.trial import train_trial  # Keras: 3 s, after TensorFlow is loaded quietly
+    from ctrpipe.pipeline.tune.trial import train_trial  # imports Keras: 3 s, after TensorFlow is loaded quietly
 
     check_output(folder)
     results = []
@@ -79,7 +78,7 @@ def train_grid(plan: Plan, config: pathlib.Path, data: list[str], folder: pathli
 
 
 def reached(report: dict[str, Any], auc: float) -> int | None:
-    """Returns the training steps after which a study's best AUC is no less than `auc`; None where it never is.
+    """Returns the training steps after which a study's best AUC reaches `auc`; None if it never does.
 
     Args:
         report: The contents of tune.json.
@@ -90,13 +89,13 @@ def reached(report: dict[str, Any], auc: float) -> int | None:
 
 
 def best_within(report: dict[str, Any], steps: float) -> float | None:
-    """Returns the best AUC of the trials that end within so many training steps."""
+    """Returns the best AUC of the trials that end within `steps` training steps."""
     spent, _, best = budget_curve(report)
     return max((value for used, value in zip(spent, best, strict=True) if value and used <= steps), default=None)
 
 
 def median_share(shares: list[float | None]) -> float | None:
-    """Returns the median, None where the middle one is of a study that never reached the grid's best."""
+    """Returns the median share; None if the middle study never reached the grid's best AUC."""
     middle = statistics.median_high([float("inf") if share is None else share for share in shares])
     return None if middle == float("inf") else middle
 
@@ -108,9 +107,12 @@ def median_share(shares: list[float | None]) -> float | None:
 @folder_option("tune")
 @output_option("tune")
 def main(data: str, seeds: int, trials: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Training steps of a search beside those of a grid."""
+    """Compare the training steps of a search with those of a grid.
+
+    Prints a table with a row for each seed, and writes the report as JSON.
+    """
     load_tensorflow()
-    from ctrpipe.pipeline.tune.run import run_tune  # Optuna and TFX: 1 s that --help does without
+    from ctrpipe.pipeline.tune.run import run_tune  # imports Optuna and TFX: 1 s that --help does without
 
     config = configs_folder() / "criteo" / "deepfm.yaml"
     plan = make_plan(config, (*SETTINGS, f"search={SEARCH}"), Budget(trials=trials), "auc")

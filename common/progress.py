@@ -7,11 +7,25 @@ import time
 from collections.abc import Callable, Iterator
 
 _started = time.monotonic()
+# `setLevel(logging.WARNING)` silences progress, and a handler of your own keeps it.
+log = logging.getLogger("ctrpipe.progress")
+
+
+class _Lines(logging.Handler):
+    """Prints a record to the current standard error, which a test or a notebook may have replaced."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"[{time.monotonic() - _started:6.1f}s] {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+log.addHandler(_Lines())
+log.setLevel(logging.INFO)
+log.propagate = False  # TFX and absl configure the root logger
 
 
 def announce(text: str) -> None:
-    """Prints a line that starts with the seconds since program start."""
-    print(f"[{time.monotonic() - _started:6.1f}s] {text}", file=sys.stderr, flush=True)
+    """Logs a line of progress. By default it is printed, after the seconds since program start."""
+    log.info("%s", text)
 
 
 def throttled_announce(seconds: float = 10.0) -> Callable[[str], None]:

@@ -1,4 +1,4 @@
-"""A first model: a log in a DataFrame is looked at, trained on, explained, and served.
+"""A first model: describe a log in a DataFrame, train on it, explain the model, and serve it.
 
 .venv/bin/python examples/first_model.py [FOLDER]
 """

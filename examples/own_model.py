@@ -1,4 +1,4 @@
-"""A model of one's own: a field-weighted factorisation machine, trained, gated and served like any other.
+"""A custom model: a field-weighted factorisation machine, trained and served like a built-in model.
 
 .venv/bin/python examples/own_model.py [FOLDER]
 """
@@ -30,7 +30,7 @@ def main(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.tsv"
     generate("criteo", rows=12_000, seed=1, output=log)
-    model = {"name": "own_model:FwFM", "embedding_dim": 8}  # this file, by the name that Python imports it by
+    model = {"name": "own_model:FwFM", "embedding_dim": 8}  # this file, by its import name
     settings = {"model": model, "gates": {}, "training__epochs": 4, "training__learning_rate": 0.002}
     run = ctrpipe.run("demo.yaml", log, folder / "run", **settings)
     print(run)

@@ -1,7 +1,7 @@
-"""Imports the modules that an image is for, so that building one that lacks a package fails.
+"""Imports the modules that an image needs; building an image that lacks a package fails.
 
-Without arguments all modules of the project; `check_image.py serve score` imports those of these commands, but for
-modules that import a package of an extra: what calls them asks for the extra before.
+Without arguments, imports all modules of the project. `check_image.py serve score` imports the modules of these
+commands and skips modules that need a package of an extra: their callers check for the extra first.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from ctrpipe.common.packages import code_files, module_name  # noqa: E402
 
 
 def modules_of(commands: list[str]) -> list[str]:
-    """Returns the dotted names of the modules that some commands of `ctrpipe` import, inside functions too."""
+    """Returns the dotted names of the modules that `ctrpipe` commands import, including imports inside functions."""
     return sorted(imported("ctrpipe.pipeline.cli", *(f"ctrpipe.pipeline.commands.{name}" for name in commands)))
 
 

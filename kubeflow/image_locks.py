@@ -1,8 +1,8 @@
-"""Prints the lock of an image: the part of locks/3.11.lock that it needs, with the same versions and hashes.
+"""Prints an image's lock: the packages of locks/3.11.lock that the image needs, with the same versions and hashes.
 
-`python kubeflow/image_locks.py pipeline` has what the base and the extras of PIPELINE ask for, `serving` what the base
-and those of SERVING ask for. What needs what is read from the comments that uv writes below each package. `make lock`
-writes both files, and ends the second one with tensorflow-cpu: the same release as tensorflow, whose block is left out,
+`python kubeflow/image_locks.py pipeline` covers the base dependencies and the extras in PIPELINE, `serving` the base
+and the extras in SERVING. Dependencies are read from the comments that uv writes below each package. `make lock`
+writes both files and appends tensorflow-cpu to the second one: the same release as tensorflow, which is left out there,
 without the code for GPUs.
 """
 
@@ -13,28 +13,28 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-PIPELINE = ("kubeflow", "jax", "text", "tune")  # extras; what they name of ctrpipe's own extras is in them
-SERVING = ("text",)  # the base, and what serves a text
-# What these packages ask for and never import.
+PIPELINE = ("kubeflow", "jax", "text", "tune")  # extras, and the extras of ctrpipe that they name
+SERVING = ("text",)  # the base, and the extra for serving models with a text
+# Packages required by the named package but never imported.
 LEFT_OUT = ("libclang",)  # TensorFlow
-# Of both images: what builds ctrpipe in them.
+# Required by both images to build ctrpipe.
 BUILD = ("setuptools", "setuptools-scm", "wheel")
 
 
 def blocks(lock: str) -> dict[str, str]:
-    """Returns the lines of each package of a lock, by its name without extras."""
+    """Returns the lines of each package of a lock, keyed by its name without extras."""
     parts = re.split(r"^(?=[a-z0-9])", lock, flags=re.M)[1:]
     return {re.split(r"[=\[]", part, maxsplit=1)[0]: part for part in parts}
 
 
 def needed_by(block: str) -> set[str]:
-    """Returns what asks for a package: names of packages, or of files."""
+    """Returns the packages or files that require a package."""
     lines = re.findall(r"^ +# +(?:via +)?(\S.*)$", block, re.M)
     return {line.partition("[")[0] for line in lines if line != "via"}
 
 
 def closure(lock: dict[str, str], roots: tuple[str, ...], left_out: tuple[str, ...] = ()) -> list[str]:
-    """Returns the roots and all that they need, directly or not, but for what is left out."""
+    """Returns the roots and their direct and indirect dependencies, without those in `left_out`."""
     parents = {name: needed_by(block) for name, block in lock.items()}
     found: set[str] = set()
     waiting = set(roots)
@@ -49,7 +49,7 @@ def closure(lock: dict[str, str], roots: tuple[str, ...], left_out: tuple[str, .
 
 
 def asked_for(*extras: str) -> tuple[str, ...]:
-    """Returns the packages that ctrpipe's base and some of its extras ask for, by their names in a lock."""
+    """Returns the packages that ctrpipe's base and the given extras require, by their names in a lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = []
     waiting = list(project["dependencies"])

@@ -23,6 +23,14 @@ from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.printable import printable
 
+# The sections of `ctrpipe --help`, in the order in which a new user needs them.
+SECTIONS = {
+    "Start": ("demo", "init", "check", "configs", "models", "generate", "prepare"),
+    "Train": ("run", "tune", "sweep", "replay", "report"),
+    "Evaluate": ("compare", "explain", "drift", "ranking"),
+    "Serve": ("serve", "predict", "score", "retrieve", "label", "bench", "tune-serving"),
+    "Kubeflow": ("compile", "submit"),
+}
 RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # repeat the command to continue after an interruption
 
 
@@ -37,6 +45,13 @@ class CommandGroup(click.Group):
             function = name.replace("-", "_")
             self.add_command(getattr(importlib.import_module(f"ctrpipe.pipeline.commands.{function}"), function), name)
         return super().get_command(context, name)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.list_commands(context)))
+        for section, names in SECTIONS.items():
+            with formatter.section(section):
+                commands = [(name.ljust(width), self.get_command(context, name)) for name in names]
+                formatter.write_dl([(name, command.get_short_help_str(90)) for name, command in commands if command])
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]

@@ -1,16 +1,16 @@
-"""Measures what models that attend to a history find in it, and a sum of it does not, where the truth is known.
+"""Measures how much models with attention learn from a history that a sum cannot, on a log with a known truth.
 
     python -m studies.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 48] [--repeats 8]
         [--categories 28] [--embedding-dim 8]
 
-The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
-candidate's category, and no count says anything. All models have the same rows and embeddings of the same width, and
-are trained to the best validation AUC at the rate, and for as many epochs, as SCHEDULES has for them. `sum` is an MLP
-on the sums of the histories' embeddings (`pooling: sum`). The embeddings should have fewer numbers than there are
-categories: a wide enough sum would hold every category's own.
+The log is that of `ctrpipe generate --format history`: a click depends on the only earlier item of the candidate's
+category, and counts carry no information. All models have the same rows and embedding width, and are trained to the
+best validation AUC with the learning rate and epochs of SCHEDULES. `sum` is an MLP on the sums of the histories'
+embeddings (`pooling: sum`). The embedding width should be smaller than the number of categories, because a wide enough
+sum could store each category separately.
 
-A model's share is the part of the way from the sum's test AUC to that of the true probabilities. The sum's own share is
-counted from 0.5, which is what a model without the history has.
+A model's share is its position between the sum's test AUC (0) and the AUC of the true probabilities (1). The sum's own
+share is counted from 0.5, the AUC of a model without the history.
 """
 
 import pathlib
@@ -37,7 +37,7 @@ from studies.learning import chosen_models, share
 TRAINING = Training(
     batch_size=512,
     epochs=16,
-    learning_rate=0.002,  # at .005 DIN stayed where it takes two categories for one, on earlier logs
+    learning_rate=0.002,  # at .005, on earlier logs, DIN got stuck confusing two categories
     monitor="auc",
     patience=6,
     plateau=Plateau(factor=0.3, patience=3),
@@ -52,8 +52,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "din": {"name": "din", "attention_activation": "relu"},
     "sequence_transformer": {"name": "sequence_transformer", "ffn_dim": 32},
 }
-# A sum may learn nothing in its first 20 epochs, as on earlier logs: a rate that falls by then would stop it. NAIS
-# needs the faster rate too; a Transformer's epoch is the dearest.
+# On earlier logs a sum learned nothing in its first 20 epochs; a rate that decays in that time would prevent it from
+# learning. NAIS needs the faster rate too; a Transformer's epochs are the most expensive.
 SCHEDULES: dict[str, dict[str, Any]] = {
     SUM: {"learning_rate": 0.005, "epochs": 60, "patience": 60, "plateau": None},
     "nais": {"learning_rate": 0.005, "epochs": 30},
@@ -70,12 +70,12 @@ BARRED = ("nais", "nais_concat", "din", "sequence_transformer")
 
 
 def model(name: str, embedding_dim: int) -> Model:
-    """Returns a model's settings. The log holds interactions only, so embeddings start large, as in `learning`."""
+    """Returns a model's settings. The log has only interactions, so embeddings start large, as in `learning`."""
     return Model(embedding_dim=embedding_dim, embedding_stddev=0.3, **OPTIONS[name])
 
 
 def feature_map(click_model: HistoryClickModel) -> FeatureMap:
-    """Returns the description of the log's packed rows: candidate, its category, and their two histories."""
+    """Returns the description of the log's packed rows: the candidate, its category, and their two histories."""
     categories, length = click_model.categories, click_model.length
     pooled = (length, "feature", "sum")
     return FeatureMap.from_sizes(
@@ -89,7 +89,7 @@ def feature_map(click_model: HistoryClickModel) -> FeatureMap:
 
 
 def pack(rows: HistoryRows, fields: FeatureMap) -> Rows:
-    """Returns drawn rows as a model reads them: ids of the vocabularies' order, 0 behind a history."""
+    """Returns drawn rows as packed rows: ids in the vocabularies' order, 0 for a history's padding."""
     item, category = (field.offset + RESERVED_IDS for field in fields.fields[:2])
     present = rows.history >= 0
     histories = [np.where(present, rows.history + item, 0), np.where(present, category_of(rows.history) + category, 0)]
@@ -98,7 +98,7 @@ def pack(rows: HistoryRows, fields: FeatureMap) -> Rows:
 
 
 def make_log(click_model: HistoryClickModel, rows: int, folder: pathlib.Path) -> PackedLog:
-    """Returns a new log: training rows, a quarter as many validation, half as many test rows."""
+    """Returns a new log with `rows` training rows, a quarter as many validation rows and half as many test rows."""
     fields, parts = feature_map(click_model), {}
     for part, (seed, of) in PARTS.items():
         blocks = [pack(drawn, fields) for drawn in draw_histories(seed, int(rows * of), click_model)]
@@ -108,13 +108,13 @@ def make_log(click_model: HistoryClickModel, rows: int, folder: pathlib.Path) ->
 
 
 def shares(aucs: dict[str, list[float]], best: float) -> dict[str, list[float]]:
-    """Returns each model's shares, one a seed: from the sum's mean AUC to the best, and the sum's own from 0.5."""
+    """Returns each model's shares, one per seed: from the sum's mean AUC to the best, and the sum's own from 0.5."""
     start = statistics.mean(aucs[SUM])
     return {name: [share(auc, 0.5 if name == SUM else start, best) for auc in found] for name, found in aucs.items()}
 
 
 def missed(of_models: dict[str, list[float]]) -> list[str]:
-    """Returns one line for every bar that the mean over the seeds misses."""
+    """Returns a line for each bar that the mean over the seeds misses."""
     means = {name: statistics.mean(found) for name, found in of_models.items()}
     lines = [f"{name} {means[name]:.1%}, should be >= {LEAST:.0%}" for name in BARRED if means.get(name, 1.0) < LEAST]
     if means[SUM] >= MOST_OF_SUM:
@@ -136,14 +136,14 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 
 
 @command("studies.attention")
-@click.option("--models", help="Names, separated by commas. Default: all.")
-@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
+@click.option("--models", help="Models to train, separated by commas. Default: all.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Training runs of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
 @click.option("--length", type=click.IntRange(4), default=48, help="Items of the longest history.")
-@click.option("--repeats", type=click.IntRange(1), default=8, help="How often a history has each of its other items.")
-@click.option("--categories", type=click.IntRange(2), default=28, help="Categories, of 4 items each.")
-@click.option("--embedding-dim", type=click.IntRange(1), default=8, help="Numbers of an embedding, of all models.")
-@click.option("--epochs", type=click.IntRange(1), help="At most, of each training. Default: each model's own.")
+@click.option("--repeats", type=click.IntRange(1), default=8, help="Repetitions of each other item in a history.")
+@click.option("--categories", type=click.IntRange(2), default=28, help="Number of categories, of 4 items each.")
+@click.option("--embedding-dim", type=click.IntRange(1), default=8, help="Width of an embedding, for all models.")
+@click.option("--epochs", type=click.IntRange(1), help="Maximum epochs. Default: each model's own.")
 @output_option("attention")
 @click.pass_context
 def main(
@@ -160,7 +160,7 @@ def main(
 ) -> None:
     """Measure each model's share of the way from a sum of the history to the best possible test AUC.
 
-    Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bar.
+    Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a share misses its bar.
     """
     names = chosen_models(models, OPTIONS, SUM)
     given = {"epochs": epochs} if epochs else {}

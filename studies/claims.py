@@ -1,19 +1,19 @@
-"""Tests what the papers claim of their models, on generated logs whose true probabilities are known.
+"""Tests claims of the models' papers on generated logs with known true probabilities.
 
     python -m studies.claims [--claim top_k ...] [--seeds 5] [--rows 40000] [--epochs 15] [--folder DIR]
 
-Both sides of a claim have the same rows, settings, seeds and budget, and differ in what the claim is about alone. Their
-test AUCs are compared over rows and seeds, as `ctrpipe compare` does. A claim of a gain holds where the 95% interval of
-the difference lies above 0, and one of no loss where it lies above -MARGIN; it does not hold where the whole interval
-lies below; otherwise it cannot be told. Where two models are said to be the same, the second has the first's trained
-weights, and each row's probabilities may differ by SAME. LR and the true probabilities stand beside them. Trainings
-that are in --folder are not repeated.
+Both sides of a claim have the same rows, settings, seeds and budget, and differ only in the subject of the claim. Their
+test AUCs are compared over rows and seeds, as in `ctrpipe compare`. A claimed gain holds if the 95% interval of the
+difference lies above 0, a claim of no loss if it lies above -MARGIN. A claim does not hold if the whole interval lies
+below; otherwise the result is undecided. If two models are claimed to be equal, the second gets the first's trained
+weights, and each row's probabilities may differ by at most SAME. LR and the true probabilities serve as references.
+Training runs stored in --folder are not repeated.
 
-The logs have categorical columns alone, and no effect of a single column; logits have a standard deviation of 2:
+The logs have categorical columns without effects of single columns; logits have a standard deviation of 2:
 
-- `sparse`: four pairs of 16 columns interact, by a product of signs of their values; the other columns are noise.
-- `vectors`: triples of columns interact by the sum over d of the product of their values' vectors' elements d.
-- `by_pair`: every pair of columns interacts by vᵀ M w of its values' vectors, with a matrix M of the pair's own.
+- `sparse`: four pairs of 16 columns interact, by the product of their values' signs; the other columns are noise.
+- `vectors`: triples of columns interact by the sum over d of the product of the d-th elements of their values' vectors.
+- `by_pair`: every pair of columns interacts by vᵀ M w of its values' vectors, with a separate matrix M for each pair.
 """
 
 import dataclasses
@@ -41,16 +41,16 @@ from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.generate.click_model import sigmoid
 from ctrpipe.transforms.generate.sample import Sample
 
-MARGIN = 0.001  # of AUC: less is no loss
-SAME = 1e-5  # between probabilities that are the same
+MARGIN = 0.001  # of AUC: a smaller loss counts as none
+SAME = 1e-5  # maximum difference of equal probabilities
 VECTOR = 3  # length of a value's vector
 LOGIT_DEVIATION, BIAS = 2.0, -1.0
-WORLD = 7  # seed of the hidden effects, which are those of all rows
+WORLD = 7  # seed of the hidden effects, shared by all rows
 
 TRAINING = Training(
     batch_size=512, epochs=15, learning_rate=0.003, monitor="auc", patience=4, plateau=None, distribution="one_device"
 )
-# Near zero a product of three embeddings has no gradient.
+# Near zero, a product of three embeddings has no gradient.
 FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
 ATTENTION_NET = {**FACTORS, "embedding_dim": 16, "layers": 2, "heads": 2, "hidden_units": (64, 64)}
 TOKENS = {**ATTENTION_NET, "layers": 1, "key_dim": 8, "value_dim": 16, "ffn_dim": 32}
@@ -61,13 +61,12 @@ Logits = Callable[[np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """How the clicks of a log come about.
+    """The click model of a log.
 
     Attributes:
         columns: Number of columns.
         values: Number of values of each.
-        logits: Makes, from a generator of random numbers, the function from codes `[N, columns]` to logits `[N]`, up to
-            their scale.
+        logits: Makes, from a random generator, the function from codes `[N, columns]` to unscaled logits `[N]`.
     """
 
     columns: int
@@ -86,7 +85,7 @@ def _sparse_pairs(random: np.random.Generator) -> Logits:
 
 
 def _centred_vectors(random: np.random.Generator, columns: int) -> np.ndarray:
-    """Returns vectors `[columns, 10, VECTOR]` with the mean 0 over a column's 10 values: it has no effect alone."""
+    """Returns vectors `[columns, 10, VECTOR]` with mean 0 over a column's 10 values: no effect of a single column."""
     vectors = random.normal(size=(columns, 10, VECTOR))
     return vectors - vectors.mean(1, keepdims=True)
 
@@ -123,14 +122,14 @@ TRUTHS = {
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What a paper says of one model beside another.
+    """A paper's claim about one model compared with another.
 
     Attributes:
         name: Its name for --claim.
         source: The paper and its section or table.
         log: One of TRUTHS.
-        models: The name of each side and its model: first the other one, then the one that the claim is about.
-        kind: Whether it is said to gain AUC, to lose none, or to compute the same from the same weights.
+        models: The name and model of each side: first the reference, then the model that the claim is about.
+        kind: The claim: a gain in AUC, no loss, or the same output from the same weights.
     """
 
     name: str
@@ -140,11 +139,11 @@ class Claim:
     kind: Said | Literal["same"]
 
     def verdict(self, difference: Difference, largest: float) -> str:
-        """Returns whether the claim holds: see verdicts.verdict.
+        """Returns whether the claim holds; see verdicts.verdict.
 
         Args:
-            difference: That of the AUCs.
-            largest: The largest difference between the sides' probabilities of a row, by the same seed.
+            difference: The difference of the AUCs.
+            largest: The largest difference between the sides' probabilities of a row, for the same seed.
         """
         if self.kind == "same":
             return HOLDS if largest <= SAME else DOES_NOT_HOLD
@@ -218,7 +217,7 @@ def draw(truth: Truth, rows: int, seed: int) -> Sample:
 
 
 def make_log(name: str, rows: int, folder: pathlib.Path) -> PackedLog:
-    """Returns a new log by one of TRUTHS."""
+    """Returns a new log from one of TRUTHS."""
     truth = TRUTHS[name]
     parts = {part: draw(truth, int(rows * of), seed) for part, (seed, of) in PARTS.items()}
     columns = [f"C{index + 1}" for index in range(truth.columns)]
@@ -234,16 +233,16 @@ def trainings(
     folder: pathlib.Path,
     told_by: Model | None = None,
 ) -> list[np.ndarray]:
-    """Returns the test rows' probabilities by each training, `[N]`; read from the folder where they are there.
+    """Returns the test predictions of each training run, `[N]`; reads stored ones from the folder.
 
     Args:
         model: The model to train.
-        training: The training's settings.
+        training: The training settings.
         log_name: One of TRUTHS.
         log: The log.
-        seeds: Those of the trainings.
-        folder: Where results are kept.
-        told_by: The model that predicts with the trained weights; None: the model itself.
+        seeds: The seeds of the training runs.
+        folder: Folder for the results.
+        told_by: The model that predicts with the trained weights; None: the trained model itself.
     """
     results = []
     for seed in seeds:
@@ -251,7 +250,7 @@ def trainings(
         training_key = fingerprint(model, training, seed, rows)
         path = folder / "trainings" / f"{fingerprint(training_key, told_by)}.npy"
         if not path.exists():
-            # The folder is the training's, whoever predicts: from its end nothing is trained again.
+            # The folder depends only on the training run, not on the predicting model: a finished run is not repeated.
             learner = trained(model, training, log, seed, folder / "work" / training_key)
             if told_by:
                 learner = with_weights(told_by, training, log, learner.weights())
@@ -314,15 +313,15 @@ def _table(checked: dict[str, dict[str, Any]], seeds: int) -> Table:
 @click.option(
     "--claim", "names", multiple=True, type=click.Choice([claim.name for claim in CLAIMS]), help="Default: all."
 )
-@click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each side.")
+@click.option("--seeds", type=click.IntRange(2), default=5, help="Training runs of each side.")
 @click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
-@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
+@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="Maximum epochs of a training run.")
 @folder_option("claims")
 @output_option("claims")
 def main(names: Sequence[str], seeds: int, rows: int, epochs: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Test the papers' claims on generated logs with a known truth: which hold, which do not, which cannot be told.
+    """Test the papers' claims on generated logs with a known truth: which hold, which do not, which are undecided.
 
-    Prints a table, writes JSON, and prints it as the last line.
+    Prints a table, writes JSON, and prints the JSON on the last line.
     """
     training = TRAINING.model_copy(update={"epochs": epochs})
     load_tensorflow()

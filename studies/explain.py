@@ -1,27 +1,24 @@
-"""Tests whether `ctrpipe explain` finds the columns that matter in a log, and the pairs of them that act together.
+"""Tests whether `ctrpipe explain` finds the important columns of a log, and the pairs of columns that interact.
 
     python -m studies.explain [--model attention_net ...] [--seeds 5] [--rows 120000] [--folder DIR]
 
-A log has 39 categorical columns of 2 to 50 values (of 2 to 1,000 where they are noise), whose frequencies fall as 1 /
-rank, independent of each other. 20 columns are important: they have an effect of their own, are in one of 10 pairs, or
-both. A pair acts by the inner product of centred vectors of the two values, so that it has no effect on a single
-column. Which columns these are, and all effects, differ by seed. The models' settings were chosen on the log of
-another seed.
+A log has 39 independent categorical columns of 2 to 50 values (noise columns: 2 to 1,000) with frequencies
+proportional to 1 / rank. 20 columns are important: they have an effect of their own, are in one of 10 pairs, or both. A
+pair interacts by the inner product of centred vectors of the two values, without an effect on a single column. The
+important columns and all effects differ by seed. The models' settings were chosen on the log of another seed.
 
-Each log is trained on with `ctrpipe run`, and explained with the functions of `ctrpipe explain` on the run's test
-rows:
+`ctrpipe run` trains on each log, and the functions of `ctrpipe explain` explain the model on the run's test rows:
 
-- A column is in use where permuting it costs log loss with a p-value below 0.05, adjusted for 39 columns. It is found
-  where it is in use, or where the log shows that it acts together with another: what the model has not learned,
-  permuting cannot find.
-- A pair is found where the log shows that it acts together, with a p-value below 0.05, adjusted for 741 pairs.
-- What the model has learned of the pairs: those among the permuted ones whose columns need each other (the 95%
-  interval lies above 0), and how many of the 10 strongest pairs by what attention picks, or by the model's learned
-  strengths, are planted.
+- A column is in use if permuting it costs log loss with a p-value below 0.05, adjusted for 39 columns. It is found if
+  it is in use, or if the log shows that it interacts with another column: permuting cannot find what the model has not
+  learned.
+- A pair is found if the log shows an interaction with a p-value below 0.05, adjusted for 741 pairs.
+- What the model has learned of the pairs is reported as the permuted pairs whose columns need each other (the 95%
+  interval lies above 0), and the number of planted pairs among the 10 strongest by attention, or by the model's learned
+  strengths.
 
-The bars: 95% of the planted columns and 90% of the planted pairs, over all seeds, with less than 5% false ones among
-the found ones; and a rank correlation of complementarity and what attention picks above 0, with an interval over
-seeds.
+The bars: 95% of the planted columns and 90% of the planted pairs are found over all seeds, with less than 5% false
+findings; and the rank correlation of complementarity and attention is above 0, with an interval over seeds.
 """
 
 import dataclasses
@@ -51,11 +48,11 @@ from ctrpipe.transforms.generate.click_model import sigmoid
 COLUMNS, IMPORTANT, PAIRS = 39, 20, 10
 VALUES, NOISE_VALUES = (2, 50), (2, 1000)
 VECTOR = 3  # length of a value's vector in a pair
-OWN_DEVIATION, PAIR_DEVIATION, BIAS = 0.3, 0.5, -1.5  # of the logit
+OWN_DEVIATION, PAIR_DEVIATION, BIAS = 0.3, 0.5, -1.5  # standard deviations and bias of the logit
 PERMUTED_PAIRS = 20
 COLUMN_BAR, PAIR_BAR, FALSE_BAR = 0.95, 0.9, 0.05
 
-# Near zero a product of embeddings has no gradient.
+# Near zero, a product of embeddings has no gradient.
 FACTORS = {"embedding_dim": 16, "embedding_stddev": 0.1, "use_linear": True, "embedding_l2": 0.03}
 MODELS: dict[str, dict[str, Any]] = {
     "attention_net": {
@@ -87,12 +84,12 @@ TRAINING = {
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """What is planted in a log.
+    """The planted effects of a log.
 
     Attributes:
         values: The number of values of each column.
-        own: Of the columns with an effect of their own, by number, the logit of each value.
-        pairs: Of each pair of columns the vectors of both columns' values, `[values, VECTOR]`.
+        own: The logit of each value, for each column number with an effect of its own.
+        pairs: The vectors of both columns' values, `[values, VECTOR]`, for each pair of columns.
     """
 
     values: tuple[int, ...]
@@ -125,13 +122,13 @@ def name_of(column: int) -> str:
 
 
 def frequencies(values: int) -> np.ndarray:
-    """Returns the frequency of each value, which falls as 1 / rank."""
+    """Returns the frequency of each value, proportional to 1 / rank."""
     shares = 1 / np.arange(1, values + 1)
     return np.asarray(shares / shares.sum())
 
 
 def plant(seed: int) -> Truth:
-    """Returns a log's truth. Each important column is in a pair, or has an effect of its own; some have both."""
+    """Returns a log's truth. Each important column is in a pair, has an effect of its own, or both."""
     random = np.random.default_rng([seed, 0])
     important = sorted(random.choice(COLUMNS, IMPORTANT, replace=False).tolist())
     possible = list(itertools.combinations(important, 2))
@@ -156,7 +153,7 @@ def plant(seed: int) -> Truth:
 
 
 def _scaled(vectors: np.ndarray, values: int) -> np.ndarray:
-    """Returns values' vectors with the mean 0 and the deviation 1 over rows."""
+    """Returns vectors scaled to mean 0 and standard deviation 1 over rows."""
     shares = frequencies(values)
     centred = vectors - shares @ vectors
     return np.asarray(centred / np.sqrt(shares @ centred**2))
@@ -176,7 +173,7 @@ def write_log(truth: Truth, rows: int, seed: int, path: pathlib.Path) -> float |
 
 
 def config_of(model: str) -> RunConfig:
-    """Returns the configuration of a run, as a YAML file would have it."""
+    """Returns the configuration of a run, as in a YAML file."""
     return RunConfig.model_validate(
         {
             "name": f"planted_{model}",
@@ -194,12 +191,12 @@ def config_of(model: str) -> RunConfig:
 
 
 def judge(truth: Truth, explained: Mapping[str, Any], alpha: float) -> dict[str, Any]:
-    """Returns how many of the planted columns and pairs an explanation finds, and how many others.
+    """Returns how many planted columns and pairs an explanation finds, and how many others.
 
     Args:
-        truth: What was planted.
-        explained: What `explain` returns.
-        alpha: Below which a p-value is a finding.
+        truth: The planted effects.
+        explained: The result of `explain`.
+        alpha: The significance level of p-values.
     """
     used = {one["name"] for one in explained["columns"] if one["p_value"] < alpha}
     pairs = {_pair(one) for one in explained["pairs"] if one["interplay"]["p_value"] < alpha}
@@ -257,7 +254,7 @@ def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Returns the 95% interval of the mean, by Student's distribution; None of one value."""
+    """Returns the 95% interval of the mean, by Student's t-distribution; None for a single value."""
     if len(values) < 2:
         return None
     half = scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
@@ -265,7 +262,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def explained_log(model: str, rows: int, sample: int, seed: int, folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the explanation of a model that is trained on a planted log; read from the folder where it is there."""
+    """Returns the explanation of a model trained on a planted log; reads a stored one from the folder."""
     from ctrpipe.pipeline.explain.explain import Settings, explain
     from ctrpipe.pipeline.run.run import run
     from ctrpipe.pipeline.run.trained_model import find_model
@@ -277,7 +274,7 @@ def explained_log(model: str, rows: int, sample: int, seed: int, folder: pathlib
         announce(f"{model}, seed {seed}: generating {rows:,} rows")
         log = place / "log.tsv"
         best = write_log(plant(seed), rows, seed, log)
-        run(config_of(model), [str(log)], place / "run")  # which trains no second time on the same rows
+        run(config_of(model), [str(log)], place / "run")  # does not repeat a training run on the same rows
         explained = explain(find_model(place / "run"), [], Settings(rows=sample, pairs=PERMUTED_PAIRS, seed=seed))
         write_json(path, {**explained, "best_auc": best})
     kept: dict[str, Any] = json.loads(path.read_text())
@@ -306,15 +303,16 @@ def _table(checked: Mapping[str, Mapping[str, Any]], caption: str | None) -> Tab
 
 @command("studies.explain")
 @click.option("--model", "names", multiple=True, type=click.Choice(list(MODELS)), default=("dcn_v2", "attention_net"))
-@click.option("--seeds", type=click.IntRange(1), default=5, help="Logs, each with a truth of its own.")
-@click.option("--rows", type=click.IntRange(2000), default=120_000, help="Of each log, half of them for training.")
-@click.option("--sample", type=click.IntRange(100), default=20_000, help="Rows that are permuted, and attended to.")
+@click.option("--seeds", type=click.IntRange(1), default=5, help="Logs, each with its own truth.")
+@click.option("--rows", type=click.IntRange(2000), default=120_000, help="Rows of each log, half of them for training.")
+@click.option("--sample", type=click.IntRange(100), default=20_000, help="Test rows for permutation and attention.")
 @folder_option("explain")
 @output_option("explain")
 def main(names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Count how many planted columns and pairs `ctrpipe explain` finds, and how many that are none.
+    """Count how many planted columns and pairs `ctrpipe explain` finds, and how many false ones.
 
-    Prints a table, writes JSON, and prints it as the last line. What is in --folder is not trained again.
+    Prints a table, writes JSON, and prints the JSON on the last line. Training runs stored in --folder are not
+    repeated.
     """
     load_tensorflow()
     from ctrpipe.pipeline.explain.importance import ALPHA

@@ -1,11 +1,11 @@
-"""Measures whether the models learn interactions, on two generated logs whose best possible AUC is known.
+"""Measures whether the models learn interactions, on two generated logs with known best possible AUCs.
 
     python -m studies.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--epochs 12] [--output FILE]
 
-The clicks of one log depend on pairs of columns only, those of the other on triples only: on products of signs, which
-no single column shows (and, of triples, no pair of columns). A model's share is the part of the way from LR's test AUC
-to that of the true probabilities, mean and spread over the seeds; LR's own share is counted from 0.5. The models are
-trained on ids, by the trainer of a run.
+The clicks of one log depend only on pairs of columns, those of the other only on triples: on products of signs, which
+no single column reveals (nor, for triples, any pair of columns). A model's share is its position between LR's test AUC
+(0) and that of the true probabilities (1), as mean and spread over the seeds; LR's own share is counted from 0.5. The
+models are trained on ids, by the trainer of a run.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ CLICK_MODELS = {
 TRAINING = Training(
     batch_size=512, epochs=12, learning_rate=0.005, monitor="auc", patience=6, plateau=None, distribution="one_device"
 )
-# The logs hold interactions only, so embeddings start large: near zero a product of three has no gradient.
+# The logs have only interactions, so embeddings start large: near zero, a product of three has no gradient.
 FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
 DEEP = {**FACTORS, "hidden_units": (64, 64)}
 TOKENS = {**DEEP, "embedding_dim": 16, "heads": 2, "key_dim": 8, "value_dim": 8, "ffn_dim": 32}
@@ -70,7 +70,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A bound on a model's share on a log: the least it must reach, or the most it may reach."""
+    """A bound on a model's share on a log: the minimum or the maximum."""
 
     log: str
     model: str
@@ -84,7 +84,7 @@ class Bound:
         return f">= {self.least:.0%}" if self.least is not None else f"<= {self.most:.0%}"
 
 
-# On pairs every model except LR should reach an FM. LR's share is counted from 0.5: from LR it would always be 0.
+# On pairs, every model except LR should reach an FM. LR's share is counted from 0.5; counted from LR it would be 0.
 BOUNDS = (
     *(Bound("pairs", name, least=0.7) for name in SETTINGS if name != "lr"),
     Bound("pairs", "lr", most=0.1),
@@ -111,7 +111,7 @@ def trained_auc(model: str, log: PackedLog, seed: int, work: pathlib.Path, train
 
 
 def share(auc: float, start: float, best: float) -> float:
-    """Returns the share of the way from `start` to `best` at which an AUC lies."""
+    """Returns the position of an AUC between `start` (0) and `best` (1)."""
     return (auc - start) / (best - start)
 
 
@@ -129,9 +129,9 @@ def measure(
         kind: One of CLICK_MODELS.
         names: The models, lr first.
         rows: Training rows.
-        seeds: Trainings of each model.
-        progress: Called with a line of text after each training.
-        training: The training's settings.
+        seeds: Training runs of each model.
+        progress: Called with a line of text after each training run.
+        training: The training settings.
 
     Returns:
         {"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}, with lists over the seeds.
@@ -154,7 +154,7 @@ def measure(
 
 
 def missed(logs: dict[str, dict[str, Any]]) -> list[str]:
-    """Returns one line for every bound that the mean over the seeds misses."""
+    """Returns a line for each bound that the mean over the seeds misses."""
     lines = []
     for bound in BOUNDS:
         measured = logs.get(bound.log, {"models": {}})["models"].get(bound.model)
@@ -183,26 +183,26 @@ def _table(logs: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
 
 
 def chosen_models(text: str | None, known: Collection[str], first: str) -> tuple[str, ...]:
-    """Returns the models of the option --models, or all, behind the one that shares are counted from.
+    """Returns the models of the option --models, or all, preceded by the reference model `first`.
 
     Raises:
-        InputError: one does not exist.
+        InputError: A model does not exist.
     """
     names = chosen_names("--models", text, known) if text else known
     return tuple(dict.fromkeys((first, *names)))
 
 
 @command("studies.learning")
-@click.option("--models", help="Names, separated by commas. Default: all.")
-@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
+@click.option("--models", help="Models to train, separated by commas. Default: all.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Training runs of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
-@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
+@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="Maximum epochs of a training run.")
 @output_option("learning")
 @click.pass_context
 def main(context: click.Context, models: str | None, seeds: int, rows: int, epochs: int, output: pathlib.Path) -> None:
     """Measure each model's share of the way from LR's test AUC to the best possible, on logs of pairs and of triples.
 
-    Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
+    Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a share misses its bound.
     """
     names, training = chosen_models(models, SETTINGS, "lr"), TRAINING.model_copy(update={"epochs": epochs})
     load_tensorflow()

@@ -1,11 +1,11 @@
-"""Measures what training on a share of the negatives costs in log loss and calibration, and what it saves in time.
+"""Measures what training on a sample of the negatives costs in log loss and calibration, and what time it saves.
 
     python -m studies.negative_sampling [--rows 2000000] [--share 0.1] [--click-rate 0.03] [--config criteo/lr.yaml]
         [--set training.end_at_base_rate=true]
 
-Both sides train on one generated log with the same settings, `data.negative_sampling` excepted, and are measured on the
-same test rows, which are not sampled. The bar: calibration within .99 and 1.01, log loss within .0005 of that of all
-rows, in at most a quarter of the time.
+Both sides train on one generated log with the same settings except `data.negative_sampling`, and are evaluated on the
+same test rows, which are not sampled. The bar: calibration between .99 and 1.01, and log loss within .0005 of the side
+with all rows, in at most a quarter of its time.
 """
 
 import pathlib
@@ -30,14 +30,14 @@ LOSS_BAR, CALIBRATION_BAR, TIME_BAR = 0.0005, 0.01, 0.25
 
 
 def train_side(config: RunConfig, data: str, folder: pathlib.Path) -> dict[str, Any]:
-    """Returns a training's test metrics, its rows and the seconds that it took, without the transform."""
+    """Returns a training run's test metrics, rows, and seconds without the transform."""
     from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows  # Keras: after TensorFlow
     from ctrpipe.pipeline.training.train import train
 
     check_output(folder)
     with one_run_at_a_time(folder):
         log = transform(config, [data], folder)
-        shutil.rmtree(folder / "work", ignore_errors=True)  # with a checkpoint the training would take no time
+        shutil.rmtree(folder / "work", ignore_errors=True)  # a checkpoint would make the training run end at once
         started = time.monotonic()
         fields = log.feature_map
         result = train(config.model, config.training, fields, log.train, log.validation, config.seed, folder / "work")
@@ -48,7 +48,7 @@ def train_side(config: RunConfig, data: str, folder: pathlib.Path) -> dict[str, 
 
 
 def verdict(everything: dict[str, Any], sampled: dict[str, Any]) -> dict[str, Any]:
-    """Returns how far the sampled side is from the one on all rows, and whether it keeps the bar."""
+    """Returns the differences of the sampled side to the side with all rows, and whether it meets the bar."""
     loss = sampled["log_loss"] - everything["log_loss"]
     share = sampled["seconds"] / everything["seconds"]
     calibrated = abs(sampled["calibration"] - 1) <= CALIBRATION_BAR
@@ -58,11 +58,11 @@ def verdict(everything: dict[str, Any], sampled: dict[str, Any]) -> dict[str, An
 
 @command("studies.negative_sampling")
 @click.option("--rows", type=click.IntRange(1000), default=2_000_000, help="Rows of the log.")
-@click.option("--share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, help="Of negatives.")
+@click.option("--share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, help="Kept negatives.")
 @click.option("--click-rate", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.03)
-@click.option("--config", default="criteo/lr.yaml", help="A configuration of configs/ for Criteo's format.")
-@click.option("--epochs", type=click.IntRange(1), default=20, help="The most passes over the rows.")
-@click.option("--set", "own", multiple=True, help="KEY=VALUE of the configuration, for both sides; repeat for more.")
+@click.option("--config", default="criteo/lr.yaml", help="Configuration in configs/ for Criteo's format.")
+@click.option("--epochs", type=click.IntRange(1), default=20, help="Maximum epochs.")
+@click.option("--set", "own", multiple=True, help="KEY=VALUE of the configuration, for both sides. Repeatable.")
 @folder_option("negative_sampling")
 @output_option("negative_sampling")
 def main(
@@ -75,7 +75,10 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Trains on all rows and on a share of the negatives, and compares the two."""
+    """Train on all rows and on a sample of the negatives, and compare the two.
+
+    Prints a table, and writes the report as JSON.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"log-{rows}-{click_rate:g}.tsv"
     if not log.exists():

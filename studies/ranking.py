@@ -1,22 +1,23 @@
-"""Ranks each user's last event among others, as the papers do: popularity, item-KNN, FISM, NAIS, StarSpace on one log.
+"""Ranks each user's last event among other items, as in the papers: popularity, item-KNN, FISM, NAIS and StarSpace.
 
     python -m studies.ranking u.data [--seeds 3] [--set training.learning_rate=0.001] [--against none]
     python -m studies.ranking ml-1m
     python -m studies.ranking Data/pinterest-20.train.rating
 
-The log is MovieLens' `u.data` (100K), a folder with it, or one with `ratings.dat` (1M). A user's last rating is the
-test, among 99 films that the user has not rated; the one before is for validation. It may also be what He et al. (2017)
-published of MovieLens 1M and of Pinterest, three files `NAME.train.rating`, `NAME.test.rating` and
-`NAME.test.negative`: the tests and their 99 others are then those of the files, and a user's last event for training is
-for validation. All sides rank the same lists. HR@10 and NDCG@10 are means over users, of the models over seeds too,
-with 95% intervals by the users. On the data of He et al. (2018) their figures stand beside ours.
+The log is MovieLens' `u.data` (100K), a folder that contains it, or a folder with `ratings.dat` (1M). A user's last
+rating is the test item, ranked among 99 films that the user has not rated; the rating before is for validation. The log
+may also be the data that He et al. (2017) published of MovieLens 1M and Pinterest, three files `NAME.train.rating`,
+`NAME.test.rating` and `NAME.test.negative`: then the tests and their 99 other items are read from the files, and a
+user's last training event is for validation. All sides rank the same lists. HR@10 and NDCG@10 are means over users, and
+for models also over seeds, with 95% intervals over users. For the data of He et al. (2018) the table also shows the
+paper's figures.
 
-RecBole's FISM and NAIS train on the same packed rows with the same histories, widths, batches and learning rate, at
-most as many passes, and to the best of the same metric on the same validation rows. The NAIS "after FISM" of either
-library begins with the embeddings of its own FISM of the same seed, whose passes come on top of its own. The learning
-rate stays as it is in all trainings: RecBole lowers none. Both libraries train at the same time, so no seconds are
-compared. StarSpace, which RecBole lacks, keeps the optimizer and the rate of its own configuration. After an interrupt
-the same command resumes.
+RecBole's FISM and NAIS train on the same packed rows with the same histories, widths, batches, learning rate and
+maximum epochs, and stop by the same metric on the same validation rows. The NAIS "after FISM" of either library starts
+from the embeddings of its own FISM of the same seed; FISM's epochs come on top. The learning rate is constant in all
+training runs, because RecBole has no decay. Both libraries train at the same time; training times are not compared.
+StarSpace, which RecBole lacks, keeps the optimizer and the rate of its own configuration. After an interrupt the same
+command resumes.
 
 References:
     He et al., "Neural Collaborative Filtering", 2017, section 4.1.
@@ -51,6 +52,7 @@ from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
+from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE
 from ctrpipe.pipeline.evaluation.lists import Lists, hit_rate, ndcg
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.run import transform
@@ -58,17 +60,17 @@ from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.transforms.log.payload import payload_files
 
 K = 10
-NEIGHBOURS = 100  # of item-KNN, as RecBole's ItemKNN
+NEIGHBOURS = 100  # neighbours in item-KNN, as in RecBole's ItemKNN
 AFTER_FISM = "nais after fism"
-# Of the models' sides: the configuration of configs/ml_100k, and what is set beside it.
+# The models' sides: the configuration in configs/ml_100k, and additional settings.
 MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fism": ("fism", ()),
     "nais": ("nais", ()),
     AFTER_FISM: ("nais", ("training.stages.fism.skip=false",)),
     "starspace": ("starspace", ()),
 }
-OF_PEER = ("fism", "nais", AFTER_FISM)  # the sides of MODELS that RecBole has too
-OWN_RATE = ("starspace",)  # whose optimizer is not the others', so that --set leaves the rate as it is
+OF_PEER = ("fism", "nais", AFTER_FISM)  # the sides of MODELS that RecBole also has
+OWN_RATE = ("starspace",)  # have another optimizer: --set does not change their rate
 SAME_RATE = "training.plateau=null"
 PAIRS = (
     (AFTER_FISM, "fism"),
@@ -82,11 +84,11 @@ PAIRS = (
 )
 COLUMNS = ["user", "item"]
 RATINGS = ["user", "item", "rating", "time"]  # the columns of an event log
-# What He et al. published of a data set: the events to train on, the test's, and for each of these 99 other items.
+# The files that He et al. published of a data set: training events, test events, and 99 other items for each test.
 TRAIN, TEST, OTHERS = PUBLISHED = (".train.rating", ".test.rating", ".test.negative")
 # HR@10 and NDCG@10 in He et al. 2018, tables 4 (NAIS-prod without and with FISM's embeddings) and 5, by data set. The
-# embeddings are of 16 as here; histories are whole, item-KNN has all neighbours, FISM has alpha 0, and the models are
-# trained to convergence by Adagrad.
+# embeddings have width 16, as here; histories are complete, item-KNN uses all neighbours, FISM has alpha 0, and the
+# models are trained to convergence by Adagrad.
 PAPER = {
     "ml-1m": {
         "popularity": (0.4536, 0.2543),
@@ -113,7 +115,7 @@ _KNN_ROWS = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Others:
-    """The items beside each test, as published.
+    """The published other items of each test.
 
     Attributes:
         users: Binary [tests].
@@ -124,9 +126,9 @@ class Others:
     items: np.ndarray
 
     def added(self, patterns: Sequence[str], folder: pathlib.Path) -> str:
-        """Writes the lists' rows beside the tests of prepared impressions, and returns the file.
+        """Writes the lists' rows for the tests of prepared impressions, and returns the file.
 
-        Each row is its user's test, history included, with another item and label 0.
+        Each row is a copy of its user's test, including the history, with another item and label 0.
         """
         files = [path for pattern in patterns for path in payload_files(pathlib.Path(pattern).parent)]
         tests = pa.concat_tables([pa.parquet.read_table(path, filters=[("part", "=", 2)]) for path in files])
@@ -149,8 +151,8 @@ class Source:
 
     Attributes:
         events: The event log.
-        name: That of PAPER, where it is one of the paper's.
-        others: The test's lists; None where they are drawn.
+        name: Its key in PAPER; "" if it is not in the paper.
+        others: The tests' lists; None if they are drawn.
     """
 
     events: pathlib.Path
@@ -159,10 +161,10 @@ class Source:
 
 
 def found(source: pathlib.Path, folder: pathlib.Path) -> Source:
-    """Returns the data set of a file or a folder; `folder` gets the event log, where it is written anew.
+    """Returns the data set of a file or a folder; converted event logs are written to `folder`.
 
     Raises:
-        InputError: the folder has none of the files, one of He et al. is missing, or they do not fit each other.
+        InputError: The folder has none of the files, a file of He et al. is missing, or the files do not match.
     """
     if source.is_file() and not source.name.endswith(PUBLISHED):
         return Source(source)
@@ -185,7 +187,7 @@ def found(source: pathlib.Path, folder: pathlib.Path) -> Source:
 
 
 def _of_movielens_1m(ratings: pathlib.Path, written: pathlib.Path) -> pathlib.Path:
-    """Writes the ratings with tabs for their `::`."""
+    """Writes the ratings with tabs in place of `::`."""
     with open(ratings, encoding="latin-1") as lines, atomic_path(written) as unfinished:
         with open(unfinished, "w") as output:
             output.writelines(line.replace("::", "\t") for line in lines)
@@ -193,9 +195,9 @@ def _of_movielens_1m(ratings: pathlib.Path, written: pathlib.Path) -> pathlib.Pa
 
 
 def _published(place: pathlib.Path, name: str, written: pathlib.Path) -> Source:
-    """Returns He et al.'s data set, whose event log has a place in the order of all events for its times.
+    """Returns He et al.'s data set; in its event log, times are positions in the order of all events.
 
-    Where times are equal, as all of Pinterest's are, the order is the file's. The tests come last.
+    Events of equal time, as in all of Pinterest, keep the file's order. The tests come last.
     """
     train, test, others = (place / f"{name}{end}" for end in PUBLISHED)
     for path in (train, test, others):
@@ -213,7 +215,7 @@ def _published(place: pathlib.Path, name: str, written: pathlib.Path) -> Source:
 
 
 def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
-    """Returns the lists of `(user,item)` and other items, a line a test."""
+    """Reads the lists, one line per test: `(user,item)` and the other items."""
     lists = _read(path)
     if lists.num_rows != tests.num_rows:
         raise InputError(f"{path}: has {lists.num_rows:,} lines, {test.name} {tests.num_rows:,}; take both anew")
@@ -232,10 +234,10 @@ def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
 
 
 def _read(path: pathlib.Path, names: list[str] | None = None, types: dict[str, pa.DataType] | None = None) -> pa.Table:
-    """Returns a file of tab separated columns, by default f0, f1 and so on.
+    """Returns a tab-separated file; the default column names are f0, f1 and so on.
 
     Raises:
-        InputError: a line has too few or too many, or a value has not its type.
+        InputError: A line has a wrong number of columns, or a value does not match its type.
     """
     columns = pa.csv.ReadOptions(column_names=names, autogenerate_column_names=names is None, use_threads=False)
     parsed = pa.csv.ParseOptions(delimiter="\t", quote_char=False)
@@ -246,12 +248,12 @@ def _read(path: pathlib.Path, names: list[str] | None = None, types: dict[str, p
 
 
 def _texts(numbers: np.ndarray) -> pa.Array:
-    """Returns numbers as an event log has them, binary."""
+    """Returns numbers as binary texts, as in an event log."""
     return pa.array(numbers).cast(pa.string()).cast(pa.binary())
 
 
 class Log:
-    """What came before the test, and the test's lists, one a user.
+    """The events before the test, and one test list per user.
 
     Args:
         past: Events: user and item.
@@ -269,14 +271,14 @@ class Log:
         self.lists = Lists(users, items, test["label"].to_numpy())
 
     def popularity(self) -> np.ndarray:
-        """Returns how many events the items of the test rows have, float64 `[N]`."""
+        """Returns the number of events of each test row's item, float64 `[N]`."""
         counts: np.ndarray = np.asarray(self.events.sum(axis=0)).ravel()[self.lists.items]
         return counts
 
     def item_knn(self) -> np.ndarray:
-        """Returns the sums of the cosines of the test rows' items with their users' items, float64 `[N]`.
+        """Returns the sum of the cosines between each test row's item and its user's items, float64 `[N]`.
 
-        Of each item, only the NEIGHBOURS largest cosines count.
+        Only the NEIGHBOURS largest cosines of each item count.
 
         References:
             Deshpande and Karypis, "Item-Based Top-N Recommendation Algorithms", 2004.
@@ -296,24 +298,24 @@ class Log:
 
 
 def by_user(lists: Lists, scores: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns HR@K and NDCG@K of the lists that are judged, [users] each."""
+    """Returns HR@K and NDCG@K of the judged lists, [users] each."""
     ranks, judged = lists.ranks(scores), lists.judged()
     return {"HR": hit_rate(lists, ranks, K)[judged], "NDCG": ndcg(lists, ranks, K)[judged]}
 
 
 def summary(values: np.ndarray) -> dict[str, float]:
-    """Returns the mean of users' values and the half width of its 95% interval."""
-    return {"mean": float(values.mean()), "half": float(1.96 * values.std(ddof=1) / np.sqrt(len(values)))}
+    """Returns the mean of the users' values and the half-width of its 95% interval."""
+    return {"mean": float(values.mean()), "half": float(NORMAL_QUANTILE * values.std(ddof=1) / np.sqrt(len(values)))}
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """One training.
+    """The result of one training run.
 
     Attributes:
         scores: The logits, or a peer's probabilities, of the test rows, `[N]`.
-        validation_auc: The best, whose weights rank.
-        evaluations: How often the validation rows were evaluated, a first stage not included.
+        validation_auc: The best validation AUC; its weights compute the scores.
+        evaluations: Number of evaluations on the validation rows, without a first stage.
     """
 
     scores: np.ndarray
@@ -322,7 +324,7 @@ class Trained:
 
 
 def trained(config: RunConfig, log: Any, folder: pathlib.Path, seed: int) -> Trained:
-    """Trains one of our models; a training that has ended in the folder is taken as it is."""
+    """Trains one of our models; reuses a finished training run in the folder."""
     from ctrpipe.pipeline.training.data import packed_batches, prediction_rows  # Keras: after TensorFlow
     from ctrpipe.pipeline.training.train import train
 
@@ -334,7 +336,7 @@ def trained(config: RunConfig, log: Any, folder: pathlib.Path, seed: int) -> Tra
 
 
 def write_peer_rows(log: Any, path: pathlib.Path) -> None:
-    """Writes the rows of all splits for `Peer.fit`: item, user and the history's items, 0 where there is none."""
+    """Writes the rows of all splits for `Peer.fit`: item, user and the history's items, 0 for padding."""
     from ctrpipe.pipeline.training.data import packed_reader  # Keras: after TensorFlow
 
     fields = log.feature_map
@@ -356,7 +358,7 @@ def write_peer_rows(log: Any, path: pathlib.Path) -> None:
 def peer_trained(
     peer: Peer, name: str, config: RunConfig, rows: pathlib.Path, folder: pathlib.Path, seed: int
 ) -> Trained:
-    """Trains RecBole's model of a side of MODELS as ours is configured; one that has ended is taken as it is."""
+    """Trains RecBole's model of a side of MODELS with our configuration; reuses a finished training run."""
     out = folder / f"{name}-{seed}.npz"
     ended = out.with_suffix(".json")
     if not ended.is_file():
@@ -385,15 +387,15 @@ def _peer_fit(
 
 
 def mean_of_seeds(values: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Returns the means over seeds of each user's metrics."""
+    """Returns each user's metrics, averaged over seeds."""
     return {name: np.mean([one[name] for one in values], axis=0) for name in ("HR", "NDCG")}
 
 
 def compared(sides: dict[str, list[dict[str, np.ndarray]]], pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Returns the differences of pairs of sides, by the users that both were asked for.
+    """Returns the differences between pairs of sides, over the users.
 
     Args:
-        sides: By side its metrics by user, a seed each. Where one of a pair has more seeds, the first ones count.
+        sides: Metrics by user, one per seed, for each side. If a side of a pair has more seeds, the first ones count.
         pairs: Names of sides.
     """
     differences = []
@@ -408,10 +410,10 @@ def compared(sides: dict[str, list[dict[str, np.ndarray]]], pairs: Sequence[tupl
 
 @command("studies.ranking")
 @click.argument("source", type=click.Path(path_type=pathlib.Path, exists=True))
-@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Training runs of each model.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of configs/ml_100k.")
-@click.option("--against", type=click.Choice(["recbole", "none"]), default="recbole", help="Whose models train too.")
-@click.option("--against-seeds", type=click.IntRange(1), help="How many of the seeds these train with. Default: all.")
+@click.option("--against", type=click.Choice(["recbole", "none"]), default="recbole", help="Peer to compare with.")
+@click.option("--against-seeds", type=click.IntRange(1), help="Number of seeds of the peer. Default: all seeds.")
 @folder_option("ranking")
 @output_option("ranking")
 def main(
@@ -423,7 +425,11 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Ranks with popularity, item-KNN, FISM, NAIS and StarSpace, ours and RecBole's, and compares them in pairs."""
+    """Rank with popularity, item-KNN, FISM, NAIS and StarSpace, ours and RecBole's, and compare them in pairs.
+
+    SOURCE is a file or folder of MovieLens 100K or 1M, or of He et al.'s data. Prints a table, and writes the report as
+    JSON.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     load_tensorflow()
     dataset = found(source, folder)
@@ -465,7 +471,7 @@ def main(
     table = _table(results, trainings, differences, paper)
     table.title = f"{users:,} users, {seeds} seeds" + (f", {peer_seeds} of {against}" if peer_seeds else "")
     finish(report | {"differences": differences, "paper": paper}, output, table)
-    shutil.rmtree(work)  # the next time another version of the models may train
+    shutil.rmtree(work)  # another version of the models may train next time
 
 
 def _config(name: str, settings: Sequence[str]) -> RunConfig:
@@ -477,7 +483,7 @@ def _config(name: str, settings: Sequence[str]) -> RunConfig:
 
 
 def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib.Path) -> dict[str, TransformedLog]:
-    """Returns by side the log with the features of its configuration; sides with the same features share one."""
+    """Returns, by side, the log with the features of its configuration; sides with equal features share one."""
     logs: dict[str, TransformedLog] = {}
     for name, config in configs.items():
         same = next((other for other in logs if configs[other].features == config.features), None)
@@ -495,7 +501,7 @@ def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib
 
 
 def keep_trainings(work: pathlib.Path, configs: dict[str, RunConfig], logs: dict[str, TransformedLog]) -> None:
-    """Empties the folder of trainings, unless they are those of the same configurations and packed files."""
+    """Empties the folder of training runs if their configurations or packed files have changed."""
     path = work / "given.json"
     given = {name: [config.model_dump(mode="json"), logs[name].train] for name, config in configs.items()}
     if path.is_file() and json.loads(path.read_text()) == given:
@@ -513,7 +519,7 @@ def _trainings(
     against: str,
     peer_seeds: int,
 ) -> Iterator[tuple[str, Trained]]:
-    """Yields the trainings of all sides, seed by seed."""
+    """Yields the training runs of all sides, seed by seed."""
     with contextlib.ExitStack() as stack:
         peer, beside = None, stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         if peer_seeds:
@@ -521,7 +527,7 @@ def _trainings(
             peer = stack.enter_context(Peer(against))
         for seed in range(seeds):
             place = work / f"ours-{seed}"
-            # Where the training of AFTER_FISM finds its first stage, so that no FISM is trained twice.
+            # The folder in which AFTER_FISM looks for its first stage: FISM is not trained twice.
             folders = {"fism": place / "pretrained-fism", AFTER_FISM: place}
             for name, config in configs.items():
                 announce(f"Training {name}, seed {seed}")
@@ -534,14 +540,14 @@ def _trainings(
 
 
 def past_events(patterns: Sequence[str]) -> pa.Table:
-    """Returns users and items of the positive impressions before the test, those for validation included."""
+    """Returns users and items of the positive impressions before the test, including those for validation."""
     files = [path for pattern in patterns for path in payload_files(pathlib.Path(pattern).parent)]
     rows = pa.concat_tables([pa.parquet.read_table(path, columns=["label", "part", *COLUMNS]) for path in files])
     return rows.filter(pc.and_(pc.equal(rows["label"], 1), pc.less(rows["part"], 2))).select(COLUMNS)
 
 
 def candidates(payload: pathlib.Path, columns: list[str]) -> pa.Table:
-    """Returns columns of a transformed log's test rows, in its order."""
+    """Returns columns of a transformed log's test rows, in the log's order."""
     files = payload_files(payload / "Split-test")
     return pa.concat_tables([pa.parquet.read_table(path, columns=columns) for path in files])
 
@@ -552,7 +558,7 @@ def _table(
     differences: Sequence[dict[str, Any]],
     paper: dict[str, tuple[float, float]],
 ) -> Table:
-    """Returns the table of the sides and of the pairs, with the paper's figures where it has any."""
+    """Returns the table of the sides and pairs, with the paper's figures if there are any."""
     table = Table("", f"HR@{K}", f"NDCG@{K}", "validation AUC", "evaluations")
     if paper:
         table.add_column(f"paper: HR@{K}, NDCG@{K}")
@@ -567,7 +573,7 @@ def _table(
 
 
 def _means(trainings: list[dict[str, float]] | None) -> tuple[str, str]:
-    """Returns the cells of the trainings' means."""
+    """Returns the cells with the means over a side's training runs."""
     if trainings is None:
         return "", ""
     auc, evaluations = (np.mean([one[key] for one in trainings]) for key in ("validation_auc", "evaluations"))

@@ -1,17 +1,19 @@
-"""Trains models with a text on real texts: reviews of clothes, and whether they recommend the item.
+"""Trains models with a text on real reviews of clothes; the label is whether the review recommends the item.
+
+    python -m studies.reviews --data REVIEWS.parquet --encoder FOLDER [--models bert4ctr] [--seeds 3] [--output FOLDER]
 
 The table of reviews (Parquet) has the columns Clothing ID, Age, Title, Review Text, Recommended IND, Positive Feedback
 Count, Division Name, Department Name and Class Name; its last fifth is the test set. The models start from a
-HuggingFace checkpoint of BERT. Every (model, seed) is a training by the trainer of a run, whose result is kept in the
-output folder: the same command resumes an interrupted training from its last checkpoint. Settings were chosen on the
+HuggingFace checkpoint of BERT. Every (model, seed) is a training run by the trainer of a run, stored in the output
+folder: the same command resumes an interrupted training run from its last checkpoint. Settings were chosen on the
 validation rows (the tenth before the test rows).
 
 text_only sees every text twice. A model that starts from a fine-tuned encoder sees each text once in that stage and
-once with the features: after two epochs the encoder has memorised the training rows, and layers that are then trained
-on the same rows rely on it too much (a log loss of 0.25 to 0.28 in place of 0.19).
+once with the features: after two epochs the encoder has memorised the training rows, and layers trained afterwards on
+the same rows rely on it too much (a log loss of 0.25 to 0.28 instead of 0.19).
 
-On the same rows, for comparison: scikit-learn's logistic regression on TF-IDF of words and pairs of words, and on the
-features alone, its C chosen on the validation rows.
+References on the same rows: scikit-learn's logistic regression on TF-IDF of words and word pairs, and on the features
+alone, with C chosen on the validation rows.
 """
 
 import dataclasses
@@ -52,7 +54,7 @@ FEATURES = {"batch_size": 128, "epochs": 20, "learning_rate": 1e-3, "evaluations
 FEATURES |= {"warmup_steps": 0}
 TEXT = {"batch_size": 32, "epochs": 2, "learning_rate": 1e-4, "evaluations_per_epoch": 2, "patience": 2}
 TEXT |= {"warmup_steps": 80}
-# New layers learn faster than the encoder, which comes from a checkpoint.
+# Randomly initialised layers need a larger rate than the encoder, which comes from a checkpoint.
 JOINT = {"batch_size": 32, "epochs": 1, "learning_rate": 1e-3, "evaluations_per_epoch": 2, "patience": 2}
 JOINT |= {"warmup_steps": 40, "encoder_rate": 0.05}
 COMMON = {"monitor": "auc", "gradient_clip_norm": 1.0, "bucket_by_length": True, "distribution": "one_device"}
@@ -71,7 +73,7 @@ C_VALUES = (1.0, 4.0, 10.0, 30.0)
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One training: a model, a seed and a configuration."""
+    """One training run: a model, a seed and a configuration."""
 
     model: str
     seed: int
@@ -79,13 +81,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """A name that is equal for equal trainings on the same data."""
+        """A name that is equal for equal training runs on the same data."""
         config = self.config
         return f"{self.model}-{self.seed}-{fingerprint(config.log_spec, config.model, config.training)[:8]}"
 
 
 def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) -> RunConfig:
-    """Returns the run's configuration, as a YAML file would have it."""
+    """Returns the run's configuration, as in a YAML file."""
     return RunConfig.model_validate(
         {
             "name": "reviews",
@@ -103,7 +105,7 @@ def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) 
 
 
 def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
-    """Trains the tasks that have no result yet; a first stage that several models share is trained once."""
+    """Trains the tasks without a result; a first stage shared by several models is trained once."""
     check_output(output)
     (output / "results").mkdir(exist_ok=True)
     missing = [task for task in tasks if not _result(output, task).exists()]
@@ -119,11 +121,11 @@ def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
 
 
 def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any], ScoredRows]:
-    """Trains a task, or resumes it; returns its metrics and the scored test rows.
+    """Trains or resumes a task; returns its metrics and the scored test rows.
 
-    `seconds` and `cpu_seconds` are those of this process, without those before an interrupt.
+    `seconds` and `cpu_seconds` exclude the time before an interrupt.
     """
-    # They import TensorFlow: 4 s of a core that --help and a mistake in an option do without.
+    # These import TensorFlow: 4 s of CPU time, which --help and option errors should not pay.
     from ctrpipe.pipeline.training.data import packed_batches, prediction_rows
     from ctrpipe.pipeline.training.train import train
 
@@ -158,8 +160,8 @@ def _result(output: pathlib.Path, task: Task) -> pathlib.Path:
 
 
 def references(data: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns scikit-learn's probabilities on the test rows, by the name of the reference."""
-    # 1.0 s of a core that --help and a mistake in an option do without.
+    """Returns scikit-learn's test predictions by name of the reference model."""
+    # 1.0 s of CPU time, which --help and option errors should not pay.
     from sklearn.compose import ColumnTransformer
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -176,7 +178,7 @@ def references(data: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
-    """Returns the test probabilities of a regression on all other rows, its C the best one on the validation rows."""
+    """Returns the test predictions of a regression on all other rows, with the best C on the validation rows."""
     from sklearn.linear_model import LogisticRegression  # see references
 
     train, test = (round(len(labels) * share) for share in (1 - SPLIT["validation"] - SPLIT["test"], 1 - SPLIT["test"]))
@@ -192,7 +194,7 @@ def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
 def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.ndarray]) -> dict[str, Any]:
     """Returns each model's results over the seeds, and how far MAIN is ahead of it over rows and seeds.
 
-    What stands beside is fitted without chance: as trained twice, with the same result.
+    The models in `beside` are deterministic and count as two training runs with the same result.
     """
     scored: dict[str, list[np.ndarray]] = {}
     runs: dict[str, list[dict[str, Any]]] = {}
@@ -235,10 +237,10 @@ def _table(models: dict[str, Any]) -> Table:
 
 
 def chosen_tasks(models: str, seeds: int, data: pathlib.Path, encoder: pathlib.Path) -> list[Task]:
-    """Returns the trainings, seed by seed, and within a seed in the order in which models start from each other.
+    """Returns the training runs, seed by seed, in the order in which models start from each other.
 
     Raises:
-        InputError: a model does not exist, or the encoder's folder or the data is not there.
+        InputError: A model does not exist, or the data or the encoder's folder is missing.
     """
     names = chosen_names("--models", models, TRAININGS)
     if not data.is_file():
@@ -250,9 +252,9 @@ def chosen_tasks(models: str, seeds: int, data: pathlib.Path, encoder: pathlib.P
 @command("studies.reviews")
 @click.option("--data", type=click.Path(path_type=pathlib.Path), required=True, help="The table of reviews (Parquet).")
 @click.option("--encoder", type=click.Path(path_type=pathlib.Path), required=True, help="Folder of a BERT checkpoint.")
-@click.option("--models", default=",".join(TRAININGS), help="Names, separated by commas.")
-@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
-@click.option("--threads", type=click.IntRange(1), help="Of TensorFlow. Default: one for each core.")
+@click.option("--models", default=",".join(TRAININGS), help="Models to train, separated by commas.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Training runs of each model.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of TensorFlow. Default: one per core.")
 @click.option(
     "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/reviews", help="The result folder."
 )
@@ -261,8 +263,8 @@ def main(
 ) -> None:
     """Compare BERT4CTR with its text alone, its features alone, and scikit-learn, on real reviews.
 
-    Prints a table, writes OUTPUT/reviews.json, and prints it as the last line. After an interrupt the same command
-    resumes.
+    Prints a table, writes OUTPUT/reviews.json, and prints the JSON on the last line. After an interrupt the same
+    command resumes.
     """
     tasks = chosen_tasks(models, seeds, data, encoder)
     load_tensorflow()

@@ -1,12 +1,12 @@
-"""Measures how often a comparison calls two models different that are not, and how often it finds a planted difference.
+"""Measures the error rates of comparisons: equal models called different, and planted differences detected.
 
     python -m studies.seed_noise [--rows 60000] [--seeds 5] [--repeats 400] [--difference 0.002] [--output FILE]
 
-Trainings are simulated: each scores a row by its true logit, to which it adds an error of its own. The error is a sum
-of the row's attributes with weights that are the training's: so trainings of one model differ by more than by the rows
-that they are tested on, as real ones do. Their AUCs have a standard deviation of about 0.0018. Half of the comparisons
-are of a model with itself. In the others the second side's errors are smaller: its AUC is larger by --difference
-over all rows and seeds. Each repeat draws new rows and new trainings.
+Training runs are simulated: each scores a row by its true logit plus an error. The error is a sum of the row's
+attributes with random weights of the training run. Thus training runs of one model differ by more than their test rows
+explain, as real ones do. Their AUCs have a standard deviation of about 0.0018. Half of the comparisons compare a model
+with itself. In the other half the second side has smaller errors and an AUC larger by --difference over all rows and
+seeds. Each repeat draws new rows and new training runs.
 """
 
 import math
@@ -26,8 +26,8 @@ from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import Compared, compare_sides, side
 
 CLICK_LOGIT, LOGIT_DEVIATION = -1.5, 1.0  # a click-through rate of about 0.24, and an AUC of about 0.74
-ATTRIBUTES = 16  # that a training's error depends on: the fewer, the more trainings differ
-ERROR = 0.2  # standard deviation of a training's error, in logits
+ATTRIBUTES = 16  # attributes that an error depends on: with fewer, training runs differ more
+ERROR = 0.2  # standard deviation of a training run's error, in logits
 SHARDS_BOUND = 3.0  # t over shards above which BERT4CTR, section 4.1.4, calls a difference significant
 CALIBRATION_ROWS = 400_000
 RULES = ("rows and seeds", "rows alone, one seed a side", "t over shards above 3, one seed a side")
@@ -43,15 +43,15 @@ def draw_log(random: np.random.Generator, rows: int) -> tuple[np.ndarray, np.nda
 def draw_trainings(
     random: np.random.Generator, logits: np.ndarray, attributes: np.ndarray, count: int, error: float
 ) -> list[np.ndarray]:
-    """Returns the probabilities of trainings of a model whose errors have the deviation `error`, `[rows]` each."""
+    """Returns the probabilities, `[rows]` each, of training runs with errors of standard deviation `error`."""
     weights = random.normal(scale=error / math.sqrt(ATTRIBUTES), size=(count, ATTRIBUTES))
-    # No product of BLAS, whose threads would wait for each other all the time.
+    # einsum instead of a BLAS product, whose threads would wait for each other all the time.
     errors = np.einsum("ra,ta->tr", attributes, weights)
     return list(1 / (1 + np.exp(-logits - errors)))
 
 
 def smaller_error(difference: float, seed: int = 0) -> float:
-    """Returns the deviation of the errors of a model whose AUC is larger by `difference` than that of ERROR."""
+    """Returns the standard deviation of the errors of a model whose AUC is larger by `difference` than with ERROR."""
     random = np.random.default_rng(seed)
     logits, labels, attributes = draw_log(random, CALIBRATION_ROWS)
 
@@ -67,7 +67,7 @@ def smaller_error(difference: float, seed: int = 0) -> float:
 
 
 def called_different(first: Sequence[np.ndarray], second: Sequence[np.ndarray], labels: np.ndarray) -> tuple[bool, ...]:
-    """Returns by each of RULES whether the second side's AUC differs from the first's."""
+    """Returns, for each of RULES, whether the second side's AUC differs from the first's."""
     shard = shards(len(labels))
 
     def compared(seeds: int | None) -> Compared:
@@ -83,7 +83,7 @@ def _is_below(compared: Compared) -> bool:
 
 
 def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed: int) -> tuple[float, ...]:
-    """Returns by each of RULES how often two models whose errors have these deviations are called different."""
+    """Returns, for each of RULES, how often two models with these error deviations are called different."""
     progress, called = throttled_announce(), []
     for repeat in range(repeats):
         random = np.random.default_rng([seed, repeat])
@@ -96,12 +96,15 @@ def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed
 
 @command("studies.seed_noise")
 @click.option("--rows", type=click.IntRange(1000), default=60_000, help="Test rows.")
-@click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each side.")
+@click.option("--seeds", type=click.IntRange(2), default=5, help="Training runs of each side.")
 @click.option("--repeats", type=click.IntRange(1), default=400, help="Comparisons of each kind.")
-@click.option("--difference", type=click.FloatRange(0, 0.02), default=0.002, help="The planted difference in AUC.")
+@click.option("--difference", type=click.FloatRange(0, 0.02), default=0.002, help="Planted difference in AUC.")
 @output_option("seed_noise")
 def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib.Path) -> None:
-    """Rates of error of comparisons, on simulated trainings."""
+    """Measure the error rates of comparisons, on simulated training runs.
+
+    Prints a table of the shares called different, and writes the report as JSON.
+    """
     shares_by_kind = {
         "same model": rates(rows, seeds, repeats, (ERROR, ERROR), seed=1),
         f"AUC larger by {difference}": rates(rows, seeds, repeats, (ERROR, smaller_error(difference)), seed=2),

@@ -1,20 +1,19 @@
-"""Tests what BERT4CTR's paper claims of it, on generated logs in which a text and features do or do not act together.
+"""Tests claims of BERT4CTR's paper on generated logs in which a text and features do or do not interact.
 
     python -m studies.text_claims [--interplay 0 --interplay 1] [--seeds 5] [--lines 40000] [--folder DIR]
 
-The logs are those of `ctrpipe generate --format kddcup2012 --click-rate 0.3`. With --interplay 0 what a title says and
-who reads it add up to the logit, and BERT4CTR should gain nothing on the best of the other models. With 1 each of the
-title's words also matters to users of one age, and it should gain. A log is several generated ones that have queries,
-titles and words in common, so that each word comes often.
+The logs are those of `ctrpipe generate --format kddcup2012 --click-rate 0.3`. With --interplay 0 the effects of title
+and user on the logit are additive, and BERT4CTR should gain nothing over the best of the other models. With 1 each word
+of the title also matters to users of one age, and BERT4CTR should gain. A log consists of several generated logs that
+share queries, titles and words, so each word occurs often.
 
-All models have the same rows, features, encoder, batches and learning rate, and pass over a text FIRST + EPOCHS times
-in all stages together; the weights with the best validation AUC are kept. BERT4CTR is compared with each other model
-over rows and seeds, as `ctrpipe compare` does. A claim of a gain holds where the 95% interval lies above 0; one of no
-gain, over the model that is the best on the validation rows, where it lies below MARGIN.
+All models have the same rows, features, encoder, batches and learning rate, and FIRST + EPOCHS epochs on a text in all
+stages together; the weights with the best validation AUC are kept. BERT4CTR is compared with each other model over rows
+and seeds, as in `ctrpipe compare`. A claimed gain holds if the 95% interval lies above 0. A claim of no gain, over the
+best model on the validation rows, holds if the interval lies below MARGIN.
 
-The cost of a training is that of one pass over the rows in each of its stages (BERT4CTR, section 4.1.4), that of
-inference that of one prediction, both measured in turns on this machine. Trainings that are in --folder are not
-repeated.
+The training cost is the time of one epoch over the rows in each stage (BERT4CTR, section 4.1.4), the inference cost the
+time of one prediction, both measured in turns on this machine. Training runs stored in --folder are not repeated.
 """
 
 import dataclasses
@@ -47,20 +46,20 @@ from ctrpipe.transforms.generate import TextClickModel, generate_kddcup2012
 from ctrpipe.transforms.kddcup2012 import Options
 
 MAIN = "BERT4CTR"
-MARGIN = 0.005  # of AUC: less is no gain
+MARGIN = 0.005  # of AUC: a smaller gain counts as none
 CLICK_RATE = 0.3
-RAW = "raw"  # what is generated
+RAW = "raw"  # folder of the generated log
 GENERATOR = "ctrpipe.transforms.generate.kddcup2012"
-# Lines that a log's queries, titles and words are made for. Several such logs, which have them in common, are one here:
-# each word comes often enough for a model that starts from random weights.
+# Number of lines for which a log's queries, titles and words are generated. Several such logs with the same queries,
+# titles and words are joined to one: each word occurs often enough for a model with random initial weights.
 WORLD = 2_000
-# Many rows to test: a prediction costs a fraction of what a training row does.
-FIRST_SEED = 1_000  # of the generated logs; the settings were chosen on others
+# Many test rows: a prediction costs a fraction of a training row.
+FIRST_SEED = 1_000  # of the generated logs; the settings were chosen on other seeds
 PARTS = Options(test=0.5, validation=0.1)
-FIRST, EPOCHS = 2, 10  # of a first stage, and of what follows it
+FIRST, EPOCHS = 2, 10  # epochs of a first stage, and of the stage after it
 
 ENCODER = {"encoder_layers": 1, "encoder_width": 32, "encoder_heads": 2, "encoder_ffn": 64, "encoder_positions": 128}
-# Near zero a product of a feature's vector and a word's has no gradient.
+# Near zero, a product of a feature's vector and a word's has no gradient.
 VECTORS = {"embedding_dim": 16, "embedding_stddev": 0.1, "hidden_units": [64]}
 TOKEN = {**VECTORS, "token_dim": 32}
 MODELS: dict[str, dict[str, Any]] = {
@@ -79,7 +78,7 @@ TRAINING = {
     "batch_size": 256,
     "learning_rate": 0.002,
     "monitor": "auc",
-    "patience": FIRST + EPOCHS,  # what texts and features do together is learned after what each does alone
+    "patience": FIRST + EPOCHS,  # interactions of text and features are learned after their separate effects
     "plateau": None,
     "start_at_base_rate": True,
     "bucket_by_length": True,
@@ -88,14 +87,14 @@ TRAINING = {
 
 
 def config_of(name: str, epochs: int) -> RunConfig:
-    """Returns a model's configuration, as a YAML file would have it, for logs of `ctrpipe prepare kddcup2012`.
+    """Returns a model's configuration, as in a YAML file, for logs of `ctrpipe prepare kddcup2012`.
 
-    Of the ids and histories of texts there are none: a model without the text is to know nothing of its words. There is
-    the ad, whose topic and users' groups act together, so that features alone can learn what is theirs.
+    Ids and histories of texts are left out: a model without the text must know nothing of its words. The ad is
+    included, because its topic and users' groups interact and features alone can learn this.
 
     Args:
         name: One of MODELS.
-        epochs: Passes over the rows after a first stage of FIRST.
+        epochs: Epochs after a first stage of FIRST epochs.
     """
     model = MODELS[name]
     first = model_class(model["name"]).pretraining
@@ -143,13 +142,13 @@ def config_of(name: str, epochs: int) -> RunConfig:
 def plan_of(names: Sequence[str], seeds: int, epochs: int) -> Plan:
     """Returns the sweep over the models."""
     points = tuple(Point(name, name, {}, {}, config_of(name, epochs)) for name in names)
-    base = points[0].config.model_copy(update={"raw_numbers": True})  # which NumBERT reads
+    base = points[0].config.model_copy(update={"raw_numbers": True})  # NumBERT reads them
     costs = Costs(batch_size=TRAINING["batch_size"], batches=1)
     return Plan("text_claims", base, points, seeds, latency=False, reference=None, costs=costs)
 
 
 def make_log(interplay: float, lines: int, folder: pathlib.Path) -> tuple[str, dict[str, Any]]:
-    """Generates and joins a log, where the folder does not have it; returns its glob, and what is known of it."""
+    """Generates and joins a log unless the folder contains it; returns its glob and its description."""
     about = folder / "generated.json"
     if not about.exists():
         announce(f"Generating {lines:,} lines with an interplay of {interplay:g}")
@@ -159,7 +158,7 @@ def make_log(interplay: float, lines: int, folder: pathlib.Path) -> tuple[str, d
 
 
 def _generate(interplay: float, lines: int, folder: pathlib.Path) -> float:
-    """Writes logs that have queries, titles and words in common as one; returns the mean AUC of true probabilities."""
+    """Writes logs with the same queries, titles and words as one log; returns the mean AUC of true probabilities."""
     truth = TextClickModel(interplay=interplay, base_rate=CLICK_RATE)
     logs = [
         generate_kddcup2012(WORLD, seed, folder / f"{RAW}-{seed}", click_model=truth)
@@ -173,11 +172,11 @@ def _generate(interplay: float, lines: int, folder: pathlib.Path) -> float:
 def compare(interplay: float, results: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Returns the metrics and costs of each model, and how far MAIN is ahead of it over rows and seeds.
 
-    A verdict stands with every other model where texts and features act together, and else with the best one alone.
+    With interplay, every other model has a verdict; without, only the best one.
 
     Args:
-        interplay: How much they do.
-        results: By model the results of its trainings, as run_sweep returns them.
+        interplay: Strength of the interaction of texts and features.
+        results: The results of each model's training runs, from run_sweep.
     """
     models: dict[str, Any] = {}
     for name, runs in results.items():
@@ -229,12 +228,12 @@ def _ahead(compared: dict[str, Any]) -> list[str]:
     multiple=True,
     type=click.FloatRange(0, 10),
     default=(0.0, 1.0),
-    help="How much texts and features act together.",
+    help="Strength of the interaction of texts and features. Repeatable.",
 )
-@click.option("--model", "names", multiple=True, type=click.Choice(list(MODELS)), help="Default: all.")
-@click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each model.")
-@click.option("--lines", type=click.IntRange(WORLD), default=40_000, help="Of each log; a line has 1.5 rows or so.")
-@click.option("--epochs", type=click.IntRange(1), default=EPOCHS, help="After a first stage.")
+@click.option("--model", "names", multiple=True, type=click.Choice(list(MODELS)), help="Repeatable. Default: all.")
+@click.option("--seeds", type=click.IntRange(2), default=5, help="Training runs of each model.")
+@click.option("--lines", type=click.IntRange(WORLD), default=40_000, help="Lines of each log, of about 1.5 rows each.")
+@click.option("--epochs", type=click.IntRange(1), default=EPOCHS, help="Epochs after a first stage.")
 @folder_option("text_claims")
 @output_option("text_claims")
 def main(
@@ -246,14 +245,14 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Test BERT4CTR's claims on generated logs whose texts and features do or do not act together.
+    """Test BERT4CTR's claims on generated logs whose texts and features do or do not interact.
 
-    Prints a table, writes JSON, and prints it as the last line. After an interrupt the same command resumes.
+    Prints a table, writes JSON, and prints the JSON on the last line. After an interrupt the same command resumes.
     """
     if lines % WORLD:
         raise InputError(f"--lines should be a multiple of {WORLD:,}. Received: {lines:,}")
     load_tensorflow()
-    from ctrpipe.pipeline.sweep.run import run_sweep  # TFX: 1 s that --help does without
+    from ctrpipe.pipeline.sweep.run import run_sweep  # imports TFX: 1 s that --help does without
 
     plan = plan_of([name for name in MODELS if not names or name in {*names, MAIN}], seeds, epochs)
     load = busy()

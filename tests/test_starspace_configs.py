@@ -141,7 +141,9 @@ def test_there_is_a_configuration_for_each_task_of_the_paper():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", [task if task == "documents" else pytest.param(task, marks=pytest.mark.large) for task in TASKS]
+)
 def test_the_pairs_of_a_task_are_learned_above_a_simple_floor(task, tmp_path):
     make, floor_of = TASKS[task]
     config = load_config(configs_folder() / "starspace" / f"{task}.yaml")

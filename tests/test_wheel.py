@@ -105,6 +105,9 @@ def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_name
     assert len(column) == 2000 and served == pytest.approx(column[:5], abs=1e-6)
 
 
+@pytest.mark.large(
+    like="tests/test_wheel.py::test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_names"
+)
 @pytest.mark.slow
 def test_the_wheel_has_what_its_commands_read(ctrpipe, tmp_path):
     def command(*arguments) -> str:

@@ -1,7 +1,7 @@
-"""Compiles the bytecode of what is installed beside this Python, on all cores; prints how far it is: `DONE OF` kB.
+"""Compiles the bytecode of this Python's installed packages on all cores and prints the progress as `DONE TOTAL` in kB.
 
-Not of what nearly nobody imports, a third of all: tests of the packages, and the client of Vertex AI that TFX brings.
-Python compiles a file of these when it is first imported.
+About a third of the source is left out because it is rarely imported: the packages' tests and the Vertex AI client that
+TFX depends on. Python compiles such a file on its first import.
 """
 
 import compileall
@@ -15,19 +15,19 @@ LEFT_OUT = re.compile(r"(^|/)tests?/|_test\.py$|/test_[^/]*\.py$|^google/cloud/a
 
 
 def files(folder: pathlib.Path) -> list[tuple[pathlib.Path, int]]:
-    """Returns the files to compile, the largest first, and their bytes."""
+    """Returns the files to compile with their sizes in bytes, largest first."""
     found = [path for path in folder.rglob("*.py") if not LEFT_OUT.search(path.relative_to(folder).as_posix())]
     return sorted(((path, path.stat().st_size) for path in found), key=lambda file: -file[1])
 
 
 def compile_one(file: tuple[pathlib.Path, int]) -> int:
-    """Compiles a file, unless its bytecode is there, and returns its bytes; one for another Python is left alone."""
+    """Compiles a file unless its bytecode is up to date, and returns its size; ignores files that do not compile."""
     compileall.compile_file(file[0], quiet=2)
     return file[1]
 
 
 def main() -> None:
-    """Compiles all files."""
+    """Compiles all files and prints the progress."""
     waiting = files(pathlib.Path(sysconfig.get_paths()["purelib"]))
     of = sum(size for _, size in waiting)
     done = said = 0

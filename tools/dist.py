@@ -1,9 +1,9 @@
-"""Builds the source distribution and the wheel of the last commit, with the same bytes each time.
+"""Builds the source distribution and the wheel of the last commit, byte for byte reproducible.
 
     python tools/dist.py dist
 
-What is built is the commit, not what lies around in the checkout, with the commit's time. The wheel is built from the
-source distribution, and must be the one that the checkout gives.
+The build uses the files of the commit, not the working tree, and the commit's time. The wheel is built from the source
+distribution; the script fails if a wheel built from the checkout differs.
 """
 
 import gzip
@@ -19,17 +19,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def git(*arguments: str) -> bytes:
-    """Returns what a command of git prints.
+    """Returns the output of a git command.
 
     Raises:
-        CalledProcessError: it failed.
+        CalledProcessError: The command failed.
     """
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
 
 
 def version() -> str:
     """Returns the version of the last commit."""
-    with tempfile.TemporaryDirectory() as folder:  # a clone has no change that is not committed
+    with tempfile.TemporaryDirectory() as folder:  # a clone has no uncommitted changes
         subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, folder], check=True)
         command = [sys.executable, "setup.py", "--version"]
         said = subprocess.run(
@@ -39,7 +39,7 @@ def version() -> str:
 
 
 def build(kind: str, source: pathlib.Path, output: pathlib.Path, **variables: str) -> pathlib.Path:
-    """Builds a distribution with the installed setuptools, fetching nothing.
+    """Builds a distribution with the installed setuptools, without downloading anything.
 
     Args:
         kind: "sdist" or "wheel".
@@ -55,7 +55,7 @@ def build(kind: str, source: pathlib.Path, output: pathlib.Path, **variables: st
 
 
 def normalise(archive: pathlib.Path, seconds: int) -> None:
-    """Writes a .tar.gz again: in order, with one time, without owners, and with one mode for files that may be run."""
+    """Rewrites a .tar.gz with sorted files, one timestamp, no owners, and mode 755 (executables) or 644."""
     with tarfile.open(archive) as old:
         members = sorted((member for member in old if member.isfile()), key=lambda member: member.name)
         buffer = io.BytesIO()
@@ -70,7 +70,7 @@ def normalise(archive: pathlib.Path, seconds: int) -> None:
 
 
 def main() -> None:
-    """Builds both into the folder that is given, and removes older ones from it."""
+    """Builds both distributions into the given folder and removes older ones from it."""
     output = pathlib.Path(sys.argv[1])
     output.mkdir(parents=True, exist_ok=True)
     for old in (*output.glob("ctrpipe-*.tar.gz"), *output.glob("ctrpipe-*.whl")):
@@ -89,7 +89,7 @@ def main() -> None:
         with tarfile.open(source) as archive:
             archive.extractall(folder / "source", filter="data")
         [unpacked] = (folder / "source").iterdir()
-        # Without the version, which the source distribution has to know.
+        # No version variable: the source distribution must contain the version.
         wheel = build("wheel", unpacked, output, SOURCE_DATE_EPOCH=str(seconds))
         direct = build("wheel", folder / "second", folder, **variables)
         if direct.name != wheel.name or direct.read_bytes() != wheel.read_bytes():

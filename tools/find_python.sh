@@ -1,7 +1,7 @@
 #!/bin/sh
-# Prints the newest Python of this machine that the whole pipeline runs with: 3.11, 3.12 or 3.13. TFX's newer wheels, and
-# with them all for 3.12 and 3.13, are built for glibc 2.39 and newer. Where no Python fits and uv is there, uv brings one.
-# FIND_PYTHON_GLIBC stands for the system's own version of glibc, in tests.
+# Prints the path of the newest Python on this machine that supports the whole pipeline: 3.11, 3.12 or 3.13. TFX's newer
+# wheels, including all wheels for 3.12 and 3.13, need glibc 2.39 or newer. If no Python fits and uv is installed, uv
+# installs one. Tests override the glibc version with FIND_PYTHON_GLIBC.
 
 glibc=${FIND_PYTHON_GLIBC:-$(getconf GNU_LIBC_VERSION 2> /dev/null | sed 's/^glibc //')}
 minor=${glibc#*.}
@@ -10,7 +10,7 @@ case ${glibc%%.*}:$minor in
     *)        fitting="3.13 3.12 3.11" ;;
 esac
 
-# Of the version that is asked for, and able to make an environment: Debian's python3 has its module ensurepip apart.
+# Checks the version, and that the Python can create environments: Debian packages ensurepip separately.
 fits='import ensurepip, sys, venv; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])'
 for version in $fitting; do
     for python in "python$version" python3; do

@@ -1,10 +1,10 @@
-"""Makes .venv from the lock of this Python, and says what it does while it does it.
+"""Creates .venv from the lock of this Python and reports the progress.
 
     python tools/install.py .venv
 
-In a terminal one line is drawn anew, with a bar and the seconds left; elsewhere a line is printed every few seconds.
-pip installs uv, which then installs everything in a third of pip's time or less, from pip's index where pip has one of
-its own. Both check every hash. Where uv fails, pip does all of it. Bytecode is compiled here, not at the first import.
+In a terminal, one line is redrawn with a bar and the seconds left; elsewhere, a line is printed every few seconds. pip
+installs uv, and uv installs the rest in a third of pip's time or less, from pip's index if pip has one configured. Both
+check every hash. If uv fails, pip installs everything. Bytecode is compiled here, not at the first import.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# The wheels of 15 MB and more; the others have 1 MB on average. For the time left alone.
+# Wheels of 15 MB and more; the others average 1 MB. Used only to estimate the time left.
 LARGE_MB = {
     "tensorflow": 573,
     "jaxlib": 87,
@@ -36,7 +36,7 @@ LARGE_MB = {
     "mypy": 15,
 }
 OTHERS_MB = 1.0
-# Before something is measured: a connection's MB/s, the kB of source to compile, and what a core compiles in a second.
+# Estimates until something is measured: download MB/s, kB of source to compile, and kB compiled per core and second.
 USUAL_MB_PER_S = 25.0
 USUAL_SOURCE_KB = 300_000
 USUAL_KB_PER_S = 3_000.0
@@ -45,10 +45,10 @@ LINE_EVERY_S = 10.0
 
 
 class Packages:
-    """What uv has said of its packages: how far they are fetched and put in place.
+    """The download and install progress that uv prints.
 
     Args:
-        count: The packages of the lock.
+        count: Number of packages in the lock.
     """
 
     _FETCHED = re.compile(r"Preparing packages\.\.\.\s*\((\d+)/(\d+)\)")
@@ -59,11 +59,11 @@ class Packages:
     def __init__(self, count: int) -> None:
         self.count = count
         self.fetched = self.to_fetch = self.placed = 0
-        self._placing = 0.0  # when it began
+        self._placing = 0.0  # start time
         self._mb: dict[str, tuple[float, float]] = {}
 
     def read(self, text: str) -> None:
-        """Takes note of what uv has drawn, without its escape sequences."""
+        """Updates the progress from uv's output without escape sequences."""
         for done, of in self._FETCHED.findall(text):
             self.fetched, self.to_fetch = int(done), int(of)
         for name, done, unit, of, of_unit in self._BYTES.findall(text):
@@ -74,7 +74,7 @@ class Packages:
 
     @property
     def megabytes(self) -> tuple[float, float]:
-        """How many are fetched, and how many will be; (0, 0) where all are in uv's cache, or nothing is known yet."""
+        """The MB downloaded and the MB in total; (0, 0) if uv's cache has everything or nothing is known yet."""
         if not self.to_fetch:
             return 0.0, 0.0
         done = sum(done for done, _ in self._mb.values())
@@ -82,12 +82,12 @@ class Packages:
         whole = sum(1 for done, of in self._mb.values() if done >= 0.99 * of)
         done += max(0, self.fetched - whole) * OTHERS_MB
         others = max(0, self.to_fetch - len(self._mb))
-        # Nothing is in the cache where most is fetched: then the large ones are too.
+        # If most packages are to be downloaded, the cache is empty and the large ones are missing too.
         large = [mb for name, mb in LARGE_MB.items() if name not in self._mb] if self.to_fetch > self.count / 2 else []
         return done, max(done, of + sum(large) + max(0, others - len(large)) * OTHERS_MB)
 
     def seconds_left(self, since: float) -> float:
-        """Estimates the seconds until all are in place, `since` seconds after uv has begun to fetch."""
+        """Estimates the seconds until all packages are installed, `since` seconds after uv started to download."""
         if self.placed:
             of_one = (time.monotonic() - self._placing) / self.placed
             return max(0.01, of_one) * (self.count - self.placed)
@@ -103,7 +103,7 @@ class Packages:
 
 
 class Display:
-    """The line that says what is done, how far it is, and how many seconds are left."""
+    """The progress line: the current step, the share done, and the seconds left."""
 
     def __init__(self, packages: Packages) -> None:
         self.packages = packages
@@ -115,13 +115,13 @@ class Display:
         self._step, self._step_began, self._since_fetch = "", self._began, 0.0
 
     def begin(self, step: str) -> None:
-        """Names the step that begins."""
+        """Starts a step."""
         self._waiting.pop(step, None)
         self._step, self._step_began = step, time.monotonic()
         self.tick()
 
     def tick(self) -> None:
-        """Draws the line again, where it is time to."""
+        """Redraws the line if it is due."""
         now = time.monotonic()
         if now - self._drawn < (0.2 if self._terminal else LINE_EVERY_S):
             return
@@ -137,12 +137,12 @@ class Display:
             print(text.strip(), file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Takes the line away, for what is printed next."""
+        """Clears the line before other output."""
         if self._terminal:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
     def seconds_left(self) -> float:
-        """Estimates the seconds until everything is installed."""
+        """Estimates the seconds until the installation is complete."""
         now = time.monotonic()
         left = sum(self._waiting.values())
         left += max(0.0, SMALL_STEPS_S.get(self._step, 0.0) - (now - self._step_began))
@@ -169,13 +169,13 @@ class Display:
 
 
 def run(command: list[str], display: Display, read: Callable[[str], None] | None = None, **variables: str) -> str:
-    """Runs a command while the display is kept up, and returns what the command has printed, without escape sequences.
+    """Runs a command, keeps the display updated, and returns the command's output without escape sequences.
 
     Args:
-        read: Takes what is printed as it comes, from a command that draws its progress: it is given a terminal.
+        read: Receives the output as it arrives. The command then runs in a pseudo-terminal, to draw its progress.
 
     Raises:
-        CalledProcessError: it failed; what it printed is in `output`.
+        CalledProcessError: The command failed; its output is in `output`.
     """
     reader, writer = _terminal() if read else os.pipe()
     environment = {**os.environ, **variables}
@@ -188,7 +188,7 @@ def run(command: list[str], display: Display, read: Callable[[str], None] | None
                 continue
             try:
                 data = os.read(reader, 1 << 16)
-            except OSError:  # how a terminal ends
+            except OSError:  # end of a terminal
                 break
             if not data:
                 break
@@ -203,7 +203,7 @@ def run(command: list[str], display: Display, read: Callable[[str], None] | None
 
 
 def _terminal() -> tuple[int, int]:
-    """Returns both ends of a terminal of 160 columns, in which uv draws how far it is; of a pipe without one."""
+    """Returns both ends of a 160-column pseudo-terminal for uv's progress, or of a pipe if none is available."""
     import fcntl
     import struct
     import termios
@@ -225,17 +225,17 @@ def block(lock: str, package: str) -> str:
 
 
 def index(pip: list[str]) -> dict[str, str]:
-    """Returns pip's own index in the variable by which uv takes it; {} where pip has none."""
+    """Returns the variable that passes pip's configured index to uv; {} if pip has none."""
     settings = subprocess.run([*pip, "config", "list"], capture_output=True, text=True).stdout
     found = re.findall(r"^[^=]*[.]index.url='(.*)'$", settings, re.M)
     return {"UV_DEFAULT_INDEX": found[-1]} if found else {}
 
 
 def install(folder: pathlib.Path, lock: pathlib.Path, display: Display) -> None:
-    """Makes the environment.
+    """Creates the environment.
 
     Raises:
-        CalledProcessError: a step failed.
+        CalledProcessError: A step failed.
     """
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "-qq", "--disable-pip-version-check"]
@@ -268,20 +268,20 @@ def install(folder: pathlib.Path, lock: pathlib.Path, display: Display) -> None:
 
 
 def _clear(folder: pathlib.Path) -> list[str]:
-    """Returns the argument that empties an environment of another Python."""
+    """Returns the option that clears an environment of another Python version, or []."""
     kept = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     return ["--clear"] if (folder / "lib").exists() and not kept.exists() else []
 
 
 def _end(printed: str) -> str:
-    """Returns what a command printed last, from its error on."""
+    """Returns the end of a command's output, from its error on."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", printed) if line.strip()]
     first = next((n for n, line in enumerate(lines) if re.match(r"error|ERROR|×", line)), max(0, len(lines) - 12))
     return "\n".join(lines[first:][-12:])
 
 
 def main() -> None:
-    """Installs, and ends with 2 where this Python does not fit, 1 where a step failed."""
+    """Installs; exits with 2 if this Python does not fit and with 1 if a step failed."""
     folder = pathlib.Path(sys.argv[1])
     reason = runpy.run_path(str(ROOT / "common" / "wheels.py"))["unfit"]()
     if reason:

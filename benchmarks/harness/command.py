@@ -1,4 +1,4 @@
-"""Shared by the commands of benchmarks/: options, errors on one line, cores, the machine, the report."""
+"""Shared by the benchmark commands: options, one-line errors, core limits, machine information and reports."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ TABLE_WIDTH = 120
 
 
 class Command(click.Command):
-    """A command whose errors are one line (exit code 2) and which Ctrl-C ends in one line."""
+    """A command that reports errors (exit code 2) and Ctrl-C in one line."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -66,13 +66,13 @@ def command(module: str) -> Callable[[Callable[..., None]], click.Command]:
 def output_option(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Returns the decorator of the option --output, by default runs/benchmarks/<name>.json."""
     path = click.Path(path_type=pathlib.Path)
-    return click.option("--output", type=path, default=f"runs/benchmarks/{name}.json", help="The JSON file.")
+    return click.option("--output", type=path, default=f"runs/benchmarks/{name}.json", help="JSON file for the report.")
 
 
 def folder_option(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Returns the decorator of the option --folder, by default runs/benchmarks/<name>.
 
-    The path is absolute: peers work in a folder of their own, where another path would name nothing.
+    The path is absolute because peers run in another working directory.
     """
     path = click.Path(path_type=pathlib.Path, resolve_path=True)
     text = "Logs and what the sides write; kept for the next time."
@@ -80,11 +80,11 @@ def folder_option(name: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def shape_options(main: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of the data's shape and of the cores: --fields, --dim and --threads."""
+    """Adds the options --fields, --dim and --threads."""
     options = (
         click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields."),
         click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding."),
-        click.option("--threads", type=click.IntRange(1), help="Cores and threads of a side. Default: all cores."),
+        click.option("--threads", type=click.IntRange(1), help="Cores and threads per side. Default: all cores."),
     )
     for option in reversed(options):
         main = option(main)
@@ -106,17 +106,17 @@ def _with_zoo(context: click.Context, option: click.Parameter, folder: pathlib.P
 
 def device_option(main: Callable[..., None]) -> Callable[..., None]:
     """Adds the option --device."""
-    return click.option("--device", type=click.Choice(DEVICES), default="cpu", help="What computes.")(main)
+    return click.option("--device", type=click.Choice(DEVICES), default="cpu", help="Device to compute on.")(main)
 
 
 @contextlib.contextmanager
 def on_cores(count: int) -> Iterator[None]:
-    """Runs the processes that are started inside the block on `count` cores, the same ones for all.
+    """Pins the processes that are started inside the block to the same `count` cores.
 
-    Limits on threads alone would be uneven: one library's limit covers all its threads, another's only one pool.
+    Thread limits alone would be uneven: some libraries limit all their threads, others only one pool.
 
     Raises:
-        InputError: the machine has fewer cores.
+        InputError: The machine has fewer cores.
     """
     before = os.sched_getaffinity(0)
     if not 1 <= count <= len(before):
@@ -131,10 +131,10 @@ def on_cores(count: int) -> Iterator[None]:
 
 
 def positive_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Returns the numbers of an option's text, such as 200,200,100.
+    """Returns the numbers in an option's text, such as 200,200,100.
 
     Raises:
-        InputError: the text is not positive whole numbers, separated by commas.
+        InputError: The text is not a comma-separated list of positive whole numbers.
     """
     if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
         raise InputError(f"{option}: expected positive numbers as in 200,200,200. Received: {text!r}")
@@ -142,10 +142,10 @@ def positive_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def chosen_names(option: str, text: str, known: Collection[str]) -> tuple[str, ...]:
-    """Returns the names of an option's text, such as fm,lr, each once.
+    """Returns the names in an option's text, such as fm,lr, without duplicates.
 
     Raises:
-        InputError: one is not among the known.
+        InputError: A name is not in `known`.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in names if name not in known]:
@@ -159,10 +159,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes the report as JSON, in one rename.
+    """Writes the report as JSON with an atomic rename.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: The file cannot be written.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def write(report: dict[str, Any], output: pathlib.Path) -> None:
 
 
 def finish(report: dict[str, Any], output: pathlib.Path, table: RenderableType) -> None:
-    """Writes the report, and prints the table, the report's path, and the report as the last line of stdout."""
+    """Writes the report; prints the table, the report's path, and the report as JSON on the last line of stdout."""
     write(report, output)
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits

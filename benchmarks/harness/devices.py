@@ -1,4 +1,4 @@
-"""What a benchmark computes on: its processes' environment, and the GPUs that are visible."""
+"""The devices of a benchmark: environment variables of its processes, and the visible GPUs."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 
 DEVICES = ("cpu", "gpu")
-# Several libraries share one GPU, one after the other: none may take all of its memory at its start.
+# Several libraries use one GPU in turn, so none may allocate all of its memory at the start.
 ON_GPU = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 INSTALL = {
@@ -18,55 +18,55 @@ INSTALL = {
     "jax": 'pip install "jax[cuda12]"',
 }
 QUERY = ("name", "driver_version", "memory.total")
-SECONDS = 60  # for nvidia-smi, which loads the driver where no program has it open
+SECONDS = 60  # timeout of nvidia-smi, which loads the driver if no program has it open
 DRIVER = pathlib.Path("/proc/driver/nvidia")
 
 
 def environment(device: str | None) -> dict[str, str]:
-    """Returns the variables of a process that trains on `device`, one of DEVICES; None leaves the choice to it."""
+    """Returns the environment variables for computing on `device`; {} for None: the process chooses the device."""
     if device is None:
         return {}
     return ON_CPU if device == "cpu" else ON_GPU
 
 
 def load_tensorflow_on(device: str) -> None:
-    """Loads TensorFlow into this process, and has it and the processes started from here compute on `device`.
+    """Loads TensorFlow into this process, and makes it and child processes compute on `device`.
 
     Raises:
-        InputError: a GPU is wanted, and TensorFlow sees none.
+        InputError: A GPU is requested, and TensorFlow sees none.
     """
     os.environ.update(environment(device))
     load_tensorflow()
-    import tensorflow as tf  # after load_tensorflow, which holds its start-up lines back
+    import tensorflow as tf  # after load_tensorflow, which suppresses its start-up messages
 
     if device == "gpu" and not tf.config.list_physical_devices("GPU"):
         raise InputError(sees_no_gpu("tensorflow"))
 
 
 def load_jax_on(device: str) -> None:
-    """Has JAX compute on `device` in this process, where it has not computed yet.
+    """Makes JAX compute on `device` in this process; call it before JAX computes anything.
 
     Raises:
-        InputError: a GPU is wanted, and JAX sees none.
+        InputError: A GPU is requested, and JAX sees none.
     """
     os.environ.update(environment(device))
     import jax  # only on that backend
 
     if device == "cpu":
-        jax.config.update("jax_platforms", "cpu")  # it has read the variables where it was loaded before
+        jax.config.update("jax_platforms", "cpu")  # if JAX was imported before, it has read the variables already
     elif jax.default_backend() != "gpu":
         raise InputError(sees_no_gpu("jax"))
 
 
 def sees_no_gpu(backend: str) -> str:
-    """Returns what is said of a backend that sees no GPU."""
+    """Returns the error message for a backend that sees no GPU."""
     return f"{backend} sees no GPU; install its version for one: {INSTALL[backend]}"
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Returns each visible GPU's name, driver_version and memory in MiB, as nvidia-smi lists them.
+    """Returns each visible GPU's name, driver and memory in MiB (`mib`), as nvidia-smi lists them.
 
-    CUDA_VISIBLE_DEVICES hides those that it does not name, and all of them where it is empty or -1.
+    CUDA_VISIBLE_DEVICES limits the number of GPUs; all are hidden if it is empty or -1.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
@@ -75,13 +75,13 @@ def gpus() -> list[dict[str, Any]]:
         {"name": name, "driver": driver, "mib": int(float(memory)) if memory[:1].isdigit() else None}
         for name, driver, memory in _asked(QUERY)
     ]
-    if not found:  # a container may have the device without the program
+    if not found:  # a container may have the device without nvidia-smi
         found = [{"name": _name_of(folder), "driver": None, "mib": None} for folder in DRIVER.glob("gpus/*")]
     return found if visible is None else found[: visible.count(",") + 1]
 
 
 def gpu_busy() -> float | None:
-    """Returns the share (0 to 1) of the last second in which the busiest GPU worked; None where nobody can say."""
+    """Returns the utilization (0 to 1) of the busiest GPU in the last second; None if unknown."""
     shares = [float(share) / 100 for (share,) in _asked(("utilization.gpu",)) if share.replace(".", "").isdigit()]
     return max(shares, default=None)
 

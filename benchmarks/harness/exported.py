@@ -1,4 +1,4 @@
-"""What a model is exported beside, of a log in a temporary folder: its transform graph, feature map and first rows."""
+"""Reads and analyses a log in a temporary folder, for the export of a model with random weights."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 class Analysed(NamedTuple):
-    """A log whose training rows are analysed.
+    """A log whose training rows have been analysed.
 
     Attributes:
         transform: tft.TFTransformOutput. The transform graph.
@@ -29,15 +29,15 @@ class Analysed(NamedTuple):
 
 
 def analysed(spec: LogSpec, log: pathlib.Path, seed: int, folder: pathlib.Path) -> Analysed:
-    """Reads a log, learns its transform graph in this process, and returns what an export needs of it.
+    """Reads a log, computes its transform graph in this process, and returns what an export needs.
 
     Args:
         spec: The description of the log.
-        log: Its file.
-        seed: Of the split.
-        folder: An empty one, or the log's alone.
+        log: The log file.
+        seed: Seed of the split.
+        folder: A folder that is empty or contains only the log.
     """
-    # TensorFlow: 4 s of a core that --help and a mistake in an option do without.
+    # Imported here: TensorFlow takes 4 s of CPU time, which --help and option errors should not pay.
     import tensorflow_transform as tft
 
     from ctrpipe.transforms.features.preprocessing import feature_map

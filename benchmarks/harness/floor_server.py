@@ -1,7 +1,7 @@
 """Runs a servable's graph in one way, behind the peers' line protocol: `python -m benchmarks.harness.floor_server`.
 
-What a process has only once (the environment, the pool of intra-op threads of all its sessions) is set by the process
-that starts it. Requests:
+The parent process sets what a process has only once: the environment and the intra-op thread pool of all sessions.
+Requests:
 
     {"cmd": "load", "version": folder, "signature": name, "session": ConfigProto as text, "call": one of CALLS} -> {}
     {"cmd": "measure", "rows": 1, "seconds": 0.5} -> {"p50_ms": float, "cpu_ms": float, "calls": int}
@@ -28,7 +28,7 @@ Run = Callable[..., Any]
 
 
 class Server:
-    """Answers requests for the graph that was loaded last."""
+    """Answers requests with the most recently loaded graph."""
 
     def __init__(self):
         self.run: Run | None = None
@@ -44,7 +44,7 @@ class Server:
         return {}
 
     def arguments(self, rows: int) -> list[np.ndarray]:
-        """Returns the golden rows, repeated up to `rows`, in the order of their inputs' names."""
+        """Returns the golden rows, repeated to `rows` rows, sorted by input name."""
         return [np.resize(self.inputs[name], (rows, *self.inputs[name].shape[1:])) for name in sorted(self.inputs)]
 
     def measure(self, rows: int, seconds: float) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Server:
 
 
 def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray]:
-    """Returns the rows that were exported with the version, as `serving_packed` or `serving_raw` takes them."""
+    """Returns the version's golden rows as inputs of `serving_packed` or `serving_raw`."""
     prefix = "packed." if signature == "serving_packed" else "raw."
     with np.load(asset_path(version, Asset.GOLDEN)) as golden:
         arrays = {name.removeprefix(prefix): golden[name] for name in golden.files if name.startswith(prefix)}
@@ -76,7 +76,7 @@ def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray
 
 
 def _session(version: str, session: str):
-    import tensorflow as tf  # which `start` has loaded, without its start-up lines and after stdout was redirected
+    import tensorflow as tf  # loaded by `start`: no start-up messages, and stdout is redirected before
 
     config = text_format.Parse(session, tf.compat.v1.ConfigProto())
     return load_session(pathlib.Path(version), config)
@@ -88,14 +88,14 @@ def _tensors(definition: Any) -> tuple[list[str], list[str]]:
 
 
 def make_callable(version: str, signature: str, session: str) -> Run:
-    """Returns the baseline, the public Session.make_callable, which calls Session.run where there are feeds."""
+    """Returns the baseline: the public Session.make_callable, which calls Session.run if there are feeds."""
     opened, signatures = _session(version, session)
     feeds, fetches = _tensors(signatures[signature])
     return opened.make_callable(fetches, feeds)
 
 
 def session_callable(version: str, signature: str, session: str) -> Run:
-    """Returns a callable of C++'s Session::MakeCallable."""
+    """Returns a callable of the C++ Session::MakeCallable."""
     opened, signatures = _session(version, session)
     return _cpp_callable(opened, *_tensors(signatures[signature]))
 
@@ -108,7 +108,7 @@ def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
 
 
 def frozen(version: str, signature: str, session: str) -> Run:
-    """Returns a callable of C++'s for the graph with its variables as constants, which grappler can fold."""
+    """Returns a C++ callable of the graph with its variables as constants, which grappler can fold."""
     # See _session.
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
@@ -124,7 +124,7 @@ def frozen(version: str, signature: str, session: str) -> Run:
 
 
 def xla(version: str, signature: str, session: str) -> Run:
-    """Returns the graph as a function that XLA compiles, once for every number of rows."""
+    """Returns the graph as a function compiled by XLA, once per number of rows."""
     import tensorflow as tf  # see _session
 
     model = tf.saved_model.load(version)
@@ -135,7 +135,7 @@ def xla(version: str, signature: str, session: str) -> Run:
     def compiled(*tensors):
         return function(**dict(zip(names, tensors, strict=True)))
 
-    def run(*arrays, model=model):  # the variables live as long as the model
+    def run(*arrays, model=model):  # the default argument keeps the model, and thus its variables, alive
         outputs = compiled(*[tf.constant(array) for array in arrays])
         return [outputs[name].numpy() for name in sorted(outputs)]
 

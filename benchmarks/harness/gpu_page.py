@@ -1,4 +1,4 @@
-"""The page of what `python -m benchmarks.gpu` has measured: a section of Markdown, as docs/measured.md has it."""
+"""Renders the results of `python -m benchmarks.gpu` as a Markdown section of docs/measured.md."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,17 +10,17 @@ from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 
 Report = Mapping[str, Any]
 COMMAND = "python -m benchmarks.gpu --minutes 25"
-HEADING = f"## On a GPU: `{COMMAND}`"  # the same on every day, as other pages refer to it
+HEADING = f"## On a GPU: `{COMMAND}`"  # constant, because other pages link to it
 NOTHING = f"""{HEADING}
 
 Nothing has been measured on a GPU yet. The command has run on a CPU alone, with small sizes (`--device cpu --small`),
 whose figures say nothing of a GPU.
 """
-FORMATS = {"float32": "tf32", "mixed_bfloat16": "bfloat16", "mixed_float16": "bfloat16"}  # whose peak a share is of
+FORMATS = {"float32": "tf32", "mixed_bfloat16": "bfloat16", "mixed_float16": "bfloat16"}  # compared with this peak
 
 
 def section(report: Report | None) -> str:
-    """Returns the section of a report; without one that nothing was measured."""
+    """Returns the section of a report; without a report or parts, a note that nothing was measured."""
     if report is None or not report["parts"]:
         return NOTHING
     lines = [f"{HEADING}", "", *_machine(report), ""]
@@ -43,7 +43,7 @@ def section(report: Report | None) -> str:
 
 
 def _machine(report: Report) -> list[str]:
-    """Returns what was measured on, with which versions, and how busy it was."""
+    """Returns lines with the machine, the versions, and the load by other programs."""
     where = f"{report['machine']['cpu']}, {report['machine']['cores']} cores, Python {report['machine']['python']}"
     names = [f"{gpu['name']}, driver {gpu['driver'] or 'unknown'}" for gpu in report["gpus"]]
     versions = []
@@ -68,7 +68,7 @@ def _machine(report: Report) -> list[str]:
 
 
 def _in_order(reports: Mapping[str, Report], report: Report) -> list[Report]:
-    """Returns the reports of training, the models with the highest bars and the most beside them first."""
+    """Returns the training reports in the order of the parts."""
     names = [part.name for part in parts(SMALL if report["small"] else FULL, report["device"])]
     return [reports[name] for name in names if name in reports and name.startswith((TRAIN, LARGE))]
 
@@ -92,7 +92,7 @@ def _training(reports: Iterable[Report], peaks: Mapping[str, Mapping[str, float]
 
 
 def _named(one: Report, others: Sequence[Report]) -> str:
-    """Returns the model's name, and the hyperparameters in which it is not trained alike beside every peer."""
+    """Returns the model's name and the hyperparameters that differ between the comparisons with the peers."""
     settings = [other["hyperparameters"] for other in others if other["model"] == one["model"]]
     own = one["hyperparameters"]
     different = [key for key in own if any(found.get(key) != own[key] for found in settings)]
@@ -127,7 +127,7 @@ def _row(
 
 
 def _ratio(pairs: Sequence[Report], peer: str) -> float | str | None:
-    """Returns the median of the rounds' ratios, the reason why there are none, or None where the peer was not asked."""
+    """Returns the median of the rounds' ratios, the reason if there is none, or None if the peer was not measured."""
     for pair in pairs:
         if pair["peer"] == peer:
             return pair["reason"] or float(pair["ratio"]["median"])
@@ -215,7 +215,7 @@ def _sharded(report: Report | None) -> list[Sequence[str]]:
 
 
 def _beside(value: float, target: float | None, at_most: bool = False) -> str:
-    """Returns a ratio beside its bar."""
+    """Returns a ratio with its bar."""
     if target is None:
         return f"{value:.2f}"
     met = value <= target if at_most else value >= target
@@ -223,7 +223,7 @@ def _beside(value: float, target: float | None, at_most: bool = False) -> str:
 
 
 def _unmeasured(report: Report) -> list[str]:
-    """Returns a line for every reason why parts have no result, and for every library that was not there."""
+    """Returns a line for each reason why parts have no result, and for each library that was left out."""
     by_reason: dict[str, list[str]] = {}
     for part in parts(SMALL if report["small"] else FULL, report["device"]):
         result = report["parts"].get(part.name, {"report": None, "reason": "not asked for yet"})

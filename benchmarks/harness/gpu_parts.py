@@ -1,4 +1,4 @@
-"""The parts of `python -m benchmarks.gpu`, each another benchmark, in the order of what they are worth."""
+"""The parts of `python -m benchmarks.gpu` in order of priority; each part is another benchmark."""
 
 import dataclasses
 import sys
@@ -8,19 +8,19 @@ from benchmarks.harness.ours import BACKENDS
 from benchmarks.harness.settings import MODELS
 
 PEERS = ("fuxictr", "recbole")
-# Samples/s over FuxiCTR's on the same GPU.
+# Minimum samples/s over FuxiCTR's on the same GPU.
 BARS = dict.fromkeys(MODELS, 1.5) | {"xdeepfm": 3.0}
 FIRST = ("xdeepfm", "dcn_v2", "deepfm", "autoint", "fm")  # one of each kind of interaction
 LARGE_BATCH = ("xdeepfm", "dcn_v2", "deepfm")
 FIRST_TEXTS, MORE_TEXTS = ("bert4ctr", "text_only"), ("shallow_interaction_n", "numbert")
-TRAIN, LARGE = "train_", "large_batch_"  # how the names of parts begin that train
-# One after the other in the same processes, as starting those takes as long as measuring.
+TRAIN, LARGE = "train_", "large_batch_"  # name prefixes of the training parts
+# Measured in turn in the same processes, because starting them takes as long as measuring.
 PRECISIONS = ("--precision", "float32", "--precision", "mixed_bfloat16", "--peer-precision", "same")
 
 
 @dataclasses.dataclass(frozen=True)
 class Usable:
-    """What the device can be used by: our backends, and the peers."""
+    """The backends of ours and the peers that can use the device."""
 
     backends: tuple[str, ...] = BACKENDS
     peers: tuple[str, ...] = PEERS
@@ -28,16 +28,16 @@ class Usable:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The sizes of the parts, and the minutes without which none starts.
+    """The sizes of the parts, and the minutes that a part needs.
 
     Attributes:
         shape: Options of benchmarks.train and benchmarks.tables for fields and width.
         batch, large_batch: Rows in a step.
-        ids: Ids of a field in training.
-        rounds: Options of how often and how long.
-        rows: Of the large tables.
-        texts: Options of the data of texts: a row of theirs is as long as a text.
-        minutes: What a part needs at least, start and compilation included.
+        ids: Option for the ids of a field in training.
+        rounds: Options for the number and duration of the rounds.
+        rows: Rows of the large tables.
+        texts: Options for training models with a text, whose rows take far longer.
+        minutes: Minutes that a part needs at least, including start and compilation.
     """
 
     shape: tuple[str, ...] = ()
@@ -75,14 +75,14 @@ SMALL = Sizes(
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A benchmark that one process runs.
+    """A benchmark that runs in one process.
 
     Attributes:
         name: Its name for --only, and in the results.
-        command: What is run, without --output.
-        minutes: Without so many left it does not start.
-        backends: Those of ours that it needs.
-        variables: Of its environment, besides.
+        command: The command, without --output.
+        minutes: The part is not started if fewer minutes are left.
+        backends: The backends of ours that it needs.
+        variables: Additional environment variables.
     """
 
     name: str
@@ -97,9 +97,9 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
 
     Args:
         sizes: Their sizes.
-        device: What computes.
-        devices: How many GPUs there are.
-        usable: Which of ours and of the peers are run; all of them where it is not known.
+        device: The device to compute on.
+        devices: Number of GPUs.
+        usable: The usable backends and peers; None: all.
     """
     usable = usable or Usable()
 

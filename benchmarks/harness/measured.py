@@ -1,4 +1,4 @@
-"""Measures a command: its time, and the CPU time and memory of it and of all processes that it starts."""
+"""Runs a command and measures its time, and the CPU time and memory of the command and all its child processes."""
 
 import contextlib
 import dataclasses
@@ -20,11 +20,11 @@ MARK = "CTRPIPE_MEASURED"
 PROC = pathlib.Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
 INTERVAL = 0.1
-# The kernel walks all pages of a process to count the shared ones, and blocks new mappings meanwhile: ten reads a
+# To count the shared pages of a process, the kernel walks all its pages and blocks new mappings meanwhile. Ten reads a
 # second took most of a core from the measured command.
 LOOKS_PER_MEMORY = 5
 LAST_WORDS = 2000
-START_NOISE = 0.1  # variation of the start, as a share of the smaller run's time
+START_NOISE = 0.1  # variation of the start-up time, as a share of the smaller run's time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Usage:
     """The time, memory and processes that a command used.
 
     Args:
-        seconds: Wall time from its start to its end.
-        cpu_seconds: CPU time of all its processes, each as it was last seen, at most INTERVAL before its end.
-        peak_bytes: The most memory that its processes held at a time, shared pages counted once; read every
-            LOOKS_PER_MEMORY times INTERVAL.
-        processes: The largest number of processes at a time.
+        seconds: Wall time from start to end.
+        cpu_seconds: CPU time of all its processes; each is read last at most INTERVAL before its end.
+        peak_bytes: Peak memory of all its processes together, shared pages counted once; read every LOOKS_PER_MEMORY
+            times INTERVAL.
+        processes: Maximum number of simultaneous processes.
     """
 
     seconds: float
@@ -46,13 +46,13 @@ class Usage:
 
 
 def marginal(small: tuple[int, Usage], large: tuple[int, Usage]) -> float | None:
-    """Returns marginal rows a second between two runs, (rows, usage); None where the start's variation hides them."""
+    """Returns marginal rows/s between two runs, (rows, usage); None if the variation of the start-up time hides it."""
     longer = large[1].seconds - small[1].seconds
     return (large[0] - small[0]) / longer if longer > START_NOISE * small[1].seconds else None
 
 
 class TimeIsOver(ProcessError):
-    """Raised when a command has not ended in its time."""
+    """Raised when a command exceeds its time limit."""
 
 
 def run(
@@ -63,12 +63,12 @@ def run(
     Args:
         name: The command's name in errors.
         command: The program and its arguments.
-        limit_seconds: After which it is ended with all that it started; None: never.
-        environment: Variables beside those of this process.
+        limit_seconds: Time limit, after which the command and its child processes are killed; None: no limit.
+        environment: Additional environment variables.
 
     Raises:
-        ProcessError: the command failed, or printed nothing.
-        TimeIsOver: it did not end in its time.
+        ProcessError: The command failed or printed nothing.
+        TimeIsOver: The command exceeded the time limit.
     """
     lines, usage = run_plain(name, command, limit_seconds, **environment)
     if not lines:
@@ -93,7 +93,7 @@ def run_plain(
         except subprocess.TimeoutExpired as error:
             raise TimeIsOver(f"{name} took longer than {limit_seconds:.0f} s") from error
         finally:
-            for number in marked(mark):  # what the command left behind; after an interrupt, all its processes
+            for number in marked(mark):  # processes that outlive the command; after an interrupt, all its processes
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
             process.wait()
@@ -140,9 +140,9 @@ def _watched(mark: str) -> Iterator[_Seen]:
 
 
 def marked(mark: str) -> list[int]:
-    """Returns the ids of the processes that have the mark in their environment, which children inherit.
+    """Returns the ids of the processes with the mark in their environment, which child processes inherit.
 
-    Following parents would miss some: a process whose parent ends gets another parent.
+    Following parent ids would miss some: a process whose parent ends gets another parent.
     """
     wanted, processes = f"{MARK}={mark}".encode(), []
     for folder in PROC.iterdir():
@@ -152,13 +152,13 @@ def marked(mark: str) -> list[int]:
 
 
 def _ticks(number: int) -> int:
-    """Returns the user and system ticks of a process without its children; 0 where it has ended."""
+    """Returns the user and system ticks of a process without its children; 0 if it has ended."""
     fields = _read(PROC / str(number) / "stat").rpartition(b")")[2].split()  # a name may hold spaces
     return int(fields[11]) + int(fields[12]) if fields else 0
 
 
 def _bytes(number: int) -> int:
-    """Returns resident bytes, a page that n processes share counted as 1/n; 0 where the process has ended."""
+    """Returns the resident bytes of a process, a page shared by n processes counted as 1/n; 0 if it has ended."""
     for line in _read(PROC / str(number) / "smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
@@ -168,5 +168,5 @@ def _bytes(number: int) -> int:
 def _read(path: pathlib.Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # ended, or not ours
+    except OSError:  # the process has ended, or belongs to another user
         return b""

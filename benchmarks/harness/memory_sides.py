@@ -1,4 +1,4 @@
-"""Runs what `python -m benchmarks.memory` measures; the last line of stdout is a JSON object."""
+"""Runs one measured command of `python -m benchmarks.memory`; prints a JSON object as the last line."""
 
 import json
 import pathlib
@@ -15,14 +15,14 @@ PATH = click.Path(path_type=pathlib.Path)
 
 @click.group()
 def main() -> None:
-    """Run one side of benchmarks.memory, which calls this."""
+    """Run one side of benchmarks.memory. Called by that benchmark."""
 
 
 @main.command()
 @click.argument("count", type=int)
 @click.argument("file", type=PATH)
 def readers(count: int, file: pathlib.Path) -> None:
-    """Read a packed file with several processes at a time."""
+    """Read a packed file with several processes at once."""
     command = [sys.executable, "-m", "benchmarks.harness.memory_sides", "reader"]
     pipe = subprocess.PIPE
     started = [subprocess.Popen([*command, str(seed), file], stdout=pipe, text=True) for seed in range(count)]

@@ -1,4 +1,4 @@
-"""A client of this project's training, which runs in a process of its own."""
+"""A client of this project's training, which runs in a separate process."""
 
 import pathlib
 import sys
@@ -20,9 +20,9 @@ class Ours(LineProcess):
     Args:
         backend: One of BACKENDS.
         threads: Threads of the backend.
-        devices: Number of devices: on a GPU so many GPUs, else parts into which JAX divides the CPU.
-        device: One of devices.DEVICES; None: what the backend finds.
-        variables: Environment variables of the process besides.
+        devices: Number of devices: GPUs, or the virtual devices into which JAX divides the CPU.
+        device: One of devices.DEVICES; None: the backend chooses.
+        variables: Additional environment variables of the process.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Ours(LineProcess):
         super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], own)
 
     def about(self) -> dict[str, Any]:
-        """Returns the backend, its device, the versions of keras, keras-rs and the backend, and that of CUDA.
+        """Returns the backend, its device, the versions of keras, keras-rs and the backend, and the CUDA version.
 
         Raises:
-            ProcessError: a GPU is wanted, and the backend sees none.
+            ProcessError: A GPU is requested, and the backend sees none.
         """
         found = self.ask({"cmd": "about"})
         if self.device == "gpu" and found["device"] == "cpu":
@@ -55,13 +55,13 @@ class Ours(LineProcess):
         return found
 
     def flops(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> float:
-        """Returns the floating-point operations of a training step, as XLA counts them before it optimises; on JAX."""
+        """Returns the floating-point operations of a training step, counted by XLA before optimisation; JAX only."""
         return self.ask({"cmd": "flops", **_spec(model, hyperparameters, shape), **more})["flops"]
 
     def calls(
         self, model: str, hyperparameters: dict[str, Any], shape: Shape, rows: Sequence[int], seconds: float
     ) -> list[float]:
-        """Returns, for each number of rows, the median milliseconds of a prediction that is repeated for `seconds`."""
+        """Returns, for each number of rows, the median milliseconds of a prediction repeated for `seconds`."""
         asked = {"rows": list(rows), "seconds": seconds, "batches": 1}
         return self.ask({"cmd": "calls", **_spec(model, hyperparameters, shape), **asked})["p50_ms"]
 
@@ -70,7 +70,7 @@ class Ours(LineProcess):
         return self.ask({"cmd": "peak", "size": size, "seconds": seconds})["flops_per_s"]
 
     def train(self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, **more: Any) -> dict:
-        """Returns what ours_server says of `steps` training steps, after `warmup` (2): samples_per_s, seconds, ...
+        """Returns the reply of ours_server for `steps` training steps after `warmup` (2): samples_per_s, seconds, ...
 
         Args:
             model, hyperparameters: As in a run's configuration.
@@ -81,15 +81,15 @@ class Ours(LineProcess):
         return self.ask({"cmd": "train", "steps": steps, **_spec(model, hyperparameters, shape), **more})
 
     def memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
-        """Returns peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes)."""
+        """Returns the peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes)."""
         with Ours(self.backend, self.threads) as fresh:
             return fresh.ask({"cmd": "memory", **_spec(model, hyperparameters, shape), **more})
 
     def device_memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
-        """Returns bytes on one device, on JAX.
+        """Returns the bytes on one device; JAX only.
 
-        They are those of a step's arguments (argument_bytes) and of its temporary arrays (temporary_bytes), as XLA
-        counts them, and those of all arrays on the fullest device (live_bytes).
+        argument_bytes and temporary_bytes are XLA's counts for a step's arguments and temporary arrays; live_bytes is
+        the total of all arrays on the fullest device.
         """
         return self.ask({"cmd": "device_memory", **_spec(model, hyperparameters, shape), **more})
 

@@ -1,9 +1,9 @@
-"""Runs this project's preprocessing in a process of its own: the pipeline up to Transform, as `ctrpipe sweep` does.
+"""Runs this project's preprocessing in a separate process: the pipeline up to Transform, as in `ctrpipe sweep`.
 
     python -m benchmarks.harness.ours_preprocess '{"config": {...}, "file": ..., "folder": ...}'
 
-`config` is a run's configuration; `folder` receives what the pipeline writes. Prints where the transform graph, the
-checked log and the packed validation rows are, and the feature map.
+`config` is a run's configuration; the pipeline writes to `folder`. Prints the paths of the transform graph, the checked
+log and the packed validation rows, and the feature map.
 """
 
 import json

@@ -1,18 +1,18 @@
 """Serves this project's training by the peers' line protocol: `python -m benchmarks.harness.ours_server`.
 
-KERAS_BACKEND (tensorflow or jax) and CTRPIPE_THREADS come from the environment: they must hold before a backend is
-loaded. Requests:
+KERAS_BACKEND (tensorflow or jax) and CTRPIPE_THREADS are environment variables because they must be set before a
+backend is loaded. Requests:
 
     {"cmd": "about"} -> {"backend": str, "device": str, "cuda": str or null, "versions": {package: version},
-        "cpu_seconds": float}, the last all that this process has taken by then
+        "cpu_seconds": float}: cpu_seconds is the CPU time of this process so far
     {"cmd": "train", "steps": 10, ...options} -> {"samples_per_s": float, "seconds": float, "cpu_seconds": float,
-        "request_cpu_seconds": float, "loss": float}: of the timed steps by the clock and of all cores, and of all that
-        the request took, which built and compiled a new model
+        "request_cpu_seconds": float, "loss": float}: wall and CPU time of the timed steps; request_cpu_seconds is the
+        CPU time of the whole request, which includes building and compiling a new model
     {"cmd": "memory", ...options} -> {"baseline_bytes": int, "peak_bytes": int}
     {"cmd": "device_memory", ...options} -> {"argument_bytes": int, "temporary_bytes": int, "live_bytes": int} (JAX)
-    {"cmd": "flops", ...options} -> {"flops": float}, those of a step (JAX)
-    {"cmd": "calls", "rows": [1, 100], "seconds": 1, ...options} -> {"p50_ms": [float for each number of rows]}, of a
-        prediction from numpy's arrays to numpy's probabilities
+    {"cmd": "flops", ...options} -> {"flops": float}: operations of a step (JAX)
+    {"cmd": "calls", "rows": [1, 100], "seconds": 1, ...options} -> {"p50_ms": [float for each number of rows]}:
+        predictions from numpy inputs to numpy probabilities
     {"cmd": "peak", "size": 8192, "seconds": 1} -> {"flops_per_s": {number format: float}}
 
 The options are the fields of `Spec`; `train` also takes `warmup` (2).
@@ -42,9 +42,9 @@ from ctrpipe.pipeline.config import Model, Training
 
 SEED = 20
 WARM_UP_CALLS, LEAST_CALLS = 3, 5
-# By the plugin of JAX that needs it, the package whose version is CUDA's; PyTorch may have brought another one.
+# The package with CUDA's version for each JAX plugin; PyTorch may have installed another version.
 CUDA_OF_JAX = {"jax-cuda12-plugin": "nvidia-cuda-runtime-cu12", "jax-cuda13-plugin": "nvidia-cuda-runtime"}
-FORMATS = ("float32", "tf32", "bfloat16")  # tf32: float32 whose products may be rounded, where the device does so
+FORMATS = ("float32", "tf32", "bfloat16")  # tf32: float32 with products rounded if the device supports it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +53,15 @@ class Spec:
 
     Args:
         model, hyperparameters: As in a run's configuration.
-        sizes: Ids of each univalent field, without the reserved ones.
+        sizes: Ids of each univalent field, without the reserved ids.
         batch: Rows in a step.
-        history: Most items of a history, which are of the first field; 0 for data without one.
-        least_history: Fewest items of a history.
+        history: Maximum length of a history of the first field's ids; 0 for data without a history.
+        least_history: Minimum length of a history.
         tasks: Number of labels.
-        text: Whether rows are numbers, as many as `sizes`, and a text (see text_batches.py), and nothing else.
+        text: Whether a row has only numbers, as many as `sizes`, and a text (see text_batches.py).
         batches: Number of distinct batches, which training repeats.
-        zipf: Exponent of Zipf's law, by which the ids of a field are drawn, the most frequent first as in a
-            vocabulary; None draws them uniformly.
-        training: Fields of `ctrpipe.pipeline.config.Training`. Gradients are not clipped by default, as with the peers.
+        zipf: Exponent of Zipf's law for the ids of a field, the most frequent first as in a vocabulary; None: uniform.
+        training: Fields of `ctrpipe.pipeline.config.Training`. Gradients are not clipped by default, as in the peers.
     """
 
     model: str
@@ -79,7 +78,7 @@ class Spec:
 
 
 def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zipf: float | None) -> np.ndarray:
-    """Returns int32 (rows, fields), each id counted from 0 within its field: id k with probability ~ (k + 1)^-zipf."""
+    """Returns int32 (rows, fields), ids counted from 0 within each field: id k with probability ~ (k + 1)^-zipf."""
     if zipf is None:
         return random.integers(0, sizes, (rows, len(sizes)), dtype=np.int32)
     columns = []
@@ -91,7 +90,7 @@ def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zip
 
 @functools.cache
 def _cumulative_shares(size: int, zipf: float) -> np.ndarray:
-    """Returns the sums of (k + 1)^-zipf up to each k; kept, as a large field's take longer than drawing its ids."""
+    """Returns the cumulative sums of (k + 1)^-zipf; cached, as they take longer than drawing a large field's ids."""
     return np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -zipf)
 
 
@@ -105,7 +104,7 @@ def feature_map_of(spec: Spec) -> FeatureMap:
 
 
 def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Returns batches of packed tensors and labels [rows, tasks], a quarter of them clicks."""
+    """Returns batches of packed tensors and labels [rows, tasks]; a quarter of the labels are clicks."""
     random = np.random.default_rng(SEED)
     if spec.text:
         drawn = text_batches.batches(feature_map, spec.batch, spec.batches)
@@ -125,12 +124,12 @@ def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np
 
 
 class Job:
-    """A model in training with its batches on the device, kept from one request to the next."""
+    """A model in training with its batches on the device, kept between requests."""
 
     def __init__(self, spec: Spec):
-        import keras  # which load_backend has loaded, on the backend of the environment
+        import keras  # loaded by load_backend, on the backend of the environment
 
-        # On JAX, TensorFlow would add 2 s and 470 MB, which would be measured (see pipeline/training/worker.py).
+        # On JAX, TensorFlow would add 2 s and 470 MB to the measurement (see pipeline/training/worker.py).
         if keras.backend.backend() == "jax":
             from ctrpipe.pipeline.training.jax_learner import make_learner
         else:
@@ -155,7 +154,7 @@ class Job:
         return self.learner.fit(chosen)
 
     def call_ms(self, rows: int, seconds: float) -> float:
-        """Returns the median milliseconds of a prediction of so many rows, which it repeats for about `seconds`."""
+        """Returns the median milliseconds of a prediction of `rows` rows, repeated for about `seconds`."""
         (batch,) = draw_batches(dataclasses.replace(self.spec, batch=rows, batches=1), self.feature_map)
         for _ in range(WARM_UP_CALLS):
             self.learner.predict([batch])
@@ -168,7 +167,7 @@ class Job:
 
 
 class Server:
-    """Answers requests. The last model is kept for the next request, as building it is slow and not measured."""
+    """Answers requests. The last model is kept for the next request, because building it is slow and not measured."""
 
     def __init__(self):
         self.key: str | None = None
@@ -198,7 +197,7 @@ class Server:
         return numbers | {"cpu_seconds": cpu_seconds, "request_cpu_seconds": time.process_time() - asked}
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Measures the weights, the optimizer's state and what two steps need, their compilation included."""
+        """Measures the weights, the optimizer state, and two steps including their compilation."""
         baseline = peak_bytes()
         self.prepared(request).run(2)
         return {"baseline_bytes": baseline, "peak_bytes": peak_bytes()}
@@ -207,7 +206,7 @@ class Server:
         import jax  # only on that backend
 
         job = self.prepared(request)
-        # Before the first step: a program that comes out of JAX's cache may have no analysis.
+        # Analysed before the first step: a program from JAX's cache may have no analysis.
         analysis = job.learner.compiled_step(job.batches[0]).memory_analysis()
         job.run(1)
         gc.collect()  # frees the previous model
@@ -251,7 +250,7 @@ def device_name(backend: str) -> str:
 
 
 def cuda_version(backend: str) -> str | None:
-    """Returns the version of CUDA that TensorFlow was built with, or that JAX's plugin has; None without one."""
+    """Returns TensorFlow's build version of CUDA or that of JAX's plugin; None without CUDA."""
     if backend == "jax":
         for plugin, runtime in CUDA_OF_JAX.items():
             if _installed(plugin):
@@ -263,14 +262,14 @@ def cuda_version(backend: str) -> str | None:
 
 
 def _installed(package: str) -> str | None:
-    """Returns a package's version; None where it is not installed."""
+    """Returns a package's version; None if it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
     return None
 
 
 def products_per_s(number_format: str, size: int, seconds: float) -> float:
-    """Returns how many products of two square matrices the device computes a second."""
+    """Returns the number of products of two square matrices that the device computes per second."""
     import keras  # see Job
 
     dtype = "bfloat16" if number_format == "bfloat16" else "float32"
@@ -281,7 +280,7 @@ def products_per_s(number_format: str, size: int, seconds: float) -> float:
         start = time.perf_counter()
         for _ in range(count):
             product = keras.ops.matmul(first, second)
-        float(keras.ops.cast(product[0, 0], "float32"))  # waits for it
+        float(keras.ops.cast(product[0, 0], "float32"))  # waits for the products
         return time.perf_counter() - start
 
     with rounded_products(number_format == "tf32"):
@@ -292,7 +291,7 @@ def products_per_s(number_format: str, size: int, seconds: float) -> float:
 
 @contextlib.contextmanager
 def rounded_products(rounded: bool) -> Iterator[None]:
-    """Lets float32 products be computed in TF32 inside the block, or in float32 alone."""
+    """Allows or forbids TF32 for float32 products inside the block."""
     import keras  # see Job
 
     if keras.backend.backend() == "jax":
@@ -312,15 +311,15 @@ def rounded_products(rounded: bool) -> Iterator[None]:
 
 
 def load_backend() -> None:
-    """Loads the backend and Keras; on TensorFlow also limits its threads (JAX takes the cores that it may run on)."""
+    """Loads the backend and Keras; limits the threads of TensorFlow (JAX uses the cores of the process's affinity)."""
     if os.environ["KERAS_BACKEND"] == "tensorflow":
         load_tensorflow()
-        import tensorflow as tf  # a process that trains on JAX does without: 3.7 s of a core
+        import tensorflow as tf  # a process that trains on JAX does without: saves 3.7 s of CPU time
 
         threads = int(os.environ["CTRPIPE_THREADS"])
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-    import keras  # after load_tensorflow, which holds TensorFlow's start-up lines back
+    import keras  # after load_tensorflow, which suppresses TensorFlow's start-up messages
 
     keras.config.disable_traceback_filtering()
 

@@ -1,4 +1,4 @@
-"""A generated log as packed files, and trainings on it, to check what models learn where the truth is known."""
+"""Writes a generated log as packed files and trains on it, to check models against a known truth."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.features.packed_files import PackedWriter
 from ctrpipe.transforms.generate.sample import Sample
 
-# The seed of the rows of each part, and how many times the training rows it has.
+# Seed of each part's rows, and its size relative to the training rows.
 PARTS = {"train": (1, 1.0), "validation": (2, 0.25), "test": (3, 0.5)}
 
 
@@ -26,7 +26,7 @@ class PackedLog:
     Attributes:
         feature_map: The description of the packed tensors.
         files: The file of each part.
-        labels: Those of the test rows, `[N]`.
+        labels: Labels of the test rows, `[N]`.
         best_auc: The AUC of the true probabilities on the test rows.
     """
 
@@ -38,12 +38,12 @@ class PackedLog:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of a part of a log, as a model reads them.
+    """Packed rows of a part of a log.
 
     Attributes:
-        ids: Whole numbers `[N, slots]`, packed.
+        ids: Packed ids, integers `[N, slots]`.
         labels: `[N]`.
-        probabilities: float64 `[N]`, the labels' true probabilities.
+        probabilities: float64 `[N]`, the true click probabilities.
     """
 
     ids: np.ndarray
@@ -52,10 +52,10 @@ class Rows:
 
 
 def write_rows(name: str, feature_map: FeatureMap, parts: Mapping[str, Rows], folder: pathlib.Path) -> PackedLog:
-    """Writes a log of which each of PARTS has rows.
+    """Writes a log with the given rows of each of PARTS.
 
     Raises:
-        InputError: the test rows have one class only.
+        InputError: The test rows have only one class.
     """
     files = {}
     for part, rows in parts.items():
@@ -71,10 +71,10 @@ def write_rows(name: str, feature_map: FeatureMap, parts: Mapping[str, Rows], fo
 
 
 def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Sample], folder: pathlib.Path) -> PackedLog:
-    """Writes a log of categorical columns, of which each of PARTS has rows.
+    """Writes a log of categorical columns with the given rows of each of PARTS.
 
     Raises:
-        InputError: the test rows have one class only.
+        InputError: The test rows have only one class.
     """
     sizes = parts["test"].code_counts
     fields = [(column, "categorical", size, 1, "feature") for column, size in zip(columns, sizes, strict=True)]
@@ -85,8 +85,8 @@ def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Samp
 
 
 def trained(settings: Model, training: Training, log: PackedLog, seed: int, work: pathlib.Path) -> Any:
-    """Trains to the best validation result, and returns the learner."""
-    # It imports TensorFlow: 4 s of a core that --help and a mistake in an option do without.
+    """Trains a model to its best validation result, and returns the learner."""
+    # Imported here: TensorFlow takes 4 s of CPU time, which --help and option errors should not pay.
     from ctrpipe.pipeline.training.train import train
 
     files = [log.files["train"]], [log.files["validation"]]
@@ -94,7 +94,7 @@ def trained(settings: Model, training: Training, log: PackedLog, seed: int, work
 
 
 def predicted(learner: Any, log: PackedLog) -> np.ndarray:
-    """Returns the probabilities of the test rows, `[N]`."""
+    """Returns the predicted probabilities of the test rows, `[N]`."""
     from ctrpipe.pipeline.training.data import packed_batches
 
     labels, probabilities = learner.predict(packed_batches([log.files["test"]], log.feature_map, 8192))
@@ -103,7 +103,7 @@ def predicted(learner: Any, log: PackedLog) -> np.ndarray:
 
 
 def with_weights(settings: Model, training: Training, log: PackedLog, weights: list[np.ndarray]) -> Any:
-    """Returns a learner of a model with these weights."""
+    """Returns a learner of a model with the given weights."""
     from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 
     learner = make_learner(settings, training, log.feature_map, seed=0)

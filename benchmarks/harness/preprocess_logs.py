@@ -1,4 +1,4 @@
-"""Generates the logs that preprocessing is measured on, once; they are kept."""
+"""Generates the logs for the preprocessing benchmark; existing files are reused."""
 
 import itertools
 import pathlib
@@ -14,7 +14,7 @@ LABEL = "label"
 NUMBERS = [f"I{index}" for index in range(1, 14)]
 VALUES = [f"C{index}" for index in range(1, 27)]
 COLUMNS = [LABEL, *NUMBERS, *VALUES]
-VALIDATION, TEST = 0.1, 0.1  # shares of the rows, the last ones
+VALIDATION, TEST = 0.1, 0.1  # shares of the rows, taken from the end
 SPLITS = ("train", "valid", "test")
 
 
@@ -39,7 +39,7 @@ def bad_log(folder: pathlib.Path, rows: int, rate: float) -> pathlib.Path:
 
 
 def spoil(line: bytes, random: np.random.Generator) -> bytes:
-    """Returns a malformed line: cut short, with a word for a number, or with another label."""
+    """Returns a malformed line: truncated, with a word for a number, or with an invalid label."""
     values = line.rstrip(b"\n").split(b"\t")
     kind = random.integers(3)
     if kind == 0:
@@ -52,7 +52,7 @@ def spoil(line: bytes, random: np.random.Generator) -> bytes:
 
 
 def split_logs(folder: pathlib.Path, rows: int, separator: str) -> pathlib.Path:
-    """Returns the log as peers read it: train/, valid/ and test/, each with one file `log.csv` that has a header."""
+    """Returns the log for the peers: train/, valid/ and test/, each with one file `log.csv` with a header."""
     target = folder / f"criteo_{rows}_{'commas' if separator == ',' else 'tabs'}"
     first, last = round((1 - VALIDATION - TEST) * rows), round((1 - TEST) * rows)
     counts = dict(zip(SPLITS, (first, last - first, rows - last), strict=True))

@@ -1,4 +1,4 @@
-"""Preprocesses a log by this project, by TFX's own components, and by FuxiCTR, each run in a process of its own."""
+"""Preprocesses a log with this project, with TFX's own components, and with FuxiCTR, each in a separate process."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ class Rule:
     Args:
         name: Its name in tables.
         numbers: Transform of the numeric columns, as in a run's configuration.
-        vocabulary: Which values are kept, as in a run's configuration.
+        vocabulary: Limit of the vocabularies, as in a run's configuration.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Run:
         rule: Name of the rule.
         rows: Lines of the log.
         usage: Its time and memory.
-        stages: Seconds by stage; `start` is all time outside of them, such as imports and ML Metadata.
+        stages: Seconds of each stage; `start` is the time outside the stages, such as imports and ML Metadata.
         answer: The JSON object that the process printed.
     """
 
@@ -69,7 +69,7 @@ class Run:
 
 
 def config(rule: Rule, workers: int | None) -> dict[str, Any]:
-    """Returns a run's configuration, for any share of malformed rows, which are counted."""
+    """Returns a run's configuration that accepts any share of malformed rows and counts them."""
     split = {"by": "order", "validation": VALIDATION, "test": TEST}
     return {
         "name": NAME,
@@ -87,11 +87,11 @@ def ours(log: pathlib.Path, rows: int, rule: Rule, folder: pathlib.Path, workers
     """Runs this project's pipeline, from the raw log to packed files.
 
     Args:
-        log: The log's file.
+        log: The log file.
         rows: Number of its lines.
         rule: The transforms of the columns.
         folder: The output folder; its content is deleted first.
-        workers: Number of processes; None: the pipeline chooses.
+        workers: Number of worker processes; None: the pipeline chooses.
     """
     request = {"config": config(rule, workers), "file": str(log.resolve()), "folder": str(_empty(folder))}
     command = [sys.executable, "-m", "benchmarks.harness.ours_preprocess", json.dumps(request)]
@@ -100,7 +100,7 @@ def ours(log: pathlib.Path, rows: int, rule: Rule, folder: pathlib.Path, workers
 
 
 def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """Runs TFX's components, by the rule TOP.
+    """Runs TFX's components with the rule TOP.
 
     Args:
         logs: The folder of the generated logs.
@@ -115,10 +115,10 @@ def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
 
 
 def fuxictr(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """Runs FuxiCTR, by the rule OFTEN, which is that of its published results. The arguments are those of `stock`.
+    """Runs FuxiCTR with the rule OFTEN, the rule of its published results. The arguments are those of `stock`.
 
     Raises:
-        ProcessError: FuxiCTR's environment is missing, or it failed.
+        ProcessError: FuxiCTR's environment is missing, or FuxiCTR failed.
     """
     python = ENVIRONMENTS / "fuxictr" / "bin" / "python"
     if not python.exists():
@@ -143,7 +143,7 @@ def _empty(folder: pathlib.Path) -> pathlib.Path:
 
 
 def stages(database: pathlib.Path, seconds: float) -> dict[str, float]:
-    """Returns the seconds of each component of a TFX pipeline, in order of their starts, and of the rest (`start`)."""
+    """Returns the seconds of each component of a TFX pipeline in order of their starts; `start` is the rest."""
     connection = metadata_store_pb2.ConnectionConfig()
     connection.sqlite.filename_uri = str(database)
     store = metadata_store.MetadataStore(connection)

@@ -1,4 +1,4 @@
-"""The sides of `benchmarks.quality`: what trains a model on the same rows, and the settings that it searches."""
+"""The sides of `benchmarks.quality`: libraries that train models on the same rows, and their search spaces."""
 
 import dataclasses
 import functools
@@ -17,17 +17,17 @@ from ctrpipe.models.base.feature_map import FeatureMap
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
-# When a training's rate falls and when it ends, counted in evaluations: that of configs/criteo, the same for all sides.
+# Learning-rate schedule and early stopping, counted in evaluations: those of configs/criteo, the same for all sides.
 STOP = {"epochs": 30, "patience": 6, "plateau": {"factor": 0.3, "patience": 2, "minimum": 1e-6}}
-# The space, the same for all: every library has an L2 penalty on whole tables and on the network's weights, and dropout
-# behind hidden layers.
+# The search space, the same for all: every library has an L2 penalty on whole tables and on the network's weights, and
+# dropout after hidden layers.
 HIDDEN: tuple[tuple[int, ...], ...] = ((32,), (64, 32), (200, 100))
 DIMS, DROPOUTS, RATES = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2)
-# Of λ in λ/2·Σw² beside the mean log loss. N rows and weights of deviation σ before they are known ask for 1 / (N σ²):
-# σ from 0.1 to 1 gives .0024 to .000024 for 42,000 rows, seven times as much for 6,300.
+# Range of λ in λ/2·Σw², which is added to the mean log loss. For N rows and a prior of weights with standard deviation
+# σ, λ = 1 / (N σ²): σ from 0.1 to 1 gives .0024 to .000024 for 42,000 rows, seven times as much for 6,300.
 L2 = (1e-6, 1e-2)
 CROSS, CIN, ATTENTION, HEADS = 2, (32, 32), 2, 2
-# Their papers add a linear part, as all libraries do; DCN-v2's and AutoInt's add none, as FuxiCTR.
+# The papers of these models and all libraries add a linear part; DCN-v2's and AutoInt's papers and FuxiCTR add none.
 WITH_LINEAR = ("deepfm", "xdeepfm")
 LINEAR_OF_PEERS = {
     "deepctr_torch": (*WITH_LINEAR, "dcn_v2", "autoint"),
@@ -40,7 +40,7 @@ Settings = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The rows that every side trains and is tested on.
+    """The rows that every side uses for training and testing.
 
     Attributes:
         path: The .npz file of `Peer.fit`: ids counted from 0 within a field, labels, and the fields' sizes.
@@ -65,12 +65,12 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """One training.
+    """The result of one training run.
 
     Attributes:
-        log_loss: The best on the validation rows, by which settings are chosen.
-        seconds: What the training took.
-        probabilities: Of the test rows, `[N]`.
+        log_loss: The best validation log loss, the criterion for choosing settings.
+        seconds: Training time.
+        probabilities: Predictions for the test rows, `[N]`.
     """
 
     log_loss: float
@@ -84,12 +84,13 @@ class Side(Protocol):
     name: str
     models: tuple[str, ...]
     with_linear: tuple[str, ...]
-    """The networks to which it adds a linear part."""
+    """The networks that have a linear part on this side."""
     is_random: bool
-    """Whether another seed gives another model."""
+    """Whether the model depends on the seed."""
     schedule: Settings
-    """What all sides' networks share: batch_size, evaluations_per_epoch and STOP; empty for a side without networks. A
-    side of ours may average its weights besides."""
+    """Settings shared by all sides' networks: batch_size, evaluations_per_epoch and STOP; empty for a side without
+    networks. A side of ours may also average its weights.
+    """
 
     def draw(self, model: str, draw: random.Random) -> Settings:
         """Returns settings drawn from the side's space."""
@@ -104,7 +105,7 @@ class Side(Protocol):
 def trials(side: Side, model: str, count: int) -> Iterator[Settings]:
     """Yields the settings of a search: the side's first, then random ones, the same in every run and for all sides.
 
-    Of a few draws each, a side could otherwise be ahead because it drew better settings, which no interval counts.
+    With few trials and different draws, a side could win by luckier settings, which no confidence interval covers.
     """
     yield side.first(model)
     for index in range(1, count):
@@ -113,15 +114,15 @@ def trials(side: Side, model: str, count: int) -> Iterator[Settings]:
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """Settings drawn from the space.
+    """Settings drawn from the search space.
 
     Attributes:
         rate: The learning rate.
-        l2: The strength of the penalty on the tables.
-        network_l2: That of the penalty on the network's weights.
+        l2: Strength of the L2 penalty on the tables.
+        network_l2: Strength of the L2 penalty on the network's weights.
         dim: The width of an embedding.
         hidden: Units of the hidden layers.
-        dropout: Its rate behind each of them.
+        dropout: Dropout rate after each hidden layer.
     """
 
     rate: float
@@ -144,11 +145,12 @@ def _log_uniform(draw: random.Random, ends: tuple[float, float]) -> float:
 
 
 class Ours:
-    """This project's models and trainer. The first trial has the defaults of both.
+    """This project's models and trainer. The first trial uses the defaults of both.
 
     Args:
-        schedule: What all sides' networks share.
-        averaged: About how many evaluations the weights are averaged over, which no other side does; 1: those of one.
+        schedule: Settings shared by all sides' networks.
+        averaged: Approximate number of evaluations over which the weights are averaged, which no other side does; 1: no
+            averaging.
     """
 
     models, with_linear, is_random = MODELS, WITH_LINEAR, True
@@ -172,13 +174,13 @@ class Ours:
         return {"model": chosen | sizes.get(model, {}), "training": training}
 
     def alike(self, settings: Settings, model: str, other: Side) -> Settings:
-        """Returns drawn settings with a linear part where another side's model has one, and without where not."""
+        """Returns the settings with a linear part if the other side's model has one, and without it otherwise."""
         if "use_linear" not in settings["model"]:
             return settings
         return {**settings, "model": {**settings["model"], "use_linear": model in other.with_linear}}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
-        # They import TensorFlow: 4 s that --help and a mistake in an option do without.
+        # These import TensorFlow: 4 s that --help and option errors should not pay.
         import keras
 
         from ctrpipe.pipeline.config import Model, Training
@@ -206,7 +208,7 @@ class Ours:
 
 
 class PeerSide:
-    """A library of `benchmarks.peers`. The first trial has the sizes and the regularisation of its own defaults."""
+    """A library of `benchmarks.peers`. The first trial uses the library's default sizes and regularisation."""
 
     is_random = True
     FIRST: dict[str, Settings] = {
@@ -227,10 +229,10 @@ class PeerSide:
 
     def draw(self, model: str, draw: random.Random) -> Settings:
         drawn = Drawn.of(draw)
-        # DeepCTR-Torch adds l2·Σw² to the sum over a batch, the others λ/2·Σw² to its mean.
+        # DeepCTR-Torch adds l2·Σw² to the sum over a batch, the others add λ/2·Σw² to the mean.
         unit = self.schedule["batch_size"] / 2 if self.name == "deepctr_torch" else 1.0
         penalties = {"l2": drawn.l2 * unit}
-        if self.name != "recbole":  # whose optimizer decays all weights alike
+        if self.name != "recbole":  # its optimizer decays all weights with one rate
             penalties["network_l2"] = drawn.network_l2 * unit
         sizes = {"dim": drawn.dim, "hidden": drawn.hidden, "dropout": drawn.dropout}
         return {**sizes, **penalties, "learning_rate": drawn.rate}
@@ -265,7 +267,7 @@ class OneHot:
 
         start = time.perf_counter()
         ids, labels = rows.split("train")
-        # It adds 1/2·Σw² to C times the sum over all rows, without the bias.
+        # scikit-learn adds 1/2·Σw², without the bias, to C times the sum over all rows.
         strength = settings["C"] if "C" in settings else 1 / (settings["l2"] * len(labels))
         encoder = OneHotEncoder(handle_unknown="ignore").fit(ids)
         linear = LogisticRegression(C=strength, max_iter=300).fit(encoder.transform(ids), labels)
@@ -275,7 +277,7 @@ class OneHot:
 
 
 class Trees:
-    """LightGBM on the ids as categories."""
+    """LightGBM with the ids as categorical features."""
 
     name, models, is_random = "lightgbm", ("trees",), True
     with_linear: tuple[str, ...] = ()

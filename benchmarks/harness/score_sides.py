@@ -1,4 +1,4 @@
-"""Runs one side of `python -m benchmarks.score`; the last line of stdout is a JSON object."""
+"""Runs one side of `python -m benchmarks.score`; prints a JSON object as the last line."""
 
 import itertools
 import json
@@ -16,12 +16,12 @@ from ctrpipe.common.libraries import load_tensorflow
 PATH = click.Path(path_type=pathlib.Path)
 BATCHES = (1024, 2048, 4096, 8192)
 PACKED_ROWS = 1 << 17  # distinct rows, from the start of the log
-LIKELY = 2  # this many of the fastest ways to call the model are measured on all rows
+LIKELY = 2  # number of the fastest ways to call the model that are measured on all rows
 
 
 @click.group()
 def main() -> None:
-    """Run one side of benchmarks.score, which calls this."""
+    """Run one side of benchmarks.score. Called by that benchmark."""
 
 
 @main.command()
@@ -31,7 +31,7 @@ def main() -> None:
 def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None:
     """Score as `ctrpipe score` does."""
     load_tensorflow()
-    # Here and below a side imports what it needs and no more: its start is measured.
+    # Here and below, a side imports only what it needs, because its start is measured.
     from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
     from ctrpipe.serving.scoring.score import score
 
@@ -45,9 +45,9 @@ def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None
 @click.argument("output", type=PATH)
 @click.option("--workers", type=int, required=True)
 def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib.Path, workers: int) -> None:
-    """Score by the executor of TFX's component, without ML Metadata and the rest of a pipeline."""
+    """Score with the executor of TFX's component, without ML Metadata and the rest of a pipeline."""
     load_tensorflow()
-    # This side's imports, 5.7 s of a core: see ours.
+    # This side's imports, 5.7 s of CPU time: see ours.
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
     from tfx.components.bulk_inferrer.executor import Executor
@@ -82,7 +82,7 @@ def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib
 @click.argument("rows", type=int)
 @click.option("--rounds", type=int, default=2)
 def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> None:
-    """Call serving_packed on batches in memory, at the fastest batch size, with one caller or one for each core."""
+    """Call serving_packed on batches in memory, with the fastest batch size and with one caller or one per core."""
     load_tensorflow()
     from ctrpipe.serving.loader import Servable  # this side's imports: see ours
 
@@ -99,8 +99,8 @@ def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> N
 
 
 def packed_rows(version: pathlib.Path, log: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the packed tensors [PACKED_ROWS or more, ...] of the log's first rows, by the servable's transform."""
-    # The side of the model alone: see ours.
+    """Returns the packed tensors [PACKED_ROWS or more, ...] of the log's first rows, from the servable's transform."""
+    # Imports of the side `model`: see ours.
     from ctrpipe.serving.assets import read_log_spec
     from ctrpipe.serving.loader import Servable
     from ctrpipe.transforms.log.raw_arrays import raw_arrays

@@ -1,4 +1,4 @@
-"""The data's shape, each model's settings on both sides, and the targets. Standard library only."""
+"""The data's shape, each model's settings on both sides, and the targets. Uses the standard library only."""
 
 import dataclasses
 from typing import Any
@@ -8,34 +8,34 @@ CIN = (64, 64, 64)
 CROSS_LAYERS, ATTENTION_LAYERS, ATTENTION_HEADS, AFM_WIDTH = 3, 3, 2, 8
 CONV_FILTERS, CONV_WIDTHS = (4, 4), (6, 5)
 
-# Models that no peer has in its paper's form.
+# Models that no peer has in the paper's form.
 ALONE: dict[str, dict[str, Any]] = {
     "crossnet": {"layers": CROSS_LAYERS},
     "dlrm": {"hidden_units": HIDDEN},
     "attention_net": {"hidden_units": HIDDEN},
     "features_only": {"hidden_units": HIDDEN},
 }
-# With the defaults of their own: models of tokens, those that read a history of so many items, and those of two tasks.
+# Models with their own default settings: token models, models that read a history of HISTORY items, two-task models.
 ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
 HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "two_tower", "starspace")
 HISTORY = 50
-# Those that FuxiCTR's repository has, and its package lacks.
+# Models in FuxiCTR's repository that its package lacks.
 OF_ZOO = ("din", "bst")
-UNIT = (80, 40)  # of DIN's network over the items
+UNIT = (80, 40)  # units of DIN's network over the items
 SEVERAL_TASKS = ("mmoe", "ple", "esmm")
-# Those that read a text, with an encoder of MiniLM's shape. A row takes hundreds of times as long as one of the others,
-# so that they are measured where they are asked for, in small batches.
+# Models that read a text, with an encoder of MiniLM's shape. A row takes hundreds of times as long as in other models,
+# so they are measured only on request, in small batches.
 TEXTS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
 TEXTS += ("numbert_uni_attention", "numbert_uni_attention_reduced")
 ENCODER = {"encoder_layers": 6, "encoder_width": 384, "encoder_heads": 12, "encoder_ffn": 1536}
 AS_THEY_ARE = (*ALONE_OF_TOKENS, *HISTORIES, *SEVERAL_TASKS)
 
-# Our samples/s over those of the fastest peer that has the model.
+# Minimum ratios of our samples/s to those of the fastest peer that has the model.
 TARGETS = {"xdeepfm": 5.0}
 TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "ffm", "mlp"), 1.5)
 TARGETS_OF_ZOO = dict.fromkeys(OF_ZOO, 1.5)
 
-# Of a prediction's time: at most BERT4CTR's over Shallow-N's, and at least NumBERT's over BERT4CTR's by features.
+# Ratios of prediction times: maximum of BERT4CTR over Shallow-N, and minimum of NumBERT over BERT4CTR by features.
 SHALLOW_TARGET = 1.05
 NUMBERT_TARGETS = {57: 4.0, 90: 7.0}
 
@@ -44,8 +44,8 @@ NUMBERT_TARGETS = {57: 4.0, 90: 7.0}
 class Shape:
     """The shape of the data.
 
-    Univalent fields, ids in each, width of an embedding, rows in a batch; most and fewest items of a history, where
-    there is one, with all lengths between as often.
+    Number of univalent fields, ids in each, embedding width, rows in a batch, and the maximum and minimum length of a
+    history, with uniformly distributed lengths.
     """
 
     fields: int = 39
@@ -86,11 +86,11 @@ def zoo_options(shape: Shape, zoo: str) -> dict[str, Any]:
 def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     """Returns the hyperparameters that make our model equal to the peer's, without dropout and L2.
 
-    Work that a peer adds, and no option of it removes, stays: RecBole's DCN and DCN-v2 normalise the batch in their
-    MLP, its AutoInt projects before and after the attention in place of a residual in each layer. Where a peer differs
-    from the paper, our model follows the peer: the ReLU of RecBole's CIN, the linear part of DeepCTR-Torch's DCN,
-    DCN-v2 and CCPM, RecBole's FNN without the weights w. Whether parts of the logit have a linear layer each, or share
-    one after a concatenation, makes no difference in cost.
+    Additional work of a peer that no option removes stays: RecBole's DCN and DCN-v2 have batch normalisation in their
+    MLP, its AutoInt projects before and after the attention instead of using a residual in each layer. If a peer
+    differs from the paper, our model follows the peer: the ReLU of RecBole's CIN, the linear part of DeepCTR-Torch's
+    DCN, DCN-v2 and CCPM, RecBole's FNN without the weights w. Separate linear layers for parts of the logit cost the
+    same as one layer after a concatenation.
     """
     if peer == "fuxictr" and model == "din":
         return {"hidden_units": HIDDEN, "attention_hidden_units": UNIT, "embedding_dim": shape.dim}

@@ -1,6 +1,6 @@
-"""The benchmarks that `python -m benchmarks.all` runs: their small sizes, and the ratios that their reports hold.
+"""The benchmarks that `python -m benchmarks.all` runs: their small sizes, and the ratios in their reports.
 
-A ratio is of two measurements of one run, and so can be set beside that of another machine or day; seconds cannot.
+A ratio compares two measurements of one run, which makes it comparable across machines and days; seconds are not.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ class Ratio:
     """A measured ratio.
 
     Attributes:
-        name: What is divided by what.
-        value: The median, where there are several.
+        name: Numerator and denominator in words.
+        value: The median, if there are several.
         at_most: Whether less is better.
-        target: The bar; None where there is none at this size.
+        target: The bar; None if there is none at this size.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Step:
     """A benchmark at a small size.
 
     Attributes:
-        name: In the page, and of its folder.
-        command: What is run, without --output.
-        minutes: About how long it takes on four cores.
+        name: Its name on the page, and of its folder.
+        command: The command, without --output.
+        minutes: Approximate duration on four cores.
         peers: The environments of `make peers` that it needs.
-        ratios: Reads them from the report.
+        ratios: Extracts the ratios from the report.
     """
 
     name: str
@@ -62,7 +62,7 @@ def _module(name: str, *arguments: str) -> tuple[str, ...]:
 
 
 def preprocess(report: Report) -> list[Ratio]:
-    """Returns rows/s of preprocessing over those of each peer, by the same rule."""
+    """Returns the ratio of our preprocessing rows/s to each peer's with the same rule."""
     return [
         Ratio(f"preprocessing, rows/s over {one['peer']}, {one['rows']:,} rows", one["ratio"], target=one["target"])
         for one in report["ratios"]
@@ -70,7 +70,7 @@ def preprocess(report: Report) -> list[Ratio]:
 
 
 def train(report: Report) -> list[Ratio]:
-    """Returns each model's samples/s over those of the fastest peer that has it; which that is may change by chance."""
+    """Returns the ratio of each model's samples/s to the fastest peer's; the fastest peer may vary between runs."""
     return [
         Ratio(f"training {one['model']}, samples/s over the fastest peer", one["ratio"]["median"], target=one["target"])
         for one in report["models"]
@@ -79,7 +79,7 @@ def train(report: Report) -> list[Ratio]:
 
 
 def memory(report: Report) -> list[Ratio]:
-    """Returns the memory of a training over FuxiCTR's, and what further rows add."""
+    """Returns the memory of training over FuxiCTR's, and the growth with additional rows."""
     lines = [(f"memory: {one['name']}", one["value"], one["target"]) for one in report["lines"]]
     return [Ratio(name, value, True, target) for name, value, target in lines]
 
@@ -110,7 +110,7 @@ def score(report: Report) -> list[Ratio]:
     """Returns rows/s of scoring a raw log over those of the model alone and of BulkInferrer."""
     found = []
     for one in report["claims"]:
-        if one["ratio"] is None:  # hidden by the variation of the start
+        if one["ratio"] is None:  # hidden by the variation of the start-up time
             continue
         processes = f", {one['workers']} processes" if one["workers"] else ""
         name = f"scoring, rows/s over {one['against']}{processes}"
@@ -119,12 +119,12 @@ def score(report: Report) -> list[Ratio]:
 
 
 def latency(report: Report) -> list[Ratio]:
-    """Returns the ratios of requests to calls that have a target."""
+    """Returns the latency ratios that have a target."""
     return [Ratio(one["name"], one["value"], one["at_most"], one["target"]) for one in report["targets"]]
 
 
 def text_cost(report: Report) -> list[Ratio]:
-    """Returns the time of models with a text over each other's."""
+    """Returns the time ratios between models with a text."""
     return [
         Ratio(f"{name}, ms, {case['features']} features", case[name], name.startswith("bert4ctr"))
         for case in report["measured"]
@@ -133,7 +133,7 @@ def text_cost(report: Report) -> list[Ratio]:
 
 
 def text_serving(report: Report) -> list[Ratio]:
-    """Returns what sharing a text among candidates saves."""
+    """Returns the CPU time of sending a text with each candidate over that of sharing it."""
     return [
         Ratio(f"requests of {one['candidates']} candidates, CPU of a text each over a shared one", one["cpu_gain"])
         for one in report["sharing"]
@@ -141,7 +141,7 @@ def text_serving(report: Report) -> list[Ratio]:
 
 
 def candidates(report: Report) -> list[Ratio]:
-    """Returns the time of requests that send the user once over that of a row for each candidate."""
+    """Returns the time of requests that send the user once over that of one row per candidate."""
     return [
         Ratio(f"{one['model']}, ms of a user once over rows", one["over"]["serving_raw"], True, one["target"])
         for one in report["models"]
@@ -149,7 +149,7 @@ def candidates(report: Report) -> list[Ratio]:
 
 
 def parity(report: Report) -> list[Ratio]:
-    """Returns the largest difference of logits from a peer's on the same weights, over what may be."""
+    """Returns the largest difference of logits from a peer's on the same weights, over the limit."""
     differences = [pair["difference"] for pair in report["pairs"]]
     return [Ratio("difference of logits from peers, over the limit", max(differences) / report["limit"], True, 1.0)]
 

@@ -25,7 +25,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns the label, each value's id by frequency (-1 beyond `top_k`, -2 if missing), and logarithms' buckets."""
+    """Returns the label, ids by frequency (-1 beyond `top_k`, -2 if missing), and logarithmic buckets of numbers."""
     outputs = {"label": inputs["label"]}
     for name in NUMBERS:
         outputs[name] = log_bucket(tf.cast(dense(inputs[name], -1), tf.float32))
@@ -36,7 +36,7 @@ def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> d
 
 
 def dense(values: tf.Tensor | tf.SparseTensor, default: int) -> tf.Tensor:
-    """Returns a column as a dense tensor [N, 1]; a column with missing values is sparse before."""
+    """Returns a column as a dense tensor [N, 1]; the input is sparse if values are missing."""
     if isinstance(values, tf.SparseTensor):
         shape = [values.dense_shape[0], 1]
         return tf.sparse.to_dense(tf.SparseTensor(values.indices, values.values, shape), default)
@@ -44,7 +44,7 @@ def dense(values: tf.Tensor | tf.SparseTensor, default: int) -> tf.Tensor:
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:
-    """Returns floor(ln x), two buckets below 1."""
+    """Returns 2 + floor(ln x) for x >= 1, and two buckets below 1."""
     return tf.cast(tf.where(values >= 1, 2 + tf.math.floor(tf.math.log(values)), tf.sign(values + 0.5)), tf.int64)
 
 

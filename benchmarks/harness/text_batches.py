@@ -1,4 +1,4 @@
-"""Random rows of numbers and a text, as models of texts read them."""
+"""Random rows of numbers and a text, as inputs of models with a text."""
 
 import numpy as np
 
@@ -10,14 +10,14 @@ BUCKETS = 101
 
 
 def feature_map(features: int) -> FeatureMap:
-    """Returns the description of numbers, in 101 buckets each and as they are written, and of a text."""
+    """Returns the description of numbers, each bucketized (101 buckets) and as written, and of a text."""
     fields = [(f"field_{index}", "numeric", BUCKETS, 1, "feature") for index in range(features)]
     text = Text(LENGTH, WORDS, number_ids=tuple(range(1000, 2000)))
     return FeatureMap.from_sizes(fields, text=text, numbers=tuple(name for name, *_ in fields))
 
 
 def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarray]]:
-    """Returns batches of random rows whose texts have no padding."""
+    """Returns batches of random rows with texts without padding."""
     random = np.random.default_rng(1)
     offsets = np.array([field.offset for field in data.fields])
     return [

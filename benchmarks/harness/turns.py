@@ -1,4 +1,4 @@
-"""Calls of several kinds in turn, and what their times are to each other."""
+"""Times several calls in turn, and compares their times."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ from ctrpipe.serving.latency.papers import WARM_UP
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Returns the seconds and CPU seconds of each call by name; calls alternate, after two of each not counted."""
+    """Returns the seconds and CPU seconds of each alternating call by name; the first WARM_UP of each do not count."""
     times_of: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
     for repeat in range(-WARM_UP, repeats):
         for name, call in calls.items():

@@ -1,4 +1,4 @@
-"""What the interval of a difference says of a paper's claim."""
+"""Derives a verdict on a paper's claim from the interval of a difference."""
 
 from typing import Literal
 
@@ -7,12 +7,12 @@ Said = Literal["gain", "no gain", "no loss"]
 
 
 def verdict(said: Said, interval: tuple[float, float], margin: float) -> str:
-    """Returns HOLDS where the whole interval is on the claim's side, DOES_NOT_HOLD where it is on the other side.
+    """Returns HOLDS if the whole interval is on the claim's side, and DOES_NOT_HOLD if it is on the other side.
 
-    Any other interval gives CANNOT_BE_TOLD. A gain is above 0, no loss above -margin, and no gain below margin.
+    Other intervals give CANNOT_BE_TOLD. A gain is above 0, no loss is above -margin, and no gain is below margin.
 
     Args:
-        said: What the claim says of the difference.
+        said: The claim about the difference.
         interval: The ends of the difference's interval.
         margin: The largest difference that counts as none.
     """

@@ -1,4 +1,4 @@
-"""A client of a peer library, which runs in an environment of its own. Standard library and numpy.
+"""A client of a peer library, which runs in its own environment. Uses the standard library and numpy only.
 
 Example:
     >>> with Peer("fuxictr") as peer:
@@ -19,19 +19,19 @@ NAMES = ("fuxictr", "deepctr_torch", "recbole")
 
 
 class PeerError(ProcessError):
-    """Raised when a peer cannot be started, has ended or refuses a request."""
+    """Raised when a peer cannot be started, has exited, or rejects a request."""
 
 
 class PeerProcess(LineProcess):
-    """A library in a process of its own, by the interpreter of its environment, which answers by <name>_server.py.
+    """A library in a separate process, run by its environment's interpreter with <name>_server.py.
 
     Args:
-        name: Of its environment.
-        python: The interpreter of the peer's environment; that of `make peers` by default.
-        packages: A folder to put on the peer's PYTHONPATH, where its packages are not in the environment.
+        name: Name of its environment.
+        python: The interpreter of the peer's environment; default: the one installed by `make peers`.
+        packages: A folder for the peer's PYTHONPATH, if its packages are not in the environment.
 
     Raises:
-        PeerError: When the environment is missing.
+        PeerError: The environment is missing.
     """
 
     error = PeerError
@@ -41,18 +41,18 @@ class PeerProcess(LineProcess):
         self.python = python or ENVIRONMENTS / name / "bin" / "python"
         if not self.python.exists():
             raise PeerError(f"The environment of {name} is missing: {self.python}. Run `make peers`.")
-        # A peer that looks for a newer version of itself on import fails at once behind this proxy.
+        # A peer that checks for updates on import fails fast behind this unreachable proxy.
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
         more = {"PYTHONPATH": str(packages)} if packages else {}
         super().__init__(name, [self.python, FOLDER / f"{name}_server.py"], clean_environment(**proxies, **more))
 
 
 class Peer(PeerProcess):
-    """A peer library that trains, which keeps the last model between two calls of `train`.
+    """A peer library that trains models; it keeps the last model between two calls of `train`.
 
     Args:
         name: One of NAMES.
-        python, packages: As of PeerProcess.
+        python, packages: See PeerProcess.
     """
 
     def __init__(self, name: str, python: pathlib.Path | None = None, packages: pathlib.Path | None = None):
@@ -61,7 +61,7 @@ class Peer(PeerProcess):
         super().__init__(name, python, packages)
 
     def models(self) -> dict[str, bool]:
-        """Returns by model whether `forward` and `shapes` support it; `train` and `memory` support all."""
+        """Returns, by model, whether `forward` and `shapes` support it; `train` and `memory` support all models."""
         return self.ask({"cmd": "models"})["models"]
 
     def train(self, model: str, steps: int, batch: int, threads: int, **options: Any) -> dict[str, float]:
@@ -77,7 +77,7 @@ class Peer(PeerProcess):
         return self.ask({"cmd": "train", "model": model, "steps": steps, "batch": batch, "threads": threads, **options})
 
     def memory(self, model: str, batch: int, threads: int, **options: Any) -> dict[str, int]:
-        """Returns peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes)."""
+        """Returns the peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes)."""
         with Peer(self.name, self.python, self.packages) as peer:
             return peer.ask({"cmd": "memory", "model": model, "batch": batch, "threads": threads, **options})
 
@@ -91,15 +91,15 @@ class Peer(PeerProcess):
             out: The .npz file to write.
             threads: Threads of the peer.
             options: seed, learning_rate, batch_size, epochs, evaluations_per_epoch, patience (evaluations without an
-                improvement of the metric on the validation rows), plateau (when the rate falls, as `training.plateau`;
-                never by default), monitor ("log_loss", or "auc"), keep (a file for the weights), and fields of
-                `peer_server.Spec`.
+                improvement of the validation metric before training stops), plateau (learning-rate schedule, as
+                `training.plateau`; default: none), monitor ("log_loss" or "auc"), keep (file for the weights), and
+                fields of `peer_server.Spec`.
         """
         request = {"cmd": "fit", "model": model, "data": str(data), "out": str(out), "threads": threads}
         return self.ask(request | options)
 
     def shapes(self, model: str, **options: Any) -> dict[str, tuple[int, ...]]:
-        """Returns names and shapes of the weights that `forward` takes."""
+        """Returns the names and shapes of the weights that `forward` takes."""
         reply = self.ask({"cmd": "shapes", "model": model, **options})
         return {name: tuple(shape) for name, shape in reply["shapes"].items()}
 
@@ -111,16 +111,16 @@ class Peer(PeerProcess):
         sizes: list[int] | None = None,
         **options: Any,
     ) -> np.ndarray:
-        """Returns the peer's logits, float32 (batch_size), with the given weights.
+        """Returns the peer's logits, float32 (batch_size), for the given weights.
 
         Args:
             model: A name of `models()`.
-            weights: Every weight of the model, see `shapes` and the docstring of the peer's server. The sizes of the
-                model's parts are read from them.
+            weights: Every weight of the model; see `shapes` and the docstring of the peer's server. The sizes of the
+                model's layers are read from them.
             ids: (batch_size, fields, then items of a history), each counted from 0 within its field.
-            sizes: Ids of each field; equal shares of the embedding's rows by default.
-            options: Those of `peer_server.Spec` that no weight's shape tells: heads, split_half, cin_activation, inner,
-                outer, device.
+            sizes: Ids of each field; default: equal shares of the embedding's rows.
+            options: Fields of `peer_server.Spec` that the weights' shapes do not determine: heads, split_half,
+                cin_activation, inner, outer, device.
         """
         ids = np.asarray(ids)
         if sizes is None:

@@ -1,37 +1,38 @@
 """Serves DeepCTR-Torch's own model classes by the line protocol of `peer_server`.
 
-Names and shapes of the weights for `forward` (V ids in all, F fields, d the embedding's width, H the last hidden size,
-C_k the CIN's sizes, n = F*d, P = F*(F-1)/2 pairs in the order (0,1), (0,2), ...). Every model adds `bias` [1] to its
-logit, and every model but pnn `linear` [V]:
+Names and shapes of the weights for `forward`, with V total ids, F fields, embedding width d, last hidden size H, CIN
+sizes C_k, n = F*d, and P = F*(F-1)/2 pairs in the order (0,1), (0,2), ... Every model has `bias` [1], added to its
+logit, and every model except pnn has `linear` [V]:
 
     wide_deep   embedding [V, d], dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1]
-    deepfm      wide_deep's
-    pnn         wide_deep's without linear, dnn/kernel_0 [n + P (inner) + P (outer), H_0] in this order, and with
-                outer=True outer/kernel [P, d, d]: p_i @ kernel @ p_j for the pair (i, j). Options: inner, outer.
-    dcn         wide_deep's, cross/kernel_l [n], cross/bias_l [n], out/kernel [n + H, 1]: the cross network, then the
-                DNN
-    dcn_v2      dcn's with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
-    xdeepfm     wide_deep's, cin/filter_k [C_k, maps that layer k-1 hands on (F before the first), F], cin/bias_k [C_k],
-                cin_out/kernel [maps pooled, 1]. Options: split_half (the first half of a layer's maps is handed on, the
-                second is pooled; all of the last layer's are pooled), cin_activation.
-    autoint     wide_deep's, attention/query_l, attention/key_l, attention/value_l, attention/residual_l [d, d], x @ W;
-                head h has the columns h*d/heads ...; out/kernel [n + H, 1]: the attention, then the DNN.
+    deepfm      as wide_deep
+    pnn         as wide_deep without linear; dnn/kernel_0 [n + P (inner) + P (outer), H_0] in this order; with
+                outer=True also outer/kernel [P, d, d]: p_i @ kernel @ p_j for the pair (i, j). Options: inner, outer.
+    dcn         as wide_deep, plus cross/kernel_l [n], cross/bias_l [n]; out/kernel [n + H, 1]: the cross network, then
+                the DNN
+    dcn_v2      as dcn with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
+    xdeepfm     as wide_deep, plus cin/filter_k [C_k, maps passed on by layer k-1 (F before the first), F],
+                cin/bias_k [C_k], cin_out/kernel [maps pooled, 1]. Options: split_half (the first half of a layer's maps
+                is passed on, the second is pooled; the last layer pools all), cin_activation.
+    autoint     as wide_deep, plus attention/query_l, attention/key_l, attention/value_l, attention/residual_l [d, d],
+                x @ W; head h has the columns h*d/heads ...; out/kernel [n + H, 1]: the attention, then the DNN.
                 Without dnn/*: the attention alone. Option: heads.
-    ccpm        wide_deep's, conv/kernel_i [width, in, out], conv/bias_i [out], dnn/kernel_0 [filters * 3 * d, H_0] in
-                the order (filter, rank, d)
+    ccpm        as wide_deep, plus conv/kernel_i [width, in, out], conv/bias_i [out]; dnn/kernel_0
+                [filters * 3 * d, H_0] in the order (filter, rank, d)
     afm         embedding, linear, attention/kernel [d, A], attention/bias [A], attention/projection [A, 1],
                 out/kernel [d, 1]
 
-and of several `tasks` (see peer_server.Spec), without `bias` and `linear`; the logits are those of one row after
-another:
+Models of several `tasks` (see peer_server.Spec) have no `bias` and `linear`, except as listed; the logits are ordered
+row by row:
 
     mmoe        embedding; expert_0_i/kernel_j, expert_0_i/bias_j: the layers of each expert; gate_0/kernel_k
-                [n, experts]; tower_k/kernel_j, tower_k/bias_j, tower_k/kernel [H, 1], tower_k/bias [1], of the
+                [n, experts]; tower_k/kernel_j, tower_k/bias_j, tower_k/kernel [H, 1], tower_k/bias [1] of the
                 task k. Options: experts, expert.
-    ple         mmoe's, with expert_l_i and gate_l of the level l: the experts of each task in turn, then the shared
-                ones, as many as of one task; the shared experts' gate is the last, over all experts. Option: levels.
-    esmm        embedding; tower_0 of the click and tower_1 of what follows it, as mmoe's without tower_k/bias; bias [1]
-                of both
+    ple         as mmoe, with expert_l_i and gate_l of the level l: the experts of each task in turn, then the shared
+                experts, as many as of one task; the last gate, of the shared experts, covers all experts. Option:
+                levels.
+    esmm        embedding; tower_0 of the click and tower_1 of the conversion, as in mmoe without tower_k/bias; bias [1]
+                shared by both
 """
 
 from typing import Any
@@ -50,7 +51,7 @@ def columns(spec: Spec) -> list[SparseFeat]:
 
 
 def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
-    """Returns the peer's class with the sizes and the regularisation of `spec`; all else is its default."""
+    """Returns the peer's class with the sizes and the regularisation of `spec`, and its defaults otherwise."""
     if spec.tasks > 1:
         return of_tasks(name, spec, common)
     both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": spec.l2}
@@ -92,7 +93,7 @@ def of_tasks(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
 
 
 def task_weights(name: str, model: torch.nn.Module, spec: Spec) -> dict[str, Weight]:
-    """Returns the weights of a model of several tasks."""
+    """Returns the weights of a multi-task model."""
     weights = {"embedding": stacked([table.weight for table in model.embedding_dict.values()], spec.dim)}
     if name == "esmm":
         parts = ((model.ctr_dnn, model.ctr_dnn_final_layer), (model.cvr_dnn, model.cvr_dnn_final_layer))
@@ -121,12 +122,12 @@ def task_weights(name: str, model: torch.nn.Module, spec: Spec) -> dict[str, Wei
 
 
 def logits_of(name: str, outputs: torch.Tensor) -> torch.Tensor:
-    """Returns the logits of outputs: ESMM's are probabilities, as they are products."""
+    """Returns the logits of a model's outputs; ESMM's outputs are products of probabilities."""
     return torch.logit(outputs.double()) if name == "esmm" else outputs
 
 
 def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
-    """Returns the CIN's weights. The peer's channels count the previous layer's map first, then x_0's field."""
+    """Returns the CIN's weights. The peer orders channels by the previous layer's map first, then by x_0's field."""
     weights = {}
     for index, (before, convolution) in enumerate(zip(model.cin.field_nums, model.cin.conv1ds, strict=False)):
         weights[f"cin/filter_{index}"] = same(convolution.weight, convolution.out_channels, before, fields)
@@ -135,7 +136,7 @@ def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
 
 
 def cross_weights(model: torch.nn.Module) -> dict[str, Weight]:
-    """Returns the cross layers' weights: slices of two tensors, which are filled layer by layer."""
+    """Returns the cross layers' weights: slices of two tensors, one per layer."""
     weights, kernels, biases = {}, model.crossnet.kernels, model.crossnet.bias
     matrix = kernels.shape[2] > 1
     for index in range(len(kernels)):
@@ -201,9 +202,9 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
         loss=lambda batch: functional.binary_cross_entropy(model(batch[0]), batch[1][:, None].expand(-1, spec.tasks)),
         logits=lambda batch: logits_of(name, model(batch[0])),
         weights=task_weights(name, model, spec) if spec.tasks > 1 else weights_of(name, model, spec),
-        # The last level's gate of the shared experts feeds nothing.
+        # The gate of the shared experts on the last level has no effect.
         unused=(f"shared_gate_dnn_final_layer.{spec.levels - 1}.",) if name == "ple" else (),
-        # As BaseModel.fit adds them up: the sum over the batch, the regularisation, and what layers add.
+        # As in BaseModel.fit: the sum over the batch, the regularisation, and the layers' auxiliary losses.
         fit_loss=lambda batch: (
             functional.binary_cross_entropy(model(batch[0]).squeeze(-1), batch[1], reduction="sum")
             + model.get_regularization_loss().sum()

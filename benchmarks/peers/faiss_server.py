@@ -1,6 +1,7 @@
-"""Serves FAISS's indexes of inner products, as index_server.py says. Needs faiss and numpy only.
+"""Serves FAISS's inner-product indexes by the protocol of index_server.py. Needs faiss and numpy only.
 
-"flat" is the exact index. The setting of "ivf" is how many cells are read, that of "hnsw" how many candidates are kept.
+"flat" is the exact index. The setting of "ivf" is the number of cells to read (nprobe), that of "hnsw" the number of
+candidates to keep (efSearch).
 """
 
 from typing import Any
@@ -10,12 +11,12 @@ import numpy as np
 from index_server import IndexServer
 from line_server import Answer, serve_lines
 
-NEIGHBOURS = 32  # of a node of HNSW's graph, as in FAISS's examples
+NEIGHBOURS = 32  # neighbours of a node in the HNSW graph, as in FAISS's examples
 MOST_CANDIDATES = 4096
 
 
 class Flat:
-    """All items, one after the other."""
+    """Exhaustive search over all items."""
 
     least = most = 1
 
@@ -36,7 +37,7 @@ class Flat:
 
 
 class InvertedFile(Flat):
-    """Cells of items."""
+    """An inverted file: the items divided into cells (IVF)."""
 
     def __init__(self, items: np.ndarray, cells: int, top: int) -> None:
         self.most = cells

@@ -1,8 +1,9 @@
-"""Preprocesses a log in Criteo's format by FuxiCTR, as FuxiCTR's recipe for Criteo does.
+"""Preprocesses a log in Criteo's format with FuxiCTR's own recipe for Criteo.
 
     python fuxictr_preprocess.py '{"files": {"train": ..., "valid": ..., "test": ...}, "folder": ..., "min_count": 10}'
 
-The files have a header line; `folder` receives what FuxiCTR writes. Prints {"vocabularies": <its JSON file of them>}.
+The files have a header line; FuxiCTR writes to `folder`. Prints {"vocabularies": <its JSON file of vocabularies>,
+"version": <FuxiCTR's version>}.
 """
 
 import json

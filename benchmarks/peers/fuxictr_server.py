@@ -1,48 +1,49 @@
-"""Serves models of FuxiCTR's layers, built as in its own model zoo, by the line protocol of `peer_server`.
+"""Serves models made of FuxiCTR's layers, built as in its own model zoo, by the line protocol of `peer_server`.
 
-Its wheel holds the layers, not the zoo's models. Names and shapes of the weights for `forward` (V ids in all, F fields,
-d the embedding's width, H_i the hidden sizes, C_k the CIN's; n = F*d):
+FuxiCTR's wheel contains the layers, but not the models of the zoo. Names and shapes of the weights for `forward`, with
+V total ids, F fields, embedding width d, hidden sizes H_i, CIN sizes C_k, n = F*d:
 
     lr          linear [V], bias [1]
     fm          embedding [V, d], linear [V], bias [1]
     mlp         embedding, dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1], out/bias [1]
-    wide_deep   mlp's and linear, bias
-    deepfm      mlp's and linear, bias
-    pnn         mlp's, dnn/kernel_0 [n + F*(F-1)/2, H_0]: the embeddings, then the inner products (0,1), (0,2), ...
+    wide_deep   as mlp, plus linear, bias
+    deepfm      as mlp, plus linear, bias
+    pnn         as mlp; dnn/kernel_0 [n + F*(F-1)/2, H_0]: the embeddings, then the inner products (0,1), (0,2), ...
     cin         embedding, cin/filter_k [C_k, C_(k-1), F] (C_(-1) = F), cin/bias_k [C_k], cin_out/kernel [sum C_k, 1],
                 cin_out/bias [1]
-    xdeepfm     cin's and mlp's and linear
+    xdeepfm     as cin and mlp, plus linear
     dcn         embedding, cross/kernel_l [n], cross/bias_l [n], dnn/kernel_i, dnn/bias_i, out/kernel [n + H, 1]: the
                 cross network, then the DNN; out/bias [1]. Without dnn/*: the cross network alone.
-    dcn_v2      dcn's with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
+    dcn_v2      as dcn with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
 
-and of the zoo's own classes, where a request names the `zoo` and a `history` (see peer_server.Spec):
+Classes of the model zoo, for requests with a `zoo` and a `history` (see peer_server.Spec):
 
-    din         mlp's, dnn/kernel_0 [n + d, H_0]: the fields, then the history; unit/kernel_i, unit/bias_i,
-                unit_out/kernel, unit_out/bias: of the network over [v, e, v - e, v * e]
-    bst         mlp's, dnn/kernel_0 [n + 2d, H_0]: the fields, then the candidate's output; positions [L + 1, d], the
-                candidate's last and the newest item's before it; query, key, value, projection and ffn/kernel_0 and _1
-                [2d, 2d], each with its bias; norm/scale_0, norm/shift_0 after the attention, _1 after the network.
-                Option: heads.
-    dien        mlp's, dnn/kernel_0 [d + n, H_0]: the history, then the fields; extraction/input, extraction/state
-                [d, 3d] of r, z and the new state, evolution/input, evolution/state [d, 3d] of u, r and the new state,
+    din         as mlp; dnn/kernel_0 [n + d, H_0]: the fields, then the history; unit/kernel_i, unit/bias_i,
+                unit_out/kernel, unit_out/bias: the network over [v, e, v - e, v * e]
+    bst         as mlp; dnn/kernel_0 [n + 2d, H_0]: the fields, then the candidate's output; positions [L + 1, d]: the
+                candidate's is the last, preceded by the newest item's; query, key, value, projection, ffn/kernel_0 and
+                ffn/kernel_1 [2d, 2d], each with its bias; norm/scale_0, norm/shift_0 after the attention, _1 after the
+                feed-forward network. Option: heads.
+    dien        as mlp; dnn/kernel_0 [d + n, H_0]: the history, then the fields; extraction/input, extraction/state
+                [d, 3d] of r, z and the new state; evolution/input, evolution/state [d, 3d] of u, r and the new state,
                 each with its bias; bilinear [d, d]: h @ W @ v
-    sim         mlp's, dnn/kernel_0 [n + 2d, H_0]: the other fields, the candidate, the newest items (zero here), what
-                was found; search/candidate, search/item, attention/query, attention/key, attention/value [d, A],
-                attention/output [A, d]. Options: heads, attention (A), found. Without the model of the newest items,
-                and the loss of the search.
+    sim         as mlp; dnn/kernel_0 [n + 2d, H_0]: the other fields, the candidate, the newest items (zero here), the
+                selected items; search/candidate, search/item, attention/query, attention/key, attention/value [d, A],
+                attention/output [A, d]. Options: heads, attention (A), found. The model of the newest items and the
+                loss of the search are left out.
 
-with `tasks` (the logits are those of one row after another):
+With `tasks`, the logits are ordered row by row:
 
     mmoe        embedding; expert_0_i/kernel_j, expert_0_i/bias_j: the layers of each expert; gate_0/kernel_k
-                [n, experts], gate_0/bias_k; tower_k/kernel_j, tower_k/bias_j, tower_k/kernel [H, 1], tower_k/bias [1],
+                [n, experts], gate_0/bias_k; tower_k/kernel_j, tower_k/bias_j, tower_k/kernel [H, 1], tower_k/bias [1]
                 of the task k. Options: experts, expert.
-    ple         mmoe's, of one level: the experts of each task in turn, then the shared ones, as many as of one task
+    ple         as mmoe, with one level: the experts of each task in turn, then the shared experts, as many as of one
+                task
 
-and with a number of fields that are the `item`'s:
+With a number of `item` fields:
 
-    two_tower   its DSSM: embedding; tower_0 of the user, with the mean of the history last, and tower_1 of the item,
-                as mmoe's with kernel [H, H] and bias [H] of the vectors
+    two_tower   FuxiCTR's DSSM: embedding; tower_0 of the user, with the mean of the history as the last input, and
+                tower_1 of the item, as in mmoe, with kernel [H, H] and bias [H] of the vectors
 """
 
 import dataclasses
@@ -93,14 +94,14 @@ def feature_map(spec: Spec) -> FeatureMap:
 
 
 def _source(index: int, spec: Spec) -> str:
-    """Returns whose column a field is, where a model asks."""
+    """Returns "item" or "user" for a field of a model with separate networks, "" otherwise."""
     if not spec.item:
         return ""
     return "item" if index < spec.item else "user"
 
 
 class Model(BaseModel):
-    """The base class of the zoo's models; with `logits` the output has no sigmoid."""
+    """The base class of the models here, as in the zoo; with `logits` the output has no sigmoid."""
 
     def __init__(self, spec: Spec, logits: bool):
         super().__init__(
@@ -116,7 +117,7 @@ class Model(BaseModel):
         self.width = self.feature_map.sum_emb_out_dim()
 
     def finish(self) -> None:
-        """Compiles and initialises the model, as the zoo's constructors do at their end."""
+        """Compiles and initialises the model, as at the end of the zoo's constructors."""
         self.compile("adam", "binary_crossentropy", 1e-3)
         self.reset_parameters()
         self.model_to_device()
@@ -130,7 +131,7 @@ class Model(BaseModel):
         return {"y_pred": self.output_activation(self.logit(ids))}
 
     def weights(self) -> dict[str, Weight]:
-        """Returns the weights of the layers that the model has."""
+        """Returns the weights of the model's layers."""
         weights: dict[str, Weight] = {}
         for name, layer in self.named_children():
             weights |= WEIGHTS[name](layer, self) if name in WEIGHTS else {}
@@ -152,7 +153,7 @@ def dnn_weights(layer: MLP_Block) -> dict[str, Weight]:
 
 
 def cin_weights(layer: CompressedInteractionNet, fields: int) -> dict[str, Weight]:
-    """Returns the CIN's weights. The peer's channels count x_0's field first, then the previous layer's map."""
+    """Returns the CIN's weights. The peer orders channels by x_0's field first, then by the previous layer's map."""
     weights, before = {}, fields
     for index, convolution in enumerate(layer.cin_layer.values()):
         maps = convolution.out_channels
@@ -284,7 +285,7 @@ class XDeepFM(Model):
 
 
 class DCN(Model):
-    """The parallel structure: the cross network beside the DNN, one linear layer over both."""
+    """The parallel structure: a cross network and a DNN, with one linear layer over both."""
 
     network = CrossNet
 
@@ -309,7 +310,7 @@ class DCNv2(DCN):
 CLASSES = (LR, FM, MLP, WideDeep, DeepFM, PNN, CIN, XDeepFM, DCN, DCNv2)
 
 
-# By model: the folder of its class in FuxiCTR's repository, the class, and what takes the hidden units.
+# By model: the folder of its class in FuxiCTR's repository, the class, and the argument for the hidden units.
 ZOO = {
     "lr": ("LR", "LR", ""),
     "fm": ("FM", "FM", ""),
@@ -328,13 +329,13 @@ ZOO = {
 
 
 def of_history(name: str, spec: Spec) -> dict[str, object]:
-    """Returns the settings of the zoo's models of a history: the candidate is the first field."""
+    """Returns the settings of the zoo's history models; the candidate is the first field."""
     settings: dict[str, object] = {f"{name}_target_field": ["f0"], f"{name}_sequence_field": [HISTORY]}
     if name == "din":
         return settings | {"attention_hidden_units": list(spec.unit), "attention_hidden_activations": "sigmoid"}
     if name == "bst":
         return settings | {"num_heads": spec.heads, "seq_pooling_type": "target"}
-    if name == "sim":  # a short sequence of 1 is the candidate's place alone, and no item
+    if name == "sim":  # a short sequence of length 1 holds only the candidate, no item
         return {"num_heads": spec.heads, "attention_dim": spec.attention, "topk": spec.found, "short_seq_len": 1}
     if name == "two_tower":
         return {}
@@ -342,7 +343,7 @@ def of_history(name: str, spec: Spec) -> dict[str, object]:
 
 
 def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
-    """Returns the weights of the zoo's models of a history, of several tasks or of two networks."""
+    """Returns the weights of the zoo's history, multi-task and two-tower models."""
     embedded = model.embedding_layer
     tables = getattr(embedded, "embedding_layer", embedded).embedding_layers
     weights = {"embedding": stacked([tables[f"f{index}"].weight for index in range(len(spec.sizes))], spec.dim)}
@@ -383,7 +384,7 @@ def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
 
 
 def task_network(network: MLP_Block, name: str) -> dict[str, Weight]:
-    """Returns the weights of a network whose last layer is no hidden one."""
+    """Returns the weights of a network whose last layer is the output layer."""
     *hidden, last = [part for part in network.mlp if isinstance(part, torch.nn.Linear)]
     return linears(hidden, name) | output(last, name)
 
@@ -407,7 +408,7 @@ def expert_weights(name: str, model: BaseModel) -> dict[str, Weight]:
 
 
 def of_tasks(name: str, spec: Spec) -> dict[str, object]:
-    """Returns the settings of the zoo's models of several tasks, whose gates have no hidden layers."""
+    """Returns the settings of the zoo's multi-task models, whose gates have no hidden layers."""
     settings: dict[str, object] = {"num_tasks": spec.tasks, "expert_hidden_units": list(spec.expert)}
     settings |= {"gate_hidden_units": []}
     if name == "mmoe":
@@ -416,14 +417,14 @@ def of_tasks(name: str, spec: Spec) -> dict[str, object]:
 
 
 def padded_before(items: torch.Tensor) -> torch.Tensor:
-    """Returns histories (batch_size, length) with the padding moved from behind the items to before them."""
+    """Returns histories (batch_size, length) with the padding moved from the end to the start."""
     length = items.shape[1]
     empty = (items == 0).sum(dim=1, keepdim=True)
     return items.gather(1, (torch.arange(length, device=items.device) - empty) % length)
 
 
 def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
-    """Returns a model of the zoo with the sizes and the regularisation of `spec`; all else is its default."""
+    """Returns a model of the zoo with the sizes and the regularisation of `spec`, and its defaults otherwise."""
     folder, class_name, hidden = ZOO[name]
     place = pathlib.Path(spec.zoo) / "model_zoo" / folder
     path = (place / "src" if (place / "src").is_dir() else place) / f"{class_name}.py"
@@ -451,7 +452,7 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
         settings["num_cross_layers"] = spec.cross
     if name == "autoint":
         settings |= {"attention_layers": spec.layers, "num_heads": spec.heads, "attention_dim": spec.dim}
-    # SIM knows a history as more rows of the candidate's columns, not as a column.
+    # SIM takes a history as additional rows of the candidate's columns, not as a column.
     described = dataclasses.replace(spec, history=0, item=1) if name == "sim" else spec
     return getattr(module, class_name)(feature_map(described), **settings)
 
@@ -468,7 +469,7 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
                 candidate = columns.pop("f0")
                 searched = {"f0": torch.cat([items, candidate[:, None]], dim=1).reshape(-1)}
                 return columns | {LABEL: labels}, searched, items > 0
-            # BST's positions count from the oldest place; ours, and the paper's, from the candidate.
+            # BST's positions count from the oldest item; ours, as in the paper, count from the candidate.
             columns[HISTORY] = padded_before(items) if name == "bst" else items.contiguous()
         return columns | dict.fromkeys(model.feature_map.labels, labels)
 

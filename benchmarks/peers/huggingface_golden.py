@@ -2,7 +2,7 @@
 
     .peers/huggingface/bin/python benchmarks/peers/huggingface_golden.py CHECKPOINT FILE.npz
 
-Runs in an environment of its own (benchmarks/peers/huggingface.txt) and imports nothing of this project.
+Runs in its own environment (benchmarks/peers/huggingface.txt) and imports nothing from this project.
 """
 
 import sys

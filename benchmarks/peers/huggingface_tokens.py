@@ -2,7 +2,7 @@
 
     .peers/huggingface/bin/python benchmarks/peers/huggingface_tokens.py CHECKPOINT TEXTS.json FILE.json
 
-TEXTS is a list of pairs of texts. Runs in an environment of its own and imports nothing of this project.
+TEXTS is a list of pairs of texts. Runs in its own environment and imports nothing from this project.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A client of a library of indexes, which runs in an environment of its own. Standard library and numpy.
+"""A client of a library of vector indexes, which runs in its own environment. Uses the standard library and numpy only.
 
 Example:
     >>> with IndexPeer("faiss") as faiss:
@@ -11,39 +11,39 @@ import numpy as np
 
 from benchmarks.peers.client import PeerProcess
 
-# Each library's indexes; the exact ones have no setting.
+# The indexes of each library; the exact ones have no setting.
 INDEXES = {"faiss": ("flat", "ivf", "hnsw"), "scann": ("tree",)}
 EXACT = ("flat",)
 
 
 class IndexPeer(PeerProcess):
-    """A library of INDEXES in a process of its own, which keeps the vectors and the indexes that were built of them."""
+    """A library of INDEXES in a separate process, which keeps the loaded vectors and the built indexes."""
 
     def load(self, items: np.ndarray, users: np.ndarray, best: np.ndarray, threads: int) -> str:
-        """Takes vectors, and drops the indexes of former ones; returns the library's version.
+        """Loads vectors, drops the indexes of earlier vectors, and returns the library's version.
 
         Args:
             items: float32 [M, d].
-            users: By which an index is set, float32 [N, d].
-            best: The places of their best items, [N, top].
-            threads: Of a search, where the library can take several.
+            users: Users for tuning the indexes, float32 [N, d].
+            best: Positions of the users' best items, [N, top].
+            threads: Threads of a search, if the library supports several.
         """
         given = self.folder / "vectors.npz"
         np.savez(given, items=items, users=users, best=best)
         return str(self.ask({"cmd": "load", "in": str(given), "threads": threads})["version"])
 
     def build(self, index: str, cells: int, recall: float) -> dict[str, float]:
-        """Returns the `seconds` that an index took to build, and its least `setting` that finds the share.
+        """Builds an index; returns its build time in `seconds` and the smallest `setting` that reaches the recall.
 
         Args:
             index: One of the library's INDEXES.
-            cells: Of an inverted file or a tree; the others have none.
-            recall: The share of the users' best items that is to be found.
+            cells: Number of cells of an inverted file or a tree; ignored by the others.
+            recall: The required share of the users' best items.
         """
         return self.ask({"cmd": "build", "index": index, "cells": cells, "recall": recall})
 
     def search(self, index: str, users: np.ndarray) -> tuple[list[float], np.ndarray]:
-        """Returns the milliseconds of each user's search, and the places of their best items, [N, top]."""
+        """Returns the milliseconds of each user's search, and the positions of their best items, [N, top]."""
         given, found = self.folder / "users.npz", self.folder / "found.npz"
         np.savez(given, users=users)
         taken = self.ask({"cmd": "search", "index": index, "in": str(given), "out": str(found)})["ms"]

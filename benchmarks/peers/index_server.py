@@ -1,13 +1,13 @@
-"""Serves a library's indexes of inner products by the line protocol. Needs numpy, and the library of its caller.
+"""Serves a library's inner-product indexes by the line protocol. Needs numpy and the caller's library.
 
-    {"cmd": "load", "in": "vectors.npz", "threads": 2} -> {"version": str}: `items` [M, d], `users` [N, d], by which an
-        index is set, and the places of their best items, `best` [N, top]
-    {"cmd": "build", "index": "ivf", "cells": 400, "recall": 0.95} -> {"seconds": float, "setting": int}: the least
-        setting that finds this share of the best items; an index of another library has another setting
-    {"cmd": "search", "index": "ivf", "in": "users.npz", "out": "found.npz"} -> {"ms": [float, ...]}: each of `users`
-        alone; writes the places of their best items, `places`
+    {"cmd": "load", "in": "vectors.npz", "threads": 2} -> {"version": str}: reads `items` [M, d], `users` [N, d] for
+        tuning the indexes, and the positions of their best items, `best` [N, top]
+    {"cmd": "build", "index": "ivf", "cells": 400, "recall": 0.95} -> {"seconds": float, "setting": int}: the smallest
+        setting that reaches the recall; the setting's meaning depends on the index
+    {"cmd": "search", "index": "ivf", "in": "users.npz", "out": "found.npz"} -> {"ms": [float, ...]}: one search per
+        user; writes the positions of their best items, `places`
 
-and {"error": text} for a request that failed.
+A failed request gets {"error": text}.
 """
 
 import time
@@ -21,20 +21,20 @@ class Index(Protocol):
     """An index of items.
 
     Attributes:
-        least, most: What `set_to` takes. The same number where the index has no setting.
+        least, most: The range of `set_to`; equal if the index has no setting.
     """
 
     least: int
     most: int
 
     def set_to(self, setting: int) -> None:
-        """Sets how much of its items a search reads."""
+        """Sets how many cells or candidates a search reads."""
 
     def search(self, users: np.ndarray) -> np.ndarray:
-        """Returns the places of the best items of each user, [N, top]."""
+        """Returns the positions of each user's best items, [N, top]."""
 
 
-Build = Callable[[np.ndarray, int, int], Index]  # of items [M, d], the number of cells, and `top`
+Build = Callable[[np.ndarray, int, int], Index]  # from items [M, d], the number of cells, and `top`
 
 
 class Library(Protocol):
@@ -42,18 +42,18 @@ class Library(Protocol):
 
     Attributes:
         version: Its version.
-        builds: By the name of an index, what builds it.
+        builds: The function that builds each index, by name.
     """
 
     version: str
     builds: Mapping[str, Build]
 
     def set_threads(self, threads: int) -> None:
-        """Sets how many threads a search may take."""
+        """Sets the number of threads of a search."""
 
 
 def least_enough(is_enough: Callable[[int], bool], low: int, high: int) -> int:
-    """Returns the least number of [low, high] that is enough, as all above it are; `high` where none is."""
+    """Returns the smallest number in [low, high] that is enough, by bisection; `high` if none is."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
@@ -61,12 +61,12 @@ def least_enough(is_enough: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def share_found(found: np.ndarray, best: np.ndarray) -> float:
-    """Returns the share of the best items, [N, top], that are found, [N, top]."""
+    """Returns the share of the best items, [N, top], in the found items, [N, top]."""
     return float(np.mean([len(np.intersect1d(*pair)) for pair in zip(found, best, strict=True)]) / best.shape[1])
 
 
 class IndexServer:
-    """The vectors, and the indexes that were built of them."""
+    """Keeps the loaded vectors and the built indexes, and answers requests."""
 
     def __init__(self, library: Library) -> None:
         self.library = library

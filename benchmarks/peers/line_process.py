@@ -1,4 +1,4 @@
-"""A process that answers every line of JSON with a line of JSON. Standard library only."""
+"""A process that answers each line of JSON with a line of JSON. Uses the standard library only."""
 
 import contextlib
 import json
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class ProcessError(RuntimeError):
-    """Raised when a process has ended or refuses a request."""
+    """Raised when a process has exited or rejects a request."""
 
 
 class LineProcess:
-    """A process that is started on entry and ended on exit; error messages quote the end of its stderr.
+    """A process started on entry and ended on exit; error messages quote the end of its stderr.
 
     Args:
         name: Its name in errors.
@@ -44,7 +44,7 @@ class LineProcess:
 
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if kind is not None:
-            self._process.kill()  # it may be in the middle of a long request
+            self._process.kill()  # it may be busy with a long request
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
@@ -60,13 +60,13 @@ class LineProcess:
         """Returns the reply to a request.
 
         Raises:
-            ProcessError: the process has ended, or its reply is an error.
+            ProcessError: The process has exited, or its reply is an error.
         """
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
-            while line and not line.startswith("{"):  # a library may print while it is imported
+            while line and not line.startswith("{"):  # a library may print on import
                 line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
@@ -84,6 +84,6 @@ class LineProcess:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Returns this process's variables without those that would mix two Python environments, and with `more`."""
+    """Returns this process's environment without variables that would mix two Python environments, plus `more`."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return environment | more

@@ -1,4 +1,4 @@
-"""Reads the peak resident memory of this process. Standard library only."""
+"""Reads the peak resident memory of this process. Uses the standard library only."""
 
 import pathlib
 import resource
@@ -9,8 +9,8 @@ STATUS = pathlib.Path("/proc/self/status")
 def peak_bytes() -> int:
     """Returns the peak resident set size of this process, in bytes.
 
-    It is Linux's VmHWM where there is one: getrusage's ru_maxrss survives exec, so that a small process that a large
-    one started would report its parent's size.
+    Uses Linux's VmHWM if available: getrusage's ru_maxrss survives exec, and a small process would report the size of a
+    large parent.
     """
     if STATUS.exists():
         for line in STATUS.read_text().splitlines():

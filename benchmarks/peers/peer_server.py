@@ -11,12 +11,12 @@ One request per line on stdin, one JSON object per line on stdout:
     {"cmd": "fit", "model": "xdeepfm", "data": "rows.npz", "out": "predictions.npz", "seed": 1, "learning_rate": 1e-3,
      "batch_size": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, "monitor": "log_loss",
      "plateau": {"factor": 0.3, "patience": 2, "minimum": 1e-6}, ...options}
-        -> {"seconds": float, "log_loss": float, "evaluations": int}, the best on the validation rows; monitor: "auc" in
-        place of the log loss; without "plateau" the rate stays; with "keep": "model.pth" the weights are written in the
-        form of RecBole's checkpoints
+        -> {"seconds": float, "log_loss": float, "evaluations": int}: log_loss is the best on the validation rows, or
+        "auc" with monitor: "auc"; without "plateau" the learning rate is constant; with "keep": "model.pth" the weights
+        are written in the format of RecBole's checkpoints
     {"cmd": "models"} -> {"models": {name: whether `forward` supports it}}
 
-and {"error": text} for a request that failed. The options are the fields of `Spec`.
+A failed request gets {"error": text}. The options are the fields of `Spec`.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ import torch
 from line_server import serve_lines
 from peak_memory import peak_bytes
 
-BATCHES = 8  # distinct batches, which a training loop repeats
+BATCHES = 8  # distinct batches, repeated by the training loop
 SEED = 20
 
 
@@ -40,32 +40,32 @@ class Spec:
 
     Args:
         sizes: Number of ids of each univalent field.
-        history: Most items of a history, ids of the first field behind those of the fields, 0 for padding at its end;
-            0 for data without one.
-        least_history: Fewest items of a history.
-        item: How many of the first fields are the item's, where a model has a network of its own for them.
+        history: Maximum length of a history: ids of the first field, placed after the fields, padded with 0 at the end;
+            0 for data without a history.
+        least_history: Minimum length of a history.
+        item: Number of leading fields that belong to the item, for models with a separate item network.
         tasks: Number of labels.
         dim: Width of an embedding.
         hidden: Units of the DNN's hidden layers.
-        cin, cin_activation, split_half: Feature maps of the CIN's layers, their activation, and whether a layer hands
+        cin, cin_activation, split_half: Feature maps of the CIN's layers, their activation, and whether a layer passes
             on only half of its maps.
         cross: Number of cross layers.
-        layers, heads: Of AutoInt's self-attention.
-        attention: Width of AFM's attention.
+        layers, heads: Layers and heads of AutoInt's self-attention; heads also of BST and SIM.
+        attention: Width of the attention of AFM, NAIS and SIM.
         unit: Widths of the network that weights a history's items.
-        found: Items of a history that SIM's search finds.
-        experts, expert, levels: How many experts a task has, and all tasks share, the widths of their layers, and how
-            many levels of them PLE has.
-        conv_width, conv_filters: Of CCPM's convolutions.
+        found: Number of items that SIM's search selects from a history.
+        experts, expert, levels: Number of experts per task and of shared experts, the widths of their layers, and the
+            number of PLE's levels.
+        conv_width, conv_filters: Widths and filters of CCPM's convolutions.
         inner, outer: Whether PNN has inner and outer products.
-        concat: Whether NAIS's attention sees both vectors side by side, not their product.
-        pretrained: What `fit` has kept of a FISM, which a NAIS starts from; "" for random embeddings.
+        concat: Whether NAIS's attention reads both vectors concatenated instead of their product.
+        pretrained: File of FISM weights, written by `fit` with keep, from which NAIS starts; "": random embeddings.
         dropout: Rate after the DNN's hidden layers.
-        l2: Strength of the peer's own regularisation: of its embeddings, or of all weights where it decays all.
-        network_l2: That of its regularisation of the other weights, where it has one beside `l2`.
-        zoo: A folder of FuxiCTR's model zoo, whose classes are taken; "" for the peer's package alone.
-        device: As PyTorch names it.
-        autocast: Whether the timed training computes forward and loss by `torch.autocast` in bfloat16.
+        l2: Strength of the peer's own regularisation: of its embeddings, or of all weights if it uses weight decay.
+        network_l2: Strength of its regularisation of the other weights, if separate from `l2`.
+        zoo: A folder of FuxiCTR's model zoo, whose classes are used; "" for the peer's package alone.
+        device: PyTorch's name of the device.
+        autocast: Whether the timed training computes forward and loss with `torch.autocast` in bfloat16.
     """
 
     sizes: tuple[int, ...] = (5000,) * 39
@@ -133,7 +133,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A named weight in the layout of the protocol, and the peer's tensors that hold it."""
+    """A named weight in the layout of the protocol, and the peer's tensors that store it."""
 
     shape: tuple[int, ...]
     tensors: tuple[torch.Tensor, ...]
@@ -147,18 +147,18 @@ class Weight:
 
 
 def same(tensor: torch.Tensor, *shape: int) -> Weight:
-    """Returns a weight whose values the peer stores in the same order, perhaps in another shape."""
+    """Returns a weight that the peer stores in the same order, possibly in another shape."""
     return Weight(shape or tuple(tensor.shape), (tensor,), lambda value: [value.reshape(tensor.shape)])
 
 
 def transposed(tensor: torch.Tensor, shape: tuple[int, ...] = (), axes: tuple[int, ...] = (1, 0)) -> Weight:
-    """Returns a weight whose axes, permuted by `axes` (and then reshaped), are the peer's: (in, out) -> (out, in)."""
+    """Returns a weight that the peer stores with axes permuted by `axes`, then reshaped: (in, out) -> (out, in)."""
     stored_shape = shape or tuple(tensor.shape[axis] for axis in np.argsort(axes))
     return Weight(stored_shape, (tensor,), lambda value: [value.transpose(axes).reshape(tensor.shape)])
 
 
 def stacked(tensors: list[torch.Tensor], *row: int) -> Weight:
-    """Returns the tables of several fields as one weight, one behind the other: (sum of sizes, *row)."""
+    """Returns the tables of several fields as one weight, concatenated: (sum of sizes, *row)."""
     sizes = [len(tensor) for tensor in tensors]
     shape = (sum(sizes), *row)
 
@@ -180,25 +180,25 @@ def linears(layers: list[torch.nn.Linear], name: str = "dnn") -> dict[str, Weigh
 
 
 def output(layer: torch.nn.Linear, name: str = "out") -> dict[str, Weight]:
-    """Returns `name`/kernel (in, 1) and, where the peer has one, `name`/bias (1)."""
+    """Returns `name`/kernel (in, 1) and, if the peer has one, `name`/bias (1)."""
     weights = {f"{name}/kernel": transposed(layer.weight)}
     return weights if layer.bias is None else weights | {f"{name}/bias": same(layer.bias)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A peer's model, ready to be called.
+    """A peer's model with the functions to call it.
 
     Args:
         module: The peer's model.
-        inputs: Makes the model's input of ids, int64 (batch_size, fields), and labels, float32 (batch_size).
+        inputs: Makes the model's input from ids, int64 (batch_size, fields), and labels, float32 (batch_size).
         loss: Returns the mean binary cross-entropy of such an input.
-        logits: Returns the logits (batch_size) of such an input, where the model was built for logits.
-        weights: All trainable weights that the output depends on; None where `forward` is not supported.
-        unused: Prefixes of the names of parameters that the peer's model has and does not use.
-        fit_loss: What the peer's own training minimises, its regularisation included; None for `loss`.
-        probabilities: Returns the probabilities (batch_size) of such an input; None where `fit` is not supported.
-        weight_decay: That of the peer's optimizer.
+        logits: Returns the logits (batch_size) of such an input, if the model was built for logits.
+        weights: All trainable weights that the output depends on; None if `forward` is not supported.
+        unused: Name prefixes of parameters that the peer's model has but does not use.
+        fit_loss: The peer's own training objective, including regularisation; None for `loss`.
+        probabilities: Returns the probabilities (batch_size) of such an input; None if `fit` is not supported.
+        weight_decay: Weight decay of the peer's optimizer.
     """
 
     module: torch.nn.Module
@@ -212,7 +212,7 @@ class Built:
     weight_decay: float = 0.0
 
     def named(self) -> dict[str, Weight]:
-        """Returns the weights, after a check that none of the peer's parameters is left out."""
+        """Returns the weights after checking that all parameters of the peer are covered."""
         if self.weights is None:
             raise ValueError("`forward` and `shapes` are not offered for this model")
         bound = {tensor.data_ptr() for weight in self.weights.values() for tensor in weight.tensors}
@@ -227,9 +227,9 @@ class Built:
 
 
 def in_float32(device: str) -> torch.autocast:
-    """Returns the block in which nothing is rounded, inside of one of `torch.autocast`.
+    """Returns a context that disables `torch.autocast`.
 
-    On a GPU PyTorch refuses the cross-entropy of probabilities in bfloat16, which peers take.
+    On a GPU, PyTorch rejects the peers' cross-entropy of probabilities in bfloat16.
     """
     return torch.autocast(device.split(":")[0], enabled=False)
 
@@ -238,7 +238,7 @@ Build = Callable[[str, Spec, bool], Built]  # (model, spec, whether the output i
 
 
 def drawn_ids(spec: Spec, random: np.random.Generator, batch: int) -> np.ndarray:
-    """Returns random ids (batch, fields, then history), with histories of every length from the least on."""
+    """Returns random ids (batch_size, fields, then history), with uniform history lengths from the minimum on."""
     ids = random.integers(0, spec.sizes, (batch, len(spec.sizes)))
     if not spec.history:
         return ids
@@ -248,7 +248,7 @@ def drawn_ids(spec: Spec, random: np.random.Generator, batch: int) -> np.ndarray
 
 
 class Training:
-    """A model with its optimizer and a few batches of random rows, kept from one request to the next."""
+    """A model with its optimizer and a few batches of random rows, kept between requests."""
 
     def __init__(self, built: Built, spec: Spec, batch: int):
         self.built, self.device, self.step_index = built, spec.device, 0
@@ -279,7 +279,7 @@ class Training:
 
 
 class Fitting:
-    """A training on given rows that keeps the weights with the best metric of METRICS on the validation rows."""
+    """Trains on given rows and keeps the weights with the best validation metric of METRICS."""
 
     def __init__(self, built: Built, learning_rate: float, batch: int):
         self.built, self.batch = built, batch
@@ -288,11 +288,11 @@ class Fitting:
         self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, weight_decay=built.weight_decay)
 
     def run(self, ids: torch.Tensor, labels: torch.Tensor) -> None:
-        """Trains on rows once, dealt evenly to batches: a small last one would weigh as much as a full one."""
+        """Trains for one pass over the rows, split evenly: a small last batch would weigh as much as a full one."""
         self.built.module.train()
         batches = -(-len(ids) // self.batch)
         for some, clicks in zip(ids.tensor_split(batches), labels.tensor_split(batches), strict=True):
-            if len(some) < 2:  # the normalisation of a batch needs two rows
+            if len(some) < 2:  # batch normalisation needs two rows
                 continue
             self.optimizer.zero_grad()
             self.loss(self.built.inputs(some, clicks)).backward()
@@ -320,8 +320,8 @@ class Fitting:
     ) -> tuple[float, int]:
         """Trains to the best weights, loads them, and returns their metric and the number of evaluations.
 
-        The rate is multiplied by the plateau's `factor`, down to its `minimum`, after its `patience` evaluations
-        without an improvement since the best or since the rate was lowered, as `training.plateau` has it.
+        As in `training.plateau`, the learning rate is multiplied by the plateau's `factor`, down to its `minimum`,
+        after `patience` evaluations without an improvement since the best one or the last reduction.
         """
         sign, metric = METRICS[monitor]
         best, weights, count, waited, lowered_at = float("inf"), None, 0, 0, 0
@@ -346,7 +346,7 @@ class Fitting:
 
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Returns the mean log loss in nats, of probabilities clipped to [1e-7, 1 - 1e-7]."""
+    """Returns the mean log loss in nats; probabilities are clipped to [1e-7, 1 - 1e-7]."""
     clipped = np.clip(probabilities, 1e-7, 1 - 1e-7)
     return float(-np.mean(np.where(labels > 0.5, np.log(clipped), np.log(1 - clipped))))
 
@@ -360,18 +360,18 @@ def auc(labels: np.ndarray, probabilities: np.ndarray) -> float:
     return float((ranks[clicked].sum() - clicks * (clicks + 1) / 2) / (clicks * (len(labels) - clicks)))
 
 
-# By name: 1 where less is better, -1 where more is, and the metric.
+# Sign and function of each metric; the sign is 1 if lower is better, else -1.
 METRICS = {"log_loss": (1, log_loss), "auc": (-1, auc)}
 
 
 class Server:
-    """Answers requests with the models that `build` makes; `models` says of each name whether `forward` supports it."""
+    """Answers requests with the models made by `build`; `models` maps each name to whether `forward` supports it."""
 
     def __init__(self, build: Build, models: dict[str, bool]):
         self.build, self.models = build, models
         self.key: str | None = None
         self.training: Training | None = None
-        # As TensorFlow and JAX do on a GPU; PyTorch alone would keep to float32, and so be slower for no merit of ours.
+        # As in TensorFlow and JAX on a GPU; PyTorch's default, float32, would put the peers at an unfair disadvantage.
         torch.backends.cuda.matmul.allow_tf32 = True
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -396,7 +396,7 @@ class Server:
         return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
 
     def prepared(self, request: dict[str, Any]) -> Training:
-        """Returns the request's model, that of the last request where both ask for the same, as building it is slow."""
+        """Returns the request's model; reuses the last model if the request is the same, because building is slow."""
         key = json.dumps(request, sort_keys=True)
         if self.key != key or self.training is None:
             self.key, self.training = key, None
@@ -405,7 +405,7 @@ class Server:
         return self.training
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Returns peak bytes before the model is built and after two steps, of which the first makes Adam's state."""
+        """Returns the peak bytes before the model is built and after two steps; the first step creates Adam's state."""
         peak = torch.cuda.max_memory_allocated if request.get("device", "cpu") != "cpu" else peak_bytes
         baseline = peak()
         self.prepared(request).run(2)
@@ -424,7 +424,7 @@ class Server:
         if built.probabilities is None:
             raise ValueError("`fit` is not offered for this model")
         fitting = Fitting(built, request["learning_rate"], request["batch_size"])
-        torch.manual_seed(request["seed"])  # peers set a seed of their own while they build
+        torch.manual_seed(request["seed"])  # peers set their own seed while building
         start = time.perf_counter()
         often = (request["epochs"], request["evaluations_per_epoch"], request["patience"])
         monitor = request.get("monitor", "log_loss")
@@ -461,5 +461,5 @@ class Server:
 
 
 def serve(build: Build, models: dict[str, bool]) -> None:
-    """Answers the requests on stdin until it ends."""
+    """Answers requests until stdin ends."""
     serve_lines(lambda: Server(build, models).answer)

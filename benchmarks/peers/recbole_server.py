@@ -1,19 +1,19 @@
 """Serves RecBole's own model classes, configuration and interactions by the line protocol of `peer_server`.
 
 Only its dataset is replaced, by an object with the fields' names and sizes. Names and shapes of the weights for
-`forward` (V ids in all, F fields, d the embedding's width, H the last hidden size):
+`forward`, with V total ids, F fields, embedding width d, last hidden size H:
 
     lr          linear [V], bias [1]
     fm          embedding [V, d], linear, bias
-    ffm         embedding [V, F, d], row v's vector against each field; linear, bias
+    ffm         embedding [V, F, d], the vector of row v for each field; linear, bias
     fnn         embedding [V, d], dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1], out/bias [1]; tanh
-    fism        candidates [V_0, d] and items [V_0, d] of the first field, linear [V_0 + V_1] of the first field, which
-                is the item, and the second, the user; the history's padding is row 0 of items
-    nais        fism's with linear [V_0]; attention/kernel_0 [d, A], or [2d, A] of an item, then the candidate, with
-                concat=True, attention/bias_0 [A], attention/projection [A, 1]. Option: concat.
+    fism        candidates [V_0, d] and items [V_0, d] of the first field, the item; linear [V_0 + V_1] of the first
+                field and of the second, the user; row 0 of items is the history's padding
+    nais        as fism with linear [V_0]; attention/kernel_0 [d, A], or [2d, A] of an item, then the candidate, with
+                concat=True; attention/bias_0 [A], attention/projection [A, 1]. Option: concat.
 
-The last two need a `history` (see peer_server.Spec), and every row has its own; `fit` trains them too. The other models
-support training only, for comparisons of speed.
+fism and nais need a `history` (see peer_server.Spec), and each row has its own; `fit` supports them too. The other
+models support training only, for speed comparisons.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ class Dataset:
 
 
 def config(name: str, spec: Spec) -> Config:
-    """Returns the peer's defaults with the sizes of `spec`, and its dropout; the optimizer decays weights."""
+    """Returns the peer's defaults with the sizes and dropout of `spec`; the optimizer applies weight decay."""
     values = {"LABEL_FIELD": LABEL, "embedding_size": spec.dim, "mlp_hidden_size": list(spec.hidden), "reg_weight": 0.0}
     values |= {
         "gpu_id": "" if spec.device == "cpu" else spec.device.removeprefix("cuda:"),
@@ -82,7 +82,7 @@ def config(name: str, spec: Spec) -> Config:
 
 
 def field_aware(tables: torch.nn.ModuleList) -> Weight:
-    """Returns the tables (V, d), one for each field that a row is multiplied with, as one weight (V, F, d)."""
+    """Returns the tables (V, d), one per interacting field, as one weight (V, F, d)."""
     tensors = tuple(table.weight for table in tables)
     rows, dim = tensors[0].shape
     return Weight((rows, len(tensors), dim), tensors, lambda value: list(value.transpose(1, 0, 2)))
@@ -104,7 +104,7 @@ def weights_of(name: str, model: torch.nn.Module) -> dict[str, Weight]:
 
 
 class ByRow:
-    """Stands for a tensor that a model of a history indexes by a batch's users: each row has a value of its own."""
+    """Replaces a tensor that a history model indexes by the batch's users: each row has its own value."""
 
     def __init__(self, values: torch.Tensor):
         self.values = values
@@ -114,7 +114,7 @@ class ByRow:
 
 
 class Interactions:
-    """The part of RecBole's Dataset that its models of a history read; the histories come with the rows."""
+    """The part of RecBole's Dataset that its history models read; the histories come with the rows."""
 
     def __init__(self, spec: Spec):
         self.sizes = {"item_id": spec.sizes[0], "user_id": spec.sizes[1]}
@@ -128,7 +128,7 @@ class Interactions:
 
 
 def of_history(name: str, spec: Spec) -> Built:
-    """Returns FISM or NAIS, whose history of a user is that of the user's row."""
+    """Returns FISM or NAIS with each row's own history."""
     values = {"LABEL_FIELD": LABEL, "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "NEG_PREFIX": "neg_"}
     values |= {"embedding_size": spec.dim, "split_to": 0, "gpu_id": "", "alpha": 0.5 if name == "fism" else 0.0}
     values |= {"reg_weights": [0.0] * (2 if name == "fism" else 3), "pretrain_path": spec.pretrained or None}
@@ -138,7 +138,7 @@ def of_history(name: str, spec: Spec) -> Built:
 
     def logits(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         ids, _ = batch
-        # Of an empty history one place of padding counts, whose embedding is zero: the peer would divide by none.
+        # An empty history counts as one padding item with a zero embedding; the peer would divide by zero.
         lengths = (ids[:, 2:] > 0).sum(dim=1).clamp(min=1)
         model.history_item_matrix, model.history_lens = ByRow(ids[:, 2:]), ByRow(lengths)
         model.mask_mat = ByRow((torch.arange(ids.shape[1] - 2) < lengths[:, None]).float())
@@ -176,7 +176,7 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
         return Interaction(columns | {LABEL: labels})
 
     def loss(batch: Interaction) -> torch.Tensor:
-        # Not `calculate_loss`: it computes the norms of its regularisation even at weight zero.
+        # Not `calculate_loss`, which computes the norms of its regularisation even at weight zero.
         found = model(batch)
         with in_float32(spec.device):
             return model.loss(found.float(), batch[LABEL])

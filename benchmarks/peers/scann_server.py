@@ -1,7 +1,8 @@
-"""Serves ScaNN's index of inner products, as index_server.py says. Needs scann and numpy only.
+"""Serves ScaNN's inner-product index by the protocol of index_server.py. Needs scann and numpy only.
 
-"tree" divides the items into cells, scores those of the cells that are read by quantized vectors, and the best of them
-exactly, as ScaNN's docs/algorithms.md advises for more than 100,000 items. Its setting is how many cells are read.
+"tree" divides the items into cells, scores the items of the cells that it reads with quantized vectors, and rescores
+the best of them exactly, as ScaNN's docs/algorithms.md advises for more than 100,000 items. Its setting is the number
+of cells to read.
 """
 
 import importlib.metadata
@@ -11,13 +12,13 @@ import scann
 from index_server import IndexServer
 from line_server import Answer, serve_lines
 
-# Numbers a code as docs/algorithms.md advises; the threshold of the anisotropic loss is that of ScaNN's example.
+# The number of dimensions per code follows docs/algorithms.md; the anisotropic threshold follows ScaNN's example.
 NUMBERS_OF_A_CODE, THRESHOLD = 2, 0.2
-RESCORED = 5  # times `top`, exactly: with 3 times, 200 of 1,265 cells of 100,000 items held .94 of the best, with 5 .96
+RESCORED = 5  # times `top`: with 3, 200 of 1,265 cells of 100,000 items held .94 of the best items; with 5, .96
 
 
 class Tree:
-    """Cells of items, with quantized vectors. `search` of one user takes one thread."""
+    """Cells of items with quantized vectors. A search for one user takes one thread."""
 
     least = 1
 
@@ -45,7 +46,7 @@ class Scann:
     builds = {"tree": Tree}
 
     def set_threads(self, threads: int) -> None:
-        """Does nothing: a search of one user takes one thread."""
+        """Does nothing: a search for one user takes one thread."""
 
 
 def start() -> Answer:

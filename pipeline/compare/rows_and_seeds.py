@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
+from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE, Estimate, auc_estimate, rig_estimate
 
 LEVEL = 0.95  # of the confidence interval
-_NORMAL_QUANTILE = 1.959963984540054  # the normal quantile at (1 + LEVEL) / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _tested(
 ) -> Difference:
     if not error:
         return Difference(moved, seeds, rows_error, seeds_error, error, freedom, None, None, (moved, moved))
-    t, quantile = moved / error, _NORMAL_QUANTILE
+    t, quantile = moved / error, NORMAL_QUANTILE
     if freedom is None:
         p = math.erfc(abs(t) / math.sqrt(2))
     else:

@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from ctrpipe.models.base import metrics
 from ctrpipe.models.explain.interplay import holm
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
+from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE, Estimate, auc_estimate
 from ctrpipe.transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]
-QUANTILE = 1.959964  # of the standard normal distribution, for a 95% interval
 ALPHA = 0.05  # family-wise error rate of a table
 
 
@@ -164,7 +163,7 @@ def adjusted(importances: Sequence[Importance]) -> list[Importance]:
 
 def _chance_of(loss: Loss) -> float:
     """Returns the one-sided p-value of a loss: the probability of at least this loss if there is none."""
-    error = (loss.interval[1] - loss.interval[0]) / (2 * QUANTILE)
+    error = (loss.interval[1] - loss.interval[0]) / (2 * NORMAL_QUANTILE)
     if not error:
         return 0.0 if loss.value > 0 else 1.0
     return 0.5 * math.erfc(loss.value / error / math.sqrt(2))
@@ -183,7 +182,7 @@ def _loss(repeats: list[list[tuple[int, Estimate]]], metric: str) -> Loss:
     variance = float(components @ components)
     if len(repeats) > 1:
         variance += float(values.var(ddof=1)) / len(repeats)
-    value, half = float(values.mean()), QUANTILE * math.sqrt(variance)
+    value, half = float(values.mean()), NORMAL_QUANTILE * math.sqrt(variance)
     return Loss(value, (value - half, value + half))
 
 

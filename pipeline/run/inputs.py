@@ -34,7 +34,7 @@ class RunInputs:
     monitored_fingerprint: str = ""
     monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by Monitoring's names
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # file fingerprints by encoder
-    parent: Parent | None = None  # the warm start's parent, if any
+    parent: "Parent | None" = None  # the warm start's parent, if any
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
         """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model."""

@@ -73,6 +73,7 @@ def test_a_run_has_what_the_command_leaves(run):
     assert len(run.plot().axes) == 6 and png(run.plot())
 
 
+@pytest.mark.large(like="tests/e2e/test_pipeline.py::test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks")
 @slow
 def test_the_same_frame_again_is_taken_from_the_cache(tmp_path, capfd):
     first = ctrpipe.run(CONFIG, frame(300), tmp_path / "run", **SMALL)

@@ -268,6 +268,7 @@ JOBS = [
 ]
 
 
+@pytest.mark.large(like="tests/e2e/test_beam_runners.py::test_a_job_that_is_sent_lacks_nothing")
 @pytest.mark.parametrize(("stage", "runner"), JOBS)
 def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload, model, alone, tmp_path):
     arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)

@@ -1,5 +1,6 @@
 """What holds for every command: help, mistakes and interrupts."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from ctrpipe.common.errors import InputError, causes
 from ctrpipe.common.exit_codes import BLOCKED, FAILED, INTERRUPTED
 from ctrpipe.common.interrupt import interrupts_delivered
-from ctrpipe.pipeline.cli import COMMANDS, main
+from ctrpipe.pipeline.cli import COMMANDS, SECTIONS, main
 from ctrpipe.pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 from tests.pipeline.test_compare import scored
@@ -40,9 +41,19 @@ def modules_of(*arguments) -> tuple[int, set[str]]:
 
 def test_the_commands_are_these():
     folder = ROOT / "pipeline" / "commands"
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options", "prepare_options"}
     assert main.list_commands(CONTEXT) == sorted(COMMANDS)
     assert {name.replace("-", "_") for name in COMMANDS} == modules
+
+
+def test_help_has_each_command_in_one_section_with_its_whole_first_sentence():
+    assert sorted(itertools.chain(*SECTIONS.values())) == sorted(COMMANDS)
+    code, output = call("--help")
+    assert code == 0 and "..." not in output.partition("Start:")[2]
+    for name in COMMANDS:
+        [line] = re.findall(rf"^  {name} +(.*)$", output, re.M)
+        first, *_ = (main.get_command(CONTEXT, name).help or "").split("\n\n")
+        assert " ".join(first.split()).startswith(line), name
 
 
 @pytest.mark.parametrize(

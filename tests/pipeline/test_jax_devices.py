@@ -165,6 +165,7 @@ def warm_starts(folder: str, optimizer: str) -> dict:
     return found
 
 
+@pytest.mark.large(like="tests/pipeline/test_jax_devices.py::test_a_device_has_its_part_of_the_tables_and_no_more")
 @pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.large), "lazy_adam"])
 def test_a_warm_start_passes_between_one_device_and_tables_in_parts(tmp_path, optimizer):
     found = on_devices("warm_starts", str(tmp_path), optimizer)

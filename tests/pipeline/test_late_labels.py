@@ -243,7 +243,9 @@ def test_generated_delays_are_calibrated_with_a_correction_alone(tmp_path, backe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["fake_negative_weighting", "fake_negative_calibration"])
+@pytest.mark.parametrize(
+    "key", [pytest.param("fake_negative_weighting", marks=pytest.mark.large), "fake_negative_calibration"]
+)
 def test_a_run_joins_its_labels_and_answers_the_true_rate(tmp_path, key):
     made, until = Clicks(8000, 8), START + 12 * DAY  # nearly all labels have come
     log, clicks = made.write(tmp_path, until)

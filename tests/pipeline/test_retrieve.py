@@ -227,6 +227,9 @@ def warmed(version: pathlib.Path) -> set[str]:
     return {log.predict_log.request.model_spec.signature_name for log in logs}
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_retrieve.py::test_the_index_answers_the_films_of_the_largest_products_each_once_by_its_last_row"
+)
 def test_all_else_is_answered_as_before_and_a_second_index_takes_the_place_of_the_first(
     folder, indexed, approximate, tmp_path
 ):

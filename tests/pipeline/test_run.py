@@ -13,7 +13,7 @@ import pytest
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.pipeline.config import Monitoring
-from ctrpipe.pipeline.run.run import inputs as run_inputs
+from ctrpipe.pipeline.run import inputs as run_inputs
 from ctrpipe.transforms.log import described_files
 from ctrpipe.transforms.log.byte_sum import ByteSum
 
@@ -104,7 +104,7 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
 
 AHEAD = """
 import json, pathlib, sys
-from ctrpipe.pipeline.run.run import run
+from ctrpipe.pipeline.run import run
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.log import read_ahead
 run.RANGE_BYTES, run.PRELOAD_BYTES = 10, 20

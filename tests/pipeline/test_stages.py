@@ -125,6 +125,7 @@ def write_histories(folder, seed: int) -> list[str]:
     return [f"{folder}/*"]
 
 
+@pytest.mark.large(like="tests/pipeline/test_stages.py::test_a_stage_that_two_models_share_is_trained_once")
 def test_a_nais_begins_with_a_fism_only_where_the_stage_is_named(tmp_path):
     files = write_histories(tmp_path / "train", 1), write_histories(tmp_path / "validation", 2)
     options = {"embedding_dim": 4, "embedding_stddev": 0.1}
@@ -300,6 +301,7 @@ def boosted(files, tmp_path_factory):
     return result, boosters
 
 
+@pytest.mark.large(like="tests/pipeline/test_stages.py::test_a_stage_that_two_models_share_is_trained_once")
 def test_trees_add_to_the_network_what_it_has_left(files, boosted):
     result, _ = boosted
     model = result.model

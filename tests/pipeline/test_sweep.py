@@ -393,6 +393,7 @@ def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done)
     assert code == 0 and "0 trainings to do; 4 are there already" in output
 
 
+@pytest.mark.large(like="tests/pipeline/test_sweep.py::test_a_training_costs_what_all_its_stages_cost")
 @pytest.mark.slow
 def test_costs_are_measured_once_and_need_no_training(done):
     without = [value for value in command(done) if value != "--costs"]
@@ -506,7 +507,7 @@ def costs_of_texts(config, folder: pathlib.Path) -> dict:
     return row_costs(points, log, Costs(batch_size=50, batches=2))
 
 
-@pytest.mark.large(like="tests/pipeline/test_sweep.py::test_costs_are_measured_once_and_need_no_training")
+@pytest.mark.large(like="tests/pipeline/test_sweep.py::test_a_training_costs_what_all_its_stages_cost")
 @pytest.mark.slow
 def test_each_stage_of_a_training_is_timed(config, tmp_path, monkeypatch):
     pytest.importorskip("lightgbm", exc_type=OSError)  # where there is no libgomp.so.1

@@ -229,6 +229,7 @@ print(json.dumps({"apart": apart, "seeds": seeds}))
 """
 
 
+@pytest.mark.large(like="tests/pipeline/test_jax_devices.py::test_several_devices_learn_the_model_of_one")
 @pytest.mark.slow
 def test_two_devices_train_the_same_model_as_one_and_drop_out_apart(tmp_path):
     files = [

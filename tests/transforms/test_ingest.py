@@ -159,7 +159,11 @@ def many_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", [{"by": "order"}, {"by": "hash"}, TIMES], ids=lambda split: split["by"])
+@pytest.mark.parametrize(
+    "split",
+    [{"by": "order"}, *(pytest.param(split, marks=pytest.mark.large) for split in ({"by": "hash"}, TIMES))],
+    ids=lambda split: split["by"],
+)
 def test_who_reads_the_ranges_changes_nothing(tmp_path, monkeypatch, split):
     log, files = spec(split=split, max_bad_row_rate=0.1), many_files(tmp_path)
     whole = run_files(tmp_path / "whole", files, log)
