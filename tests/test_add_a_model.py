@@ -45,7 +45,7 @@ def apply(step: re.Match[str], root: pathlib.Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     at = place("".join(lines), step["line"])
     indent = re.match(" *", lines[at])[0]  # type: ignore[index]
-    added = textwrap.indent(block, indent)
+    added = textwrap.indent(block, indent) + ("\n\n" if block.startswith("@") else "")  # a function
     if step["how"] == "the line":
         lines[at] = added
     else:
