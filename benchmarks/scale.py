@@ -4,8 +4,8 @@
 
 A stage takes `fixed seconds + rows / (rows per second and core x cores x efficiency)`. Cores are added until the stage
 fits into its time; beyond one machine's cores, several machines share the work. Every assumption is an option;
-docs/scale.md says where the defaults were measured. Nothing is run: the result is arithmetic, only as accurate as the
-assumptions.
+docs/explanation/scale.md says where the defaults were measured. Nothing is run: the result is arithmetic,
+only as accurate as the assumptions.
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ import sys
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.wheels import needs_overrides, unfit
 
-# Releases to install in place of those that TFX's packages require, see docs/install.md.
+# Releases to install in place of those that TFX's packages require, see docs/how-to/install.md.
 OVERRIDES = pathlib.Path(__file__).parents[1] / "overrides.txt"
 
 BASE = ""

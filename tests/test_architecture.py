@@ -1,4 +1,4 @@
-"""The rooms of docs/architecture.md are the rooms of the code, and imports go down its floors only."""
+"""The rooms of docs/explanation/architecture.md are the rooms of the code, and imports go down its floors only."""
 
 import ast
 import functools
@@ -18,7 +18,7 @@ FOLDERS = (*PARTS, PACKAGE, "benchmarks", "studies")
 @functools.cache
 def floors() -> dict[str, int]:
     """The floor of each room, by its folder, or by its file where that is a room of its own."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", text, re.M)
     return {room: int(floor) for floor, rooms in rows for room in re.findall(r"`([^`]+)`", rooms)}
 
@@ -77,7 +77,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_every_room_of_the_table_is_there_and_holds_code():
     empty = [place for place in floors() if not any(file.suffix == ".py" for file in _files(ROOT / place))]
-    assert floors() and not empty, f"docs/architecture.md names rooms without code: {', '.join(empty)}"
+    assert floors() and not empty, f"docs/explanation/architecture.md names rooms without code: {', '.join(empty)}"
 
 
 def _files(place: pathlib.Path) -> list[pathlib.Path]:

@@ -23,6 +23,9 @@ import httpx
 import pytest
 from _pytest.mark import ParameterSet
 
+from ctrpipe.common import exit_codes
+from ctrpipe.common.packages import PARTS
+from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import check_config, load_config, read_yaml
 from ctrpipe.pipeline.sweep.plan import make_plan
@@ -200,6 +203,79 @@ def test_configurations_that_are_shown_are_valid(page, tmp_path):
         else:
             is_whole = {"name", "data", "features", "model"} <= set(values)
             check_config(values if is_whole else joined(SMALL_CONFIG, values), (), page)
+
+
+# Pages that a generator prints, or that quote a log's values, and the page of results.
+RESULTS = "docs/measured.md"
+GENERATED = ("docs/configuration.md", "docs/troubleshooting.md")
+OF_USE = [page for page in PAGES if page not in (RESULTS, *GENERATED)]
+
+
+def prose(page: str) -> str:
+    """A page without its blocks of code, code spans, comments and the targets of its links."""
+    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+@pytest.mark.parametrize("page", OF_USE)
+def test_dates_and_bars_are_in_the_page_of_results_alone(page):
+    assert re.findall(r"\b20\d\d-\d\d\b.*|: (?:met|missed)\b.*|[Nn]ot tried.*", prose(page)) == []
+
+
+@pytest.mark.parametrize("page", OF_USE)
+def test_no_page_says_that_something_is_not_there_yet(page):
+    """Nobody comes back to such a sentence: one said that equations had no code, for which there was a module."""
+    assert re.findall(r".*\b(?:no code for|not yet|them yet|one yet)\b.*", prose(page)) == []
+
+
+def test_numbers_of_models_are_those_of_the_registry():
+    shown = {path: path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs" / "images").glob("*.svg")]}
+    numbers = {path.name: re.findall(r"\b(\d+) models\b", text) for path, text in shown.items()}
+    assert numbers == dict.fromkeys(numbers, [str(len(available()))])
+
+
+def test_the_formats_of_generate_are_in_the_page_of_log_formats():
+    command = main.get_command(click.Context(main), "generate")
+    assert command
+    [formats] = [option.type.choices for option in command.params if isinstance(option.type, click.Choice)]
+    section = (ROOT / "docs" / "log-formats.md").read_text().partition("## Generated logs")[2]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.M) == list(formats)
+
+
+def test_the_exit_codes_are_those_of_the_code():
+    text = (ROOT / "docs" / "run-folder.md").read_text()
+    codes = {value for value in vars(exit_codes).values() if isinstance(value, int)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.M)} == {0, *codes}
+
+
+def test_pages_that_the_code_names_are_there():
+    named = {}
+    for folder in (*PARTS, "benchmarks", "studies", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name not in ("test_changed.py", "scann_server.py"):  # they name pages of other projects
+                for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|yaml)", path.read_text()):
+                    named[page] = path.relative_to(ROOT).as_posix()
+    assert {page: by for page, by in named.items() if not (ROOT / page).exists()} == {} != named
+    said = [path for folder in PARTS for path in (ROOT / folder).rglob("*.py") if "see the README" in path.read_text()]
+    assert said == []  # a message names the page
+
+
+def test_the_page_of_results_begins_with_twelve_figures_and_their_commands():
+    first = (ROOT / RESULTS).read_text().partition("\n## ")[0]
+    rows = re.findall(r"^\| .* \|$", first, re.M)[1:]
+    assert len(rows) == 12
+    assert all(re.search(r"\| \[`(?:python -m|ctrpipe) [^`]+`\]\(#[\w-]+\) \|$", row) for row in rows)
+
+
+def test_pages_that_show_the_demos_table_show_the_same():
+    tables = [re.findall(r"^ +8,000 test rows\n.*?┘\n", (ROOT / page).read_text(), re.M | re.S) for page in PAGES]
+    shown = [table for found in tables for table in found]
+    assert len(shown) >= 2 and len(set(shown)) == 1
+
+
+def test_a_first_look_is_short():
+    lines = {page: len((ROOT / page).read_text().splitlines()) for page in PAGES}
+    assert lines["README.md"] <= 100 and lines["docs/tutorials/your-own-log.md"] <= 80
 
 
 def is_built(site: pathlib.Path) -> bool:

@@ -71,7 +71,7 @@ def _multi_worker() -> tf.distribute.Strategy:
     Call it before any other use of TensorFlow, because it opens the port that TF_CONFIG names.
     """
     if read_cluster() is None:
-        raise InputError("training.distribution: multi_worker needs TF_CONFIG, which names the workers; see the README")
+        raise InputError("training.distribution: multi_worker needs a TF_CONFIG; see docs/how-to/devices.md")
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 

@@ -1,7 +1,7 @@
 """Warm start: initialises weights and optimizer state from a trained model, the parent.
 
 A weight is taken if both models have a weight of the same name and shape. A weight with one row per value, such as an
-embedding table, takes each row from the parent's row of the same value. See docs/continuous.md.
+embedding table, takes each row from the parent's row of the same value. See docs/how-to/continuous.md.
 """
 
 import dataclasses

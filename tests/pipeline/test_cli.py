@@ -96,10 +96,11 @@ def test_the_documents_name_every_command_model_and_exit_code():
     from ctrpipe.models.base.registry import available
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")}
+    docs = ROOT / "docs"
+    pages = {str(page.relative_to(docs)): page.read_text(encoding="utf-8") for page in docs.rglob("*.md")}
     assert [model.name for model in available() if f"`{model.name}`" not in pages["models.md"]] == []
     text_models = {model.name for model in available() if model.needs_text}
-    assert {name for name in text_models if f"`{name}`" not in pages["text.md"]} == set()
+    assert {name for name in text_models if f"`{name}`" not in pages["how-to/text.md"]} == set()
     shown = re.findall("ctrpipe ([a-z-]+)", readme + "".join(pages.values()))
     assert set(shown) >= set(COMMANDS) - {"demo"} and "make demo" in readme
     codes = " ".join(readme.partition("Exit codes: ")[2].split())[:200]
