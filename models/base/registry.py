@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -201,9 +202,9 @@ def _own_class(name: str) -> type["CTRModel"]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         where = f"its module should be installed or lie in the working directory {os.getcwd()}"
         if isinstance(error, ImportError) and str(error.name).partition(".")[0] in PARTS:
-            where = f"what 0.2 called {error.name} is now ctrpipe.{error.name}; change the imports of {module_name}"
-            if error.name == "models":
-                where += ", from ctrpipe.models import CTRModel"
+            where = (
+                f"what 0.2 called {error.name} is now {_name_now(str(error.name))}; change the imports of {module_name}"
+            )
         raise ValueError(f"The model '{name}' cannot be imported ({reason}); {where}") from error
     own = getattr(module, attribute, None)
     if own is None:
@@ -211,6 +212,13 @@ def _own_class(name: str) -> type["CTRModel"]:
     if not (isinstance(own, type) and issubclass(own, CTRModel)):
         raise ValueError(f"The model '{name}' should be a subclass of ctrpipe.models.CTRModel. Received: {own!r}")
     return own
+
+
+def _name_now(old: str) -> str:
+    """Returns the dotted name of a module that was at the top level in ctrpipe 0.2."""
+    part, _, module = old.partition(".")
+    base = f"ctrpipe.{part}.base.{module}"
+    return base if part == "models" and module and importlib.util.find_spec(base) else f"ctrpipe.{old}"
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import click
 
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.config.packaged_configs import config_names, copy_configs
 
 
 @click.command()
@@ -18,6 +17,8 @@ def configs(output: pathlib.Path | None) -> None:
       ctrpipe configs --output configs
       ctrpipe run configs/criteo/deepfm.yaml --data train.tsv
     """
+    from ctrpipe.pipeline.config.packaged_configs import config_names, copy_configs  # lazy: pydantic takes 0.2 s
+
     if output is None:
         click.echo("\n".join(config_names()))
         return

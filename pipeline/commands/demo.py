@@ -8,7 +8,6 @@ import click
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.config.packaged_configs import configs_folder
 
 
 @click.command()
@@ -21,7 +20,9 @@ def demo(output: pathlib.Path, rows: int, config: pathlib.Path | None) -> None:
     Generates a log, trains Attention-Net on it, serves the model, requests predictions, and stops the server.
     """
     load_tensorflow()
-    from ctrpipe.pipeline.demo.demo import run_demo  # lazy: TensorFlow takes 3 s
+    # Lazy: TensorFlow takes 3 s.
+    from ctrpipe.pipeline.config.packaged_configs import configs_folder
+    from ctrpipe.pipeline.demo.demo import run_demo
 
     if not run_demo(output, rows, config or configs_folder() / "demo.yaml"):
         sys.exit(BLOCKED)

@@ -36,15 +36,15 @@ def start_at_base_rate(job: TrainingJob, network: CTRModel) -> None:
 
 def check_correctable(job: TrainingJob, network: CTRModel) -> None:
     """Raises InputError if the trained model's logits have to be corrected and it has no output biases."""
-    corrections = {
-        "data.negative_sampling": job.feature_map.negative_sampling < 1,
-        "training.end_at_base_rate": job.training.end_at_base_rate,
-    }
-    for key in (key for key, asked in corrections.items() if asked):
-        try:
-            network.output_biases()
-        except ValueError as error:
-            raise InputError(f"{key}: {error}") from error
+    is_sampled = job.feature_map.negative_sampling < 1
+    if not (is_sampled or job.training.end_at_base_rate):
+        return
+    try:
+        network.output_biases()
+    except ValueError as error:
+        if is_sampled:
+            raise InputError(f"data.negative_sampling: {error}") from error
+        raise InputError(f"training.end_at_base_rate: {error}") from error
 
 
 def logit_correction(job: TrainingJob, learner: Learner) -> float:

@@ -23,6 +23,7 @@ from tests.serving.deploy_files import container as serving_container
 
 ROOT = FOLDER.parent
 DOCKERFILE = FOLDER / "Dockerfile"
+CLI = "from ctrpipe.common import code_version\nfrom ctrpipe.pipeline import broken\n"
 CUSTOM = ("FlinkDeployment", "TrainJob", "TrainingRuntime")  # not Kubernetes' own
 
 
@@ -180,8 +181,8 @@ def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_miss
     for part in PARTS:
         (package / part).mkdir()
         (package / part / "__init__.py").touch()
-    common = (f"common/{name}.py" for name in ("errors", "extras", "packages", "printable", "wheels"))
-    for file in (*common, "common/code_version.py"):
+    common = (f"common/{name}.py" for name in ("code_version", "errors", "extras", "packages", "printable", "wheels"))
+    for file in common:
         shutil.copy(ROOT / file, package / file)
     (package / "serving" / "whole.py").touch()
 
@@ -194,7 +195,9 @@ def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_miss
     assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
     # What only needs an extra is passed over where a command is named, and nowhere else.
     (package / "pipeline" / "broken.py").write_text("import kfp_server_api\n")
-    (package / "pipeline" / "cli.py").write_text("from ctrpipe.pipeline import broken, code_version\n")
+    (package / "pipeline" / "cli.py").write_text(
+        "from ctrpipe.common import code_version\nfrom ctrpipe.pipeline import broken\n"
+    )
     (package / "pipeline" / "commands").mkdir()
     (package / "pipeline" / "commands" / "__init__.py").touch()
     (package / "pipeline" / "commands" / "serve.py").write_text("def serve():\n    from ctrpipe.serving import whole\n")

@@ -12,7 +12,7 @@ from tests.models.small_models import batch, feature_map
 
 SOURCE = """
     from keras import ops
-    from ctrpipe.models.base.ctr_model import CTRModel
+    from ctrpipe.models import CTRModel
 
     class Sum(CTRModel):
         '''The sum of all embeddings.'''
@@ -34,7 +34,9 @@ def own(tmp_path, monkeypatch):
     """A name for a module, which is written into the working directory."""
     name = f"own_{re.sub('[^a-z0-9]', '_', tmp_path.name.lower())}"
     (tmp_path / f"{name}.py").write_text(textwrap.dedent(SOURCE))
-    (tmp_path / f"{name}_old.py").write_text(textwrap.dedent(SOURCE).replace("from ctrpipe.models", "from models"))
+    (tmp_path / f"{name}_old.py").write_text(
+        textwrap.dedent(SOURCE).replace("from ctrpipe.models", "from models.ctr_model")
+    )
     (tmp_path / "models").mkdir()  # of the user's own
     (tmp_path / "models" / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
@@ -56,7 +58,7 @@ def test_an_own_model_in_the_working_directory_is_made_and_computes(own):
         ("{own}:Missing", r"The model '{own}:Missing' does not exist: /.*/{own}.py has no class 'Missing'"),
         (
             "{own}:NotAModel",
-            r"The model '{own}:NotAModel' should be a subclass of ctrpipe.models.base.ctr_model.CTRModel. Rec",
+            r"The model '{own}:NotAModel' should be a subclass of ctrpipe.models.CTRModel. Rec",
         ),
         ("{own}_:Sum", r"The model '{own}_:Sum' cannot be imported \(ModuleNotFoundError: .*; its module should be"),
         (
