@@ -17,8 +17,10 @@ from ctrpipe.pipeline.config.search import Range
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.lists import columns_of
-from ctrpipe.transforms.log.spec import Categorical, LogSpec, Numeric
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def _kind(value: Any) -> str:

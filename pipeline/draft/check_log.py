@@ -15,8 +15,12 @@ from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.ingest import kind_of_reject
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.multivalent import Multivalent
+from ctrpipe.transforms.log.kinds.numeric import Numeric
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.readers import LogReader, find_files
-from ctrpipe.transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
+from ctrpipe.transforms.log.spec import Split
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration

@@ -7,9 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.raw_arrays import number_array
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 VALUES = 64  # codes of a column, including the codes for the rest and for missing values
 BINS = 16  # bins of a numeric column, with equal numbers of rows

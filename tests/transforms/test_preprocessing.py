@@ -28,8 +28,9 @@ from ctrpipe.transforms.features.preprocessing import (
 )
 from ctrpipe.transforms.features.transform import analyze, load_graph
 from ctrpipe.transforms.features.vocabularies import vocabulary_name
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
-from ctrpipe.transforms.log.spec import LogSpec, Time
+from ctrpipe.transforms.log.spec import LogSpec
 
 HOUR = Time(columns=["hour"], kind="time")
 

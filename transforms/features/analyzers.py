@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tfx_bsl import sketches
 
+from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import read_payload
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 # Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3

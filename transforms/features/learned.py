@@ -15,7 +15,8 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json
 from ctrpipe.transforms.features.analyzers import LogSummary
 from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 # The default number of quantiles of scikit-learn's QuantileTransformer.
 NORMALIZE_QUANTILES = 1000

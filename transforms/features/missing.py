@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.spec import Categorical, LogSpec
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator) -> pa.RecordBatch:

@@ -15,8 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.transforms.features.packed_files import INPUTS, WEIGHT, Rows
+from ctrpipe.transforms.log.kinds.multivalent import Multivalent
+from ctrpipe.transforms.log.kinds.numeric import Numeric
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.raw_arrays import number_array
-from ctrpipe.transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
+from ctrpipe.transforms.log.spec import LogSpec
 
 GRAPH_ROWS = 1 << 14  # rows in one call of the graph
 TIME_PARTS = 3  # hour, weekday, is_weekend

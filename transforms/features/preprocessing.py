@@ -14,17 +14,13 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.vocabularies import Vocabularies, vocabulary_sizes
-from ctrpipe.transforms.log.spec import (
-    WHOLE_NUMBER,
-    Categorical,
-    Feature,
-    ItemSequence,
-    LogSpec,
-    Multivalent,
-    Numeric,
-    Text,
-    Time,
-)
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.multivalent import Multivalent
+from ctrpipe.transforms.log.kinds.numeric import Numeric
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.spec import WHOLE_NUMBER, Feature, LogSpec
 from ctrpipe.transforms.log.times import TIME_PARTS, said_parts, time_pattern, time_rules, zone_offsets
 from ctrpipe.transforms.text.ragged import without_empty
 from ctrpipe.transforms.text.tokenize import text_map, tokenize

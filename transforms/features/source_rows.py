@@ -13,7 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap, Field
-from ctrpipe.transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.numeric import Numeric
+from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.spec import Feature, LogSpec
 from ctrpipe.transforms.log.times import TIME_PARTS
 
 NONE = -1  # no such row

@@ -15,7 +15,8 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 MOST_TABLES = 8  # with more vocabularies, the small ones share a table
 LARGE = 1 << 16  # a vocabulary of at least this many values has its own table

@@ -26,9 +26,11 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.byte_sum import ByteSum, SummedFile, changed, joined
 from ctrpipe.transforms.log.json_lines import parse_objects
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines, whole_records
 from ctrpipe.transforms.log.payload import plain
-from ctrpipe.transforms.log.spec import USUAL_MISSING, Categorical, LogSpec, Time, spellings
+from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
 from ctrpipe.transforms.log.values import (
     TextNumbers,
     as_binary,
