@@ -29,9 +29,9 @@ from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
 from ctrpipe.serving.export.attributions import Attributions
 from ctrpipe.serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
-from ctrpipe.transforms.features.pack_rows import column_of_slot
 from ctrpipe.transforms.features.packed_files import INPUTS
 from ctrpipe.transforms.features.preprocessing import CANDIDATE, CONTEXT
+from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec

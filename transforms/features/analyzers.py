@@ -241,10 +241,10 @@ class LogCounter:
         """Returns a counter for all statistics that the log's transforms use."""
         vocabularies, features = spec.counted_columns, spec.feature_by_column
         return cls(
-            {name: getattr(features[name], "separator", None) for name in vocabularies},
+            {name: features[name].list_separator for name in vocabularies},
             {name: name in spec.quantile_columns for name in spec.measured_columns},
             capacity or spec.data.max_distinct_values,
-            [name for name in vocabularies if getattr(features[name], "rank_by", None) == "tf_idf"],
+            [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
         )
 

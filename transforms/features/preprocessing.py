@@ -19,9 +19,9 @@ from ctrpipe.transforms.log.kinds.multivalent import Multivalent
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.kinds.text import Text
-from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.kinds.time import TIME_PARTS, Time
 from ctrpipe.transforms.log.spec import WHOLE_NUMBER, Feature, LogSpec
-from ctrpipe.transforms.log.times import TIME_PARTS, said_parts, time_pattern, time_rules, zone_offsets
+from ctrpipe.transforms.log.times import said_parts, time_pattern, time_rules, zone_offsets
 from ctrpipe.transforms.text.ragged import without_empty
 from ctrpipe.transforms.text.tokenize import text_map, tokenize
 

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap, Field
+from ctrpipe.transforms.features.slots import fields_of
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.numeric import Numeric
-from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.kinds.time import Time
-from ctrpipe.transforms.log.spec import Feature, LogSpec
-from ctrpipe.transforms.log.times import TIME_PARTS
+from ctrpipe.transforms.log.spec import LogSpec
 
 NONE = -1  # no such row
 
@@ -87,20 +86,7 @@ def differences(today: LogSpec, former: LogSpec) -> list[str]:
 
 def _meanings(spec: LogSpec) -> dict[str, tuple[object, ...]]:
     """Returns the settings that define each column's ids and numbers, without anything learned from training rows."""
-    return {column: _meaning(column, feature) for column, feature in spec.feature_by_column.items()}
-
-
-def _meaning(column: str, feature: Feature) -> tuple[object, ...]:
-    if isinstance(feature, Numeric):
-        return (feature.kind, feature.role, feature.transform, feature.buckets)
-    if isinstance(feature, Categorical):
-        return (feature.kind, feature.role, feature.transform, feature.buckets)
-    if isinstance(feature, Time):
-        return (feature.kind, feature.role, feature.timezone)
-    if isinstance(feature, Text):
-        return (feature.kind, feature.tokens, feature.separator, feature.length)
-    owner = getattr(feature, "owner_of", lambda name: name)(column)
-    return (feature.kind, feature.role, feature.max_length, owner, getattr(feature, "pooling", "sum"))
+    return {column: feature.meaning(column) for column, feature in spec.feature_by_column.items()}
 
 
 def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
@@ -155,9 +141,7 @@ def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | 
 
 def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
     """Yields the fields with their own ids, each with its column."""
-    columns = {column: column for column in values.spec.feature_columns}
-    times = values.spec.columns_of("time")
-    columns |= {f"{column}_{part}": column for column in times for part in TIME_PARTS}
+    columns = {field.name: field.column for field in fields_of(values.spec)}
     for field in values.feature_map.fields:
         if not field.shared_with:
             yield field, columns[field.name]
@@ -170,7 +154,7 @@ def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, f
         assert isinstance(before, Numeric)
         return _of_buckets(field, other, column, feature, before, today, former)
     if isinstance(feature, Time) or (isinstance(feature, Categorical) and feature.transform == "hash"):
-        alike = _meaning(column, feature) == _meaning(column, before)
+        alike = feature.meaning(column) == before.meaning(column)
         return np.arange(field.size) if alike else np.full(field.size, NONE)
     if column not in former.vocabularies:  # the former column was hashed
         return np.full(field.size, NONE)

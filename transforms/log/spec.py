@@ -357,22 +357,8 @@ class LogSpec(Section):
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
         if self.data.weight in names + labels:
             raise ValueError(f"data.weight: {self.data.weight} is a feature or a label too; name a column of its own")
-        for column, owner in self.vocabulary_owners.items():
-            if owner != column:
-                shared = self.feature_by_column.get(owner)
-                own_sequence = isinstance(shared, ItemSequence) and shared.owner_of(owner) == owner
-                if not (own_sequence or isinstance(shared, Categorical)):
-                    raise ValueError(
-                        f"features: {column} has shared_with: {owner}, which is no categorical column and no sequence "
-                        "with a vocabulary of its own"
-                    )
-                feature = self.feature_by_column[column]
-                if own_sequence and isinstance(feature, ItemSequence) and feature.pooling == "attention":
-                    raise ValueError(
-                        f"features: {column} has pooling: attention, which {owner}, a sequence, cannot ask for"
-                    )
-                if isinstance(shared, Categorical) and shared.whole_numbers:
-                    raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
+        for feature in self.features:
+            feature.check_shared(self.feature_by_column)
         if self.data.columns:
             needed = names + labels + [c for c in [self.data.split.column, self.data.weight] if c]
             in_log = {*self.data.columns, *self.data.partitions}
@@ -399,26 +385,13 @@ class LogSpec(Section):
     @property
     def vocabulary_columns(self) -> list[str]:
         """Columns with their own vocabulary, built from the training rows."""
-        return [
-            column
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Multivalent)
-            or isinstance(feature, ItemSequence)
-            and feature.owner_of(column) == column
-            or isinstance(feature, Categorical)
-            and feature.transform == "vocabulary"
-            or isinstance(feature, Text)
-            and feature.tokens == "vocabulary"
-        ]
+        return [column for column, feature in self.feature_by_column.items() if feature.has_vocabulary(column)]
 
     @property
     def vocabulary_owners(self) -> dict[str, str]:
-        """Maps each sequence column to the column whose vocabulary it uses, which may be itself."""
-        return {
-            column: feature.owner_of(column)
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, ItemSequence)
-        }
+        """Maps each column that shares a vocabulary to the column that owns it."""
+        owners = {column: feature.owner_of(column) for column, feature in self.feature_by_column.items()}
+        return {column: owner for column, owner in owners.items() if owner != column}
 
     @property
     def counted_columns(self) -> dict[str, str]:
@@ -435,19 +408,12 @@ class LogSpec(Section):
     @property
     def quantile_columns(self) -> list[str]:
         """Columns whose transform uses quantiles of the training rows."""
-        return self._numeric_with("quantile_bucketize", "quantile_normalize")
+        return [column for column, feature in self.feature_by_column.items() if feature.measured == "quantiles"]
 
     @property
     def measured_columns(self) -> list[str]:
         """Columns whose transform uses quantiles, range or moments of the training rows."""
-        return self._numeric_with("quantile_bucketize", "quantile_normalize", "min_max", "standardize")
-
-    def _numeric_with(self, *transforms: str) -> list[str]:
-        return [
-            column
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Numeric) and feature.transform in transforms
-        ]
+        return [column for column, feature in self.feature_by_column.items() if feature.measured != "nothing"]
 
     @property
     def written_columns(self) -> list[str]:
@@ -455,7 +421,7 @@ class LogSpec(Section):
         return [
             column
             for column, feature in self.feature_by_column.items()
-            if self.raw_numbers and isinstance(feature, Numeric) and feature.role != "position"
+            if self.raw_numbers and feature.is_number and not feature.is_position
         ]
 
     @property
@@ -466,18 +432,13 @@ class LogSpec(Section):
     @property
     def item_columns(self) -> list[str]:
         """The candidate's columns, in order: columns of the role `item` and columns that `shared_with` names."""
-        owners = {owner for column, owner in self.vocabulary_owners.items() if owner != column}
-        return [
-            column
-            for column, feature in self.feature_by_column.items()
-            if column in owners or getattr(feature, "role", "") == "item"
-        ]
+        owners = set(self.vocabulary_owners.values())
+        return [column for column, feature in self.feature_by_column.items() if column in owners or feature.is_item]
 
     @property
     def item_column(self) -> str | None:
         """The candidate's id: the first column that `shared_with` names, else the first of the role `item`."""
-        shared = [owner for column, owner in self.vocabulary_owners.items() if owner != column]
-        return next(iter([*shared, *self.item_columns]), None)
+        return next(iter([*self.vocabulary_owners.values(), *self.item_columns]), None)
 
     @property
     def candidate_columns(self) -> list[str]:
@@ -500,18 +461,23 @@ class LogSpec(Section):
     @property
     def explained_columns(self) -> list[str]:
         """The names that explanations attribute to: each column, then all columns of the text as one, named `text`."""
-        columns = [name for name in self.feature_columns if not isinstance(self.feature_by_column[name], Text)]
-        return [*columns, TEXT] if self.text else columns
+        return [*self.value_columns, TEXT] if self.text else self.value_columns
+
+    @property
+    def value_columns(self) -> list[str]:
+        """The columns of all features but the text."""
+        of_text = self.text.columns if self.text else []
+        return [name for name in self.feature_columns if name not in of_text]
 
     @property
     def numeric_columns(self) -> list[str]:
         """Columns passed as float32."""
-        return self.columns_of("numeric")
+        return [name for feature in self.features if feature.is_number for name in feature.columns]
 
     @property
     def text_columns(self) -> list[str]:
         """Columns passed as strings: all that are not numeric."""
-        return self.columns_of("categorical", "multivalent", "sequence", "time", "text")
+        return [name for feature in self.features if not feature.is_number for name in feature.columns]
 
     @property
     def label_columns(self) -> list[str]:
@@ -527,16 +493,13 @@ class LogSpec(Section):
         """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""
         if self.data.missing_values is not None:
             return tuple(sorted(spellings(self.data.missing_values)))
-        return USUAL_MISSING if isinstance(feature, Numeric | Time) else ()
+        return USUAL_MISSING if feature.usual_missing else ()
 
     @property
     def separators(self) -> dict[str, str]:
         """Maps each column that may hold a list to the separator of its elements."""
-        return {
-            column: feature.separator
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Multivalent | ItemSequence | Text) and feature.separator
-        }
+        separators = {column: feature.list_separator for column, feature in self.feature_by_column.items()}
+        return {column: separator for column, separator in separators.items() if separator}
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:

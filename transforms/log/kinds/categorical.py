@@ -1,10 +1,11 @@
 """The kind `categorical`."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.kinds.kind import WithVocabulary
+from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 
 
 class Categorical(WithVocabulary):
@@ -38,3 +39,31 @@ class Categorical(WithVocabulary):
         if self.missing_rate and self.oov_buckets > 1:
             raise ValueError("with missing_rate an unknown value is missing, so that oov_buckets must be 1")
         return self
+
+    @property
+    def is_single(self) -> bool:
+        return True
+
+    @property
+    def drop_rate(self) -> float:
+        return self.missing_rate
+
+    def has_vocabulary(self, column: str) -> bool:
+        return self.transform == "vocabulary"
+
+    def lends_vocabulary(self, column: str) -> bool:
+        return True
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {column: 1}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.transform, self.buckets)
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        if self.transform == "hash":
+            return
+        if seen.distinct > 0.95 * seen.present and seen.present > FEW:
+            yield f"{column}: nearly every row has another value, of which a vocabulary teaches nothing"
+        if seen.most < self.min_count:
+            yield f"{column}: no value occurs {self.min_count} times (min_count) in the first {seen.rows:,} rows"

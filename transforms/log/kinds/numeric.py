@@ -1,10 +1,11 @@
 """The kind `numeric`."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.kinds.kind import Columns
+from ctrpipe.transforms.log.kinds.kind import Columns, Seen
 
 
 class Numeric(Columns):
@@ -22,6 +23,9 @@ class Numeric(Columns):
           - {columns: [I1..I13], kind: numeric, transform: quantile_bucketize, buckets: 50}
           - {columns: [age], kind: numeric, transform: standardize}
     """
+
+    is_number: ClassVar[bool] = True
+    usual_missing: ClassVar[bool] = True
 
     kind: Literal["numeric"]
     """The kind of feature."""
@@ -42,5 +46,24 @@ class Numeric(Columns):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the column becomes a dense feature, not a field."""
         return self.transform in ("standardize", "quantile_normalize")
+
+    @property
+    def is_single(self) -> bool:
+        return not self.is_dense
+
+    @property
+    def measured(self) -> Literal["nothing", "moments", "quantiles"]:
+        if self.transform in ("quantile_bucketize", "quantile_normalize"):
+            return "quantiles"
+        return "moments" if self.transform in ("min_max", "standardize") else "nothing"
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {} if self.is_dense else {column: 1}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.transform, self.buckets)
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        if seen.present < seen.rows / 100:
+            yield f"{column}: missing in {1 - seen.present / seen.rows:.1%} of the first {seen.rows:,} rows"

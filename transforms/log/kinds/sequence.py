@@ -1,10 +1,12 @@
 """The kind `sequence`."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.kinds.kind import WithVocabulary
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.kind import Kind, Seen, WithVocabulary
 
 
 class ItemSequence(WithVocabulary):
@@ -58,7 +60,43 @@ class ItemSequence(WithVocabulary):
             raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
         return self
 
+    @property
+    def list_separator(self) -> str | None:
+        return self.separator
+
+    def has_vocabulary(self, column: str) -> bool:
+        return self.owner_of(column) == column
+
+    def lends_vocabulary(self, column: str) -> bool:
+        return self.has_vocabulary(column)
+
     def owner_of(self, column: str) -> str:
-        """Returns the column whose vocabulary contains the column's values: the shared one or the column itself."""
         owner = self.shared_with[self.columns.index(column)] if self.shared_with else None
         return owner or column
+
+    def check_shared(self, features: Mapping[str, Kind]) -> None:
+        for column in self.columns:
+            owner = self.owner_of(column)
+            if owner == column:
+                continue
+            shared = features.get(owner)
+            if shared is None or not shared.lends_vocabulary(owner):
+                raise ValueError(
+                    f"features: {column} has shared_with: {owner}, which is no categorical column and no sequence "
+                    "with a vocabulary of its own"
+                )
+            if self.pooling == "attention" and not shared.is_single:
+                raise ValueError(
+                    f"features: {column} has pooling: attention, which {owner}, a sequence, cannot ask for"
+                )
+            if isinstance(shared, Categorical) and shared.whole_numbers:
+                raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {column: self.max_length}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.max_length, self.owner_of(column), self.pooling)
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        yield from seen.list_notes(column, self.separator)

@@ -4,12 +4,13 @@ from typing import Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.section import ColumnNames, Section
+from ctrpipe.transforms.log.kinds.kind import Kind
+from ctrpipe.transforms.log.section import ColumnNames
 
 RANDOM = "random"  # encoder with random initial weights
 
 
-class Text(Section):
+class Text(Kind):
     """One or two texts, read as one sequence of tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
 
     A configuration has at most one feature of this kind. It is for the models with a text.
@@ -56,3 +57,20 @@ class Text(Section):
         elif self.separator is None:
             raise ValueError("tokens: vocabulary needs separator, as '|' or ' '")
         return self
+
+    @property
+    def list_separator(self) -> str | None:
+        return self.separator
+
+    @property
+    def counts_documents(self) -> bool:
+        return self.rank_by == "tf_idf"
+
+    def has_vocabulary(self, column: str) -> bool:
+        return self.tokens == "vocabulary"
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.tokens, self.separator, self.length)

@@ -1,11 +1,14 @@
 """The kind `time`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pydantic
 
 from ctrpipe.transforms.log.kinds.kind import Columns
 from ctrpipe.transforms.log.times import time_rules, zone_offsets
+
+# The fields `<column>_<part>` of a column, in the order of their slots, and the number of values of each.
+TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
 class Time(Columns):
@@ -19,6 +22,8 @@ class Time(Columns):
           - {columns: [shown_at], kind: time, format: iso8601, timezone: Europe/Berlin}
           - {columns: [day], kind: time, format: "%d.%m.%Y"}
     """
+
+    usual_missing: ClassVar[bool] = True
 
     kind: Literal["time"]
     """The kind of feature."""
@@ -38,3 +43,9 @@ class Time(Columns):
         time_rules(self.format)
         zone_offsets(self.timezone)
         return self
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {f"{column}_{part}": 1 for part in TIME_PARTS}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.timezone)
