@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.transforms.features.kinds.kind import NONE
 from ctrpipe.transforms.features.learned import numbers_that_stay
 from ctrpipe.transforms.features.source_rows import (
-    NONE,
     LearnedValues,
     SourceRows,
     differences,

@@ -10,18 +10,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap, Field
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.transforms.features.kinds.every import transform_of
+from ctrpipe.transforms.features.kinds.kind import NONE, LearnedField, Rows, places_among
 from ctrpipe.transforms.features.slots import fields_of
-from ctrpipe.transforms.log.kinds.categorical import Categorical
-from ctrpipe.transforms.log.kinds.numeric import Numeric
-from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.spec import LogSpec
-
-NONE = -1  # no such row
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +92,8 @@ def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
         other = fields.get(field.name)
         if other is None or other.kind != field.kind or other.shared_with:
             continue
-        local = _local_rows(field, other, column, today, former)
+        own, its = _learned(field, column, today), _learned(other, column, former)
+        local = transform_of(today.spec.feature_by_column[column], today.spec).former_rows(column, own, its)
         place = slice(field.offset, field.offset + field.size)
         same[place] = np.where(local == NONE, NONE, local + other.offset)
         if (local != NONE).any():
@@ -134,9 +129,14 @@ def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | 
     else:
         values, before = today.vocabularies[text.columns[0]], former.vocabularies[other.columns[0]]
         special = len(ours.special_ids)
-        known = _places(values, before)
+        known = places_among(values, before)
         same = np.concatenate([np.arange(special), np.where(known == NONE, NONE, known + special)])
     return SourceRows(same, np.full(len(same), theirs.unknown_id, np.int64))
+
+
+def _learned(field: Field, column: str, values: LearnedValues) -> LearnedField:
+    feature, numbers = values.spec.feature_by_column[column], values.numbers.get(column, np.zeros(0))
+    return LearnedField(feature, field.size, values.vocabularies.get(column), numbers)
 
 
 def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
@@ -145,57 +145,3 @@ def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
     for field in values.feature_map.fields:
         if not field.shared_with:
             yield field, columns[field.name]
-
-
-def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, former: LearnedValues) -> Rows:
-    """Returns the former local id of each local id of a field; NONE if there is none."""
-    feature, before = today.spec.feature_by_column[column], former.spec.feature_by_column[column]
-    if isinstance(feature, Numeric):
-        assert isinstance(before, Numeric)
-        return _of_buckets(field, other, column, feature, before, today, former)
-    if isinstance(feature, Time) or (isinstance(feature, Categorical) and feature.transform == "hash"):
-        alike = feature.meaning(column) == before.meaning(column)
-        return np.arange(field.size) if alike else np.full(field.size, NONE)
-    if column not in former.vocabularies:  # the former column was hashed
-        return np.full(field.size, NONE)
-    known = _places(today.vocabularies[column], former.vocabularies[column])
-    # After the vocabulary come oov_buckets - 1 further out-of-vocabulary ids. A hash assigns values to them: with
-    # another number of ids, each has other values.
-    count, was = (len(values.vocabularies[column]) + RESERVED_IDS for values in (today, former))
-    further = np.arange(field.size - count)
-    alike = len(further) == other.size - was
-    parts = [np.arange(RESERVED_IDS), np.where(known == NONE, NONE, known + RESERVED_IDS)]
-    return np.concatenate([*parts, further + was if alike else np.zeros_like(further)])
-
-
-def _places(values: pa.Array, among: pa.Array) -> Rows:
-    """Returns the index of each value in `among`; NONE if it is absent."""
-    found = pc.fill_null(pc.index_in(values, among), NONE)
-    return np.asarray(found, dtype=np.int64)
-
-
-def _of_buckets(
-    field: Field,
-    other: Field,
-    column: str,
-    feature: Numeric,
-    before: Numeric,
-    today: LearnedValues,
-    former: LearnedValues,
-) -> Rows:
-    """Returns for each bucket the former bucket that contains its middle; reserved ids map to themselves."""
-    if feature.transform != before.transform:
-        return np.full(field.size, NONE)
-    own, its = (values.numbers.get(column, np.zeros(0)) for values in (today, former))
-    if field.size == other.size and np.array_equal(own, its, equal_nan=True):
-        return np.arange(field.size)
-    if feature.transform == "quantile_bucketize":
-        middles = np.concatenate([np.nextafter(own[:1], -np.inf), (own[:-1] + own[1:]) / 2, own[-1:]])
-        buckets = np.searchsorted(its, middles, side="right")
-    else:  # min_max
-        count, was = field.size - RESERVED_IDS, other.size - RESERVED_IDS
-        share = np.minimum((np.arange(count) + 0.5) / (count - 1), 1.0)
-        middles = own[0] + share * (own[1] - own[0])
-        width = its[1] - its[0] if its[1] > its[0] else 1.0
-        buckets = np.floor(np.clip((middles - its[0]) / width, 0.0, 1.0) * (was - 1)).astype(np.int64)
-    return np.concatenate([np.arange(RESERVED_IDS), buckets + RESERVED_IDS])

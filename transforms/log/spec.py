@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
@@ -489,7 +490,7 @@ class LogSpec(Section):
         """The columns that only training needs and no request has: the labels, then the weight."""
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
-    def missing_words(self, feature: Feature) -> tuple[str, ...]:
+    def missing_words(self, feature: Kind) -> tuple[str, ...]:
         """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""
         if self.data.missing_values is not None:
             return tuple(sorted(spellings(self.data.missing_values)))
