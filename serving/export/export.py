@@ -127,12 +127,7 @@ class _Servable(tf.Module):
         for name, value in position.items():
             is_number = name in self._spec.numeric_columns
             raw[name] = tf.constant([float(value)], tf.float32) if is_number else tf.constant([str(value)])
-        times = tuple(f"{name}_" for name in position)  # a time column has several fields
-        mask = [
-            field.name in position or (field.kind == "time" and field.name.startswith(times))
-            for field in self._feature_map.fields
-            for _ in range(field.slots)
-        ]
+        mask = [column in position for column in column_of_slot(self._spec)]
         return np.array(mask), self.pack(raw)["ids"].numpy()[0]
 
     def _missing_row(self) -> Tensors:
