@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ctrpipe.pipeline.explain.gradients import RowGradients
-from ctrpipe.serving.export.attributions import Attributions
 from ctrpipe.serving.export import attributions as module
+from ctrpipe.serving.export.attributions import Attributions
 from ctrpipe.transforms.log.spec import TEXT
 from tests.models.small_models import batch_of, map_of, randomised
 
