@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from ctrpipe.models.base.feature_map import FeatureMap, Field
 from ctrpipe.transforms.features.kinds.every import transform_of
-from ctrpipe.transforms.features.kinds.kind import NONE, LearnedField, Rows, places_among
+from ctrpipe.transforms.features.kinds.kind import LearnedField, places_among
 from ctrpipe.transforms.features.slots import fields_of
+from ctrpipe.transforms.features.table_rows import NONE, Rows, SourceRows
 from ctrpipe.transforms.log.spec import LogSpec
 
 
@@ -33,32 +34,6 @@ class LearnedValues:
     feature_map: FeatureMap
     vocabularies: Mapping[str, pa.Array]
     numbers: Mapping[str, npt.NDArray[np.float64]]
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceRows:
-    """For each row of a table, the row of the former table that can initialise it.
-
-    Attributes:
-        same: The former row of the same value; NONE if there is none.
-        unknown: The former row of the column's out-of-vocabulary value; NONE if there is no such column.
-    """
-
-    same: Rows
-    unknown: Rows
-
-    def taken(
-        self, initial: npt.NDArray[np.float32], former: npt.NDArray[np.float32], or_unknown: bool
-    ) -> npt.NDArray[np.float32]:
-        """Returns the table with rows taken from the former table.
-
-        Args:
-            initial: [rows, width]; a row is kept if the former table has no row for it.
-            former: [former rows, width].
-            or_unknown: Whether new values take the row of their column's out-of-vocabulary value.
-        """
-        rows = np.where((self.same == NONE) & or_unknown, self.unknown, self.same)
-        return np.where((rows == NONE)[:, None], initial, former[rows])
 
 
 def differences(today: LogSpec, former: LogSpec) -> list[str]:

@@ -13,12 +13,12 @@ from ctrpipe.transforms.features.kinds.kind import (
     KindTransform,
     LearnedField,
     LearnedNumbers,
-    Rows,
     VocabularySize,
     VocabularyTransform,
     constant,
 )
 from ctrpipe.transforms.features.slots import FieldSlots
+from ctrpipe.transforms.features.table_rows import Rows
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.spec import WHOLE_NUMBER

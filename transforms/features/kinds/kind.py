@@ -15,6 +15,7 @@ import tensorflow as tf
 from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import LogSummary, Numbers
 from ctrpipe.transforms.features.slots import FieldSlots
+from ctrpipe.transforms.features.table_rows import NONE, Rows
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.kind import Kind, WithVocabulary
 from ctrpipe.transforms.log.kinds.text import Text
@@ -22,10 +23,8 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids before its vocabulary; see ctrpipe.models.base.feature_map
 PADDING = -1  # the local id of a slot without a value
-NONE = -1  # no such row
 
 LearnedNumbers = Mapping[str, npt.NDArray[np.float64]]
-Rows = npt.NDArray[np.int64]
 # Returns the number of values in a column's vocabulary.
 VocabularySize = Callable[[str, WithVocabulary | Text], int]
 

@@ -12,15 +12,14 @@ from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import Numbers
 from ctrpipe.transforms.features.kinds.kind import (
     MISSING,
-    NONE,
     KindTransform,
     LearnedField,
     LearnedNumbers,
-    Rows,
     VocabularySize,
     constant,
 )
 from ctrpipe.transforms.features.slots import FieldSlots
+from ctrpipe.transforms.features.table_rows import NONE, Rows
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 
