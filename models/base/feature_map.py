@@ -224,13 +224,9 @@ class FeatureMap:
             >>> [(field.name, field.offset, field.size, field.slots) for field in feature_map.fields]
             [('site', 1, 102, 1), ('tags', 103, 52, 3)]
         """
-        offsets, offset = {}, 1
-        for name, _, vocabulary_size, *rest in fields:
-            if not _shared_with(rest):
-                offsets[name] = offset
-                offset += vocabulary_size + RESERVED_IDS
+        first = first_ids(fields)
         placed = [
-            Field(name, kind, vocabulary_size + RESERVED_IDS, offsets.get(_shared_with(rest) or name, 0), *rest)
+            Field(name, kind, vocabulary_size + RESERVED_IDS, first[name], *rest)
             for name, kind, vocabulary_size, *rest in fields
         ]
         return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers))
@@ -310,6 +306,19 @@ class FeatureMap:
     @classmethod
     def load(cls, path: pathlib.Path) -> "FeatureMap":
         return cls.from_json(path.read_text())
+
+
+def first_ids(fields: Sequence[tuple[Any, ...]]) -> dict[str, int]:
+    """Returns the first id of each field, by its name, for the fields of `FeatureMap.from_sizes`.
+
+    A field with `shared_with` has the first id of that field, or 0 if there is none.
+    """
+    first, offset = {}, 1  # id 0 is padding
+    for name, _, vocabulary_size, *rest in fields:
+        if not _shared_with(rest):
+            first[name] = offset
+            offset += vocabulary_size + RESERVED_IDS
+    return {name: first.get(_shared_with(rest) or name, 0) for name, _, _, *rest in fields}
 
 
 def _shared_with(rest: Sequence[Any]) -> str:

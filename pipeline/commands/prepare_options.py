@@ -7,7 +7,8 @@ import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.histories import EventLog
-from ctrpipe.transforms.log.spec import LabelDelay, Section
+from ctrpipe.transforms.log.section import Section
+from ctrpipe.transforms.log.spec import LabelDelay
 
 _Section = TypeVar("_Section", bound=Section)
 

@@ -5,7 +5,7 @@ from typing import Literal
 import pydantic
 
 from ctrpipe.pipeline.config.model import Model
-from ctrpipe.transforms.log.spec import Section
+from ctrpipe.transforms.log.section import Section
 
 
 class Tail(Section):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import pydantic
 
-from ctrpipe.transforms.log.spec import Section
+from ctrpipe.transforms.log.section import Section
 
 Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # name of a Kubernetes object
 Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]

@@ -18,7 +18,7 @@ from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.lists import columns_of
-from ctrpipe.transforms.log.spec import Categorical, LogSpec, Numeric
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def _kind(value: Any) -> str:
@@ -164,8 +164,7 @@ class RunConfig(LogSpec):
         if len(set(columns)) < len(columns):
             raise ValueError("calibration.by: a column is named twice")
         for name in columns:
-            feature = self.feature_by_column[name]
-            if not isinstance(feature, Categorical | Numeric) or (isinstance(feature, Numeric) and feature.is_dense):
+            if not self.feature_by_column[name].is_single:
                 raise ValueError(
                     f"calibration.by: {name} has no one value of few; name columns of categories or buckets"
                 )
@@ -189,12 +188,7 @@ class RunConfig(LogSpec):
         weights = [self.training.task_weights.get(name, 1.0) for name in self.data.labels]
         if not any(weights):
             raise ValueError("training.task_weights: at least one task needs a positive weight")
-        positions = {
-            column
-            for feature in self.features
-            if getattr(feature, "role", "") == "position"
-            for column in feature.columns
-        }
+        positions = {column for feature in self.features if feature.is_position for column in feature.columns}
         if unknown := sorted(set(self.serving.position) - positions):
             raise ValueError(f"serving.position: no column of the role position: {', '.join(unknown)}")
         return self

@@ -2,7 +2,7 @@
 
 import pydantic
 
-from ctrpipe.transforms.log.spec import Section
+from ctrpipe.transforms.log.section import Section
 
 
 class Range(Section):

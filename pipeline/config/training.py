@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.spec import Section
+from ctrpipe.transforms.log.section import Section
 
 
 class Plateau(Section):

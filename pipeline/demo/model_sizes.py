@@ -17,7 +17,9 @@ from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.config.model_table import REFERENCE, ModelTable
 from ctrpipe.pipeline.training.network import count_parameters
 from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.transforms.features.preprocessing import Vocabulary, layout
+from ctrpipe.transforms.features.preprocessing import layout
+from ctrpipe.transforms.log.kinds.kind import WithVocabulary
+from ctrpipe.transforms.log.kinds.text import Text as TextFeature
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
 REFERENCE_HISTORY = 50
@@ -70,7 +72,7 @@ def measure_models(path: pathlib.Path) -> ModelTable:
 
 
 def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
-    def size(column: str, feature: Vocabulary) -> int:
+    def size(column: str, feature: WithVocabulary | TextFeature) -> int:
         if feature.top_k is None:
             raise InputError(f"{path}: {column} has no top_k, so its vocabulary's size is not known before a run")
         return feature.top_k

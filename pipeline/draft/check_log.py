@@ -16,13 +16,13 @@ from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import kind_of_reject
+from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.readers import LogReader
-from ctrpipe.transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
+from ctrpipe.transforms.log.spec import Split
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
 _REASONS = 5  # malformed-row reasons that are listed
-_FEW = 100  # minimum of present values for some notes
 _SHOWN = 40  # characters of a value that are printed
 IN_ORDER = ("esmm",)  # models whose labels each imply the one before; their classes say so, but take 5 s to import
 
@@ -156,16 +156,12 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
         value = counts[0]["values"].as_py()
         text = value.decode("utf-8", "replace")[:_SHOWN] if isinstance(value, bytes) else f"{value:g}"
         yield f"{column}: one value in all of the first {rows:,} rows: {text}"
-    if isinstance(feature, Categorical) and feature.transform == "vocabulary":
-        if len(counts) > 0.95 * len(present) and len(present) > _FEW:
-            yield f"{column}: nearly every row has another value, of which a vocabulary teaches nothing"
-        if pc.max(counts.field("counts")).as_py() < feature.min_count:
-            yield f"{column}: no value occurs {feature.min_count} times (min_count) in the first {rows:,} rows"
-    if isinstance(feature, Multivalent | ItemSequence) and len(present) > _FEW:
-        if not pc.any(pc.match_substring(present, feature.separator)).as_py():
-            yield f"{column}: no row has two values; is {feature.separator!r} what stands between them?"
-    if isinstance(feature, Numeric) and len(present) < rows / 100:
-        yield f"{column}: missing in {1 - len(present) / rows:.1%} of the first {rows:,} rows"
+    distinct, most = counts.field("values"), pc.max(counts.field("counts")).as_py()
+
+    def holds(text: str) -> bool:
+        return bool(pc.any(pc.match_substring(distinct, text)).as_py())
+
+    yield from feature.notes(column, Seen(rows, len(present), len(distinct), most, holds))
 
 
 def _split_notes(split: Split, rows: pa.Table) -> Iterator[str]:

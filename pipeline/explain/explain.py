@@ -36,7 +36,7 @@ from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.scoring.rows import Scorer
-from ctrpipe.transforms.features.pack_rows import column_of_slot
+from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.spec import LogSpec
 
 ATTENDED_ROWS = 10_000  # rows of the sample over which attention is averaged

@@ -121,7 +121,7 @@ def without(config: RunConfig, columns: Sequence[str]) -> RunConfig | None:
     """
     model = model_class(config.model.name)
     kinds = {config.feature_by_column[column].kind for column in columns}
-    positions = {column for feature in config.features for column in feature.columns if _is_position(feature)}
+    positions = {column for feature in config.features for column in feature.columns if feature.is_position}
     if (model.needs_text and "text" in kinds) or (model.needs_history and "sequence" in kinds):
         return None
     items, left = set(config.log_spec.item_columns), set(config.log_spec.feature_columns) - set(columns)
@@ -137,10 +137,6 @@ def without(config: RunConfig, columns: Sequence[str]) -> RunConfig | None:
         return RunConfig.model_validate(settings)
     except pydantic.ValidationError:
         return None
-
-
-def _is_position(feature: object) -> bool:
-    return getattr(feature, "role", None) == "position"
 
 
 def _without(feature: dict[str, object], columns: Sequence[str]) -> dict[str, object]:

@@ -13,8 +13,9 @@ from ctrpipe.models.base.metrics import EPSILON
 from ctrpipe.models.explain.shapley import draw_orders, shapley
 from ctrpipe.pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
 from ctrpipe.pipeline.explain.importance import Score
+from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import plain
-from ctrpipe.transforms.log.spec import TEXT, LogSpec, Text
+from ctrpipe.transforms.log.spec import TEXT, LogSpec
 
 if TYPE_CHECKING:
     from ctrpipe.pipeline.explain.gradients import RowGradients

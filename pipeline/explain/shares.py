@@ -20,7 +20,7 @@ from ctrpipe.pipeline.monitoring.drift import SIDES
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
 from ctrpipe.serving.scoring.rows import Scorer
-from ctrpipe.transforms.features.pack_rows import column_of_slot
+from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.spec import LogSpec
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.raw_arrays import number_array
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 VALUES = 64  # codes of a column, including the codes for the rest and for missing values
 BINS = 16  # bins of a numeric column, with equal numbers of rows
@@ -80,7 +80,7 @@ class LogCodes:
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec):
-        self.columns = [name for name in spec.feature_columns if not isinstance(spec.feature_by_column[name], Text)]
+        self.columns = spec.value_columns
         self._codes: list[TextCodes | NumberCodes] = []
         for name in self.columns:
             values = plain(rows[name].combine_chunks())

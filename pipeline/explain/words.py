@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.pipeline.explain.rows import token_names
-from ctrpipe.transforms.log.spec import Text
+from ctrpipe.transforms.log.kinds.text import Text
 
 LEAST_WORDS = 20  # minimum occurrences of a listed word
 SHOWN_WORDS = 20

@@ -15,7 +15,7 @@ from ctrpipe.pipeline.config import Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
 from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
 from ctrpipe.pipeline.run.run import check_options
-from ctrpipe.transforms.log.spec import RANDOM
+from ctrpipe.transforms.log.kinds.text import RANDOM
 
 DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
 BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers

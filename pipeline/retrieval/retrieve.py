@@ -26,9 +26,10 @@ from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.readers import LogReader
-from ctrpipe.transforms.log.spec import Categorical, LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 
 ITEM_ROWS = 1 << 12  # per call of the item tower
 QUERY_ROWS = 64  # per call of the index, which scores all of its items for each row

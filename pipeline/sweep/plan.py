@@ -14,7 +14,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model, RunConfig, Source, as_settings, load_config, path_of, read_yaml
 from ctrpipe.serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
-from ctrpipe.transforms.log.spec import Section
+from ctrpipe.transforms.log.section import Section
 
 VARIABLE = ("model", "training")  # sections that may differ between points; data, features and seeds are shared
 

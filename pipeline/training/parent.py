@@ -13,12 +13,12 @@ from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.features.learned import read_numbers
 from ctrpipe.transforms.features.source_rows import (
     LearnedValues,
-    SourceRows,
     differences,
     rows_of_ids,
     rows_of_positions,
     rows_of_tokens,
 )
+from ctrpipe.transforms.features.table_rows import SourceRows
 from ctrpipe.transforms.features.transform import GRAPH, NUMBERS
 from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec

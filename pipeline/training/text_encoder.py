@@ -6,7 +6,7 @@ from typing import Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model
-from ctrpipe.transforms.log.spec import RANDOM, Text
+from ctrpipe.transforms.log.kinds.text import RANDOM, Text
 from ctrpipe.transforms.text.checkpoint import find_checkpoint
 
 

@@ -23,7 +23,7 @@ from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import WarmStart
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.network import ITERATIONS
-from ctrpipe.transforms.features.source_rows import NONE, SourceRows
+from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 
 _ROWS, _PARENT = "rows.npz", "parent.json"
 _TAKEN = "taken.json"  # in the work folder of a training: the values that it took from its parent

@@ -29,9 +29,9 @@ from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
 from ctrpipe.serving.export.attributions import Attributions
 from ctrpipe.serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
-from ctrpipe.transforms.features.pack_rows import column_of_slot
 from ctrpipe.transforms.features.packed_files import INPUTS
 from ctrpipe.transforms.features.preprocessing import CANDIDATE, CONTEXT
+from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec
@@ -127,12 +127,7 @@ class _Servable(tf.Module):
         for name, value in position.items():
             is_number = name in self._spec.numeric_columns
             raw[name] = tf.constant([float(value)], tf.float32) if is_number else tf.constant([str(value)])
-        times = tuple(f"{name}_" for name in position)  # a time column has several fields
-        mask = [
-            field.name in position or (field.kind == "time" and field.name.startswith(times))
-            for field in self._feature_map.fields
-            for _ in range(field.slots)
-        ]
+        mask = [column in position for column in column_of_slot(self._spec)]
         return np.array(mask), self.pack(raw)["ids"].numpy()[0]
 
     def _missing_row(self) -> Tensors:

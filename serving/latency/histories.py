@@ -3,7 +3,8 @@
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.transforms.log.spec import ItemSequence, LogSpec
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from ctrpipe.models.base.registry import available, model_class
 from ctrpipe.models.text.numbert import NumberTextModel
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.run.run import check_options
-from ctrpipe.transforms.log.spec import expand_names
+from ctrpipe.transforms.log.section import expand_names
 
 SMALL = {
     "name": "small",

@@ -140,7 +140,7 @@ def warm_starts(folder: str, optimizer: str) -> dict:
     of the losses and weights after two more steps, which its moments decide, from those of one device throughout."""
     from ctrpipe.pipeline.config import WarmStart
     from ctrpipe.pipeline.training.warm_start import Start, take
-    from ctrpipe.transforms.features.source_rows import SourceRows
+    from ctrpipe.transforms.features.table_rows import SourceRows
     from tests.pipeline.test_warm_start import keep, named
 
     places = np.random.default_rng(6).permutation(MAP.total_ids)

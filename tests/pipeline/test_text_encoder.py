@@ -16,7 +16,7 @@ from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
-from ctrpipe.transforms.log.spec import Text
+from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.text.tokenize import text_map
 from tests.text_checkpoint import write_checkpoint
 

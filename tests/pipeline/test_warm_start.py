@@ -20,7 +20,7 @@ from ctrpipe.models.base.saved import DESCRIPTION, TrainingState, save_model
 from ctrpipe.pipeline.config import Model, Training, WarmStart
 from ctrpipe.pipeline.training.job import LEARNERS
 from ctrpipe.pipeline.training.warm_start import Start, counts, take
-from ctrpipe.transforms.features.source_rows import NONE, SourceRows
+from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 from tests.models.small_models import SMALL, batch_of, map_of
 
 # Yesterday's vocabulary has a, b and c; today's has new, c and a: rows 3, 4 and 5 in both.

@@ -25,7 +25,7 @@ from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, TrainingProcess
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start
-from ctrpipe.transforms.features.source_rows import NONE, SourceRows
+from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
 
 # 1,500 rows: the last batch has 28. Penalties are means over rows too.

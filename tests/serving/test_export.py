@@ -17,9 +17,10 @@ from ctrpipe.serving.export.export import _Servable, export
 from ctrpipe.serving.layout import SAVED_MODEL
 from ctrpipe.serving.loader import Servable
 from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.schema import raw_schema
-from ctrpipe.transforms.log.spec import Categorical, LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 from tests.serving.packed_servable import SPEC, rows, save
 
 

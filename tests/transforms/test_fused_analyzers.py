@@ -15,8 +15,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.kinds.kind import MISSING, UNKNOWN
 from ctrpipe.transforms.features.learned import Learned
-from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
+from ctrpipe.transforms.features.preprocessing import feature_map, preprocessing_fn
 from ctrpipe.transforms.features.vocabularies import vocabulary_name
 from ctrpipe.transforms.log.spec import LogSpec
 

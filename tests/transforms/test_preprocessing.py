@@ -13,23 +13,23 @@ from tensorflow_transform.analyzers import sanitized_vocab_filename
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import RESERVED_IDS
-from ctrpipe.transforms.features.pack_rows import PackedValues, pack_rows
-from ctrpipe.transforms.features.preprocessing import (
-    MISSING,
-    UNKNOWN,
+from ctrpipe.transforms.features.kinds.kind import MISSING, UNKNOWN
+from ctrpipe.transforms.features.kinds.numeric import (
     bars_bucket,
-    feature_map,
     log_bucket,
     min_max_bucket,
     quantile_bucket,
     quantile_normalize,
     standardize,
-    time_ids,
 )
+from ctrpipe.transforms.features.kinds.time import time_ids
+from ctrpipe.transforms.features.pack_rows import PackedValues, pack_rows
+from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze, load_graph
 from ctrpipe.transforms.features.vocabularies import vocabulary_name
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
-from ctrpipe.transforms.log.spec import LogSpec, Time
+from ctrpipe.transforms.log.spec import LogSpec
 
 HOUR = Time(columns=["hour"], kind="time")
 

@@ -7,14 +7,13 @@ import pytest
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.transforms.features.learned import numbers_that_stay
 from ctrpipe.transforms.features.source_rows import (
-    NONE,
     LearnedValues,
-    SourceRows,
     differences,
     rows_of_ids,
     rows_of_positions,
     rows_of_tokens,
 )
+from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 from ctrpipe.transforms.log.spec import LogSpec
 
 

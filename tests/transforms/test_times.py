@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.models.base.feature_map import RESERVED_IDS
-from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, time_ids
-from ctrpipe.transforms.log.spec import Time
+from ctrpipe.transforms.features.kinds.kind import MISSING, UNKNOWN
+from ctrpipe.transforms.features.kinds.time import time_ids
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.values import check_times
 
 MOMENTS = [

@@ -12,8 +12,9 @@ import tensorflow_transform as tft
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.kinds.kind import MISSING, UNKNOWN
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
-from ctrpipe.transforms.features.preprocessing import MISSING, UNKNOWN, feature_map
+from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze, transform
 from ctrpipe.transforms.log import payload
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema

@@ -8,8 +8,9 @@ import yaml
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.kinds.kind import MISSING
+from ctrpipe.transforms.features.kinds.numeric import LOG_BUCKETS
 from ctrpipe.transforms.features.packed_files import packed_files
-from ctrpipe.transforms.features.preprocessing import LOG_BUCKETS, MISSING
 from ctrpipe.transforms.features.transform import analyze, load_graph, transform
 from ctrpipe.transforms.features.understood import all_unknown
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tfx_bsl import sketches
 
+from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import read_payload
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 # Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
@@ -240,10 +241,10 @@ class LogCounter:
         """Returns a counter for all statistics that the log's transforms use."""
         vocabularies, features = spec.counted_columns, spec.feature_by_column
         return cls(
-            {name: getattr(features[name], "separator", None) for name in vocabularies},
+            {name: features[name].list_separator for name in vocabularies},
             {name: name in spec.quantile_columns for name in spec.measured_columns},
             capacity or spec.data.max_distinct_values,
-            [name for name in vocabularies if getattr(features[name], "rank_by", None) == "tf_idf"],
+            [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
         )
 

@@ -14,11 +14,9 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json
 from ctrpipe.transforms.features.analyzers import LogSummary
+from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
-from ctrpipe.transforms.log.spec import LogSpec, Text
-
-# The default number of quantiles of scikit-learn's QuantileTransformer.
-NORMALIZE_QUANTILES = 1000
+from ctrpipe.transforms.log.spec import LogSpec
 
 Numbers = Mapping[str, np.ndarray]
 
@@ -85,14 +83,12 @@ class Learned:
         return {column: ages for column, (_, ages) in self._vocabularies.items()}
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Returns the numbers of each column's transform, float64.
-
-        `standardize`: [2], mean and variance. `min_max`: [2], minimum and maximum. `quantile_bucketize`: [buckets - 1],
-        the boundaries. `quantile_normalize`: [NORMALIZE_QUANTILES], the quantiles.
-        """
-        features = self.spec.feature_by_column
+        """Returns the numbers of each measured column's transform, float64 [numbers]."""
+        features, former = self.spec.feature_by_column, self.former.numbers
         return {
-            name: self.former.numbers[name] if name in self.former.numbers else self._numbers_of(name, features[name])
+            name: former[name]
+            if name in former
+            else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])
             for name in self.spec.measured_columns
         }
 
@@ -103,20 +99,8 @@ class Learned:
         return {name: self._vocabulary(name, features[name]) for name in columns}
 
     def _vocabulary(self, column: str, feature: Any) -> tuple[pa.Array, list[int]]:
-        if isinstance(feature, Text):
-            return self.former.grown(feature.columns[0], self.summary.tokens(feature).cast(pa.binary()))
-        values = self.summary.vocabulary(column, feature.top_k, feature.min_count)
-        return self.former.grown(column, values.cast(pa.binary()))
-
-    def _numbers_of(self, column: str, feature: Any) -> np.ndarray:
-        measured = self.summary.numbers[column]
-        if feature.transform == "standardize":
-            return np.array([measured.mean, measured.variance])
-        if feature.transform == "min_max":
-            return np.array([measured.minimum, measured.maximum]) if measured.count else np.zeros(2)
-        if feature.transform == "quantile_bucketize":
-            return measured.quantiles(feature.buckets)[1:-1]
-        return measured.quantiles(NORMALIZE_QUANTILES - 1)
+        values = transform_of(feature, self.spec).vocabulary(column, self.summary).cast(pa.binary())
+        return self.former.grown(column, values)
 
 
 def write_numbers(path: pathlib.Path, numbers: Numbers) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.spec import Categorical, LogSpec
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator) -> pa.RecordBatch:
@@ -16,8 +16,8 @@ def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator
         random: Draws one number per row for each column with a rate, in the order of `spec`.
     """
     for column, feature in spec.feature_by_column.items():
-        if isinstance(feature, Categorical) and feature.missing_rate:
-            kept = pa.array(random.random(rows.num_rows) >= feature.missing_rate)
+        if feature.drop_rate:
+            kept = pa.array(random.random(rows.num_rows) >= feature.drop_rate)
             rows = rows.set_column(rows.schema.get_field_index(column), column, _null_unless(rows[column], kept))
     return rows
 

@@ -5,7 +5,6 @@ columns of a text are transformed together, by distinct row. Criteo's log has ni
 ninth of the strings are created and looked up.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.transforms.features.packed_files import INPUTS, WEIGHT, Rows
+from ctrpipe.transforms.features.slots import tensor_slices
 from ctrpipe.transforms.log.raw_arrays import number_array
-from ctrpipe.transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
+from ctrpipe.transforms.log.spec import LogSpec
 
 GRAPH_ROWS = 1 << 14  # rows in one call of the graph
-TIME_PARTS = 3  # hour, weekday, is_weekend
 
 Array = npt.NDArray[Any]
 # Maps columns [n] to packed tensors [n, width].
@@ -87,48 +86,6 @@ def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
     if spec.data.weight:
         targets[WEIGHT] = number_array(rows[spec.data.weight])[:, None]
     return {**targets, **PackedValues(rows, spec, with_labels).rows(0, rows.num_rows)}
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSlice:
-    """The columns `first` to `stop - 1` of a packed tensor, which hold the packed values of a raw column."""
-
-    column: str
-    tensor: str
-    first: int
-    stop: int
-
-    @property
-    def index(self) -> int | slice:
-        """The second index into the tensor: an int for a single column, which is faster than a slice."""
-        return self.first if self.stop == self.first + 1 else slice(self.first, self.stop)
-
-
-def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
-    """Returns the tensor slices of all columns, laid out as in ctrpipe.transforms.features.preprocessing."""
-    targets: list[TensorSlice] = []
-    ends = {"ids": 0, "dense": 0}
-    if spec.text:
-        targets += [TensorSlice(spec.text.columns[0], name, 0, spec.text.length) for name in ("tokens", "segments")]
-    for column, feature in spec.feature_by_column.items():
-        if isinstance(feature, Text):
-            continue
-        tensor = "dense" if isinstance(feature, Numeric) and feature.is_dense else "ids"
-        if isinstance(feature, Multivalent | ItemSequence):
-            width = feature.max_length
-        else:
-            width = TIME_PARTS if isinstance(feature, Time) else 1
-        targets.append(TensorSlice(column, tensor, ends[tensor], ends[tensor] + width))
-        ends[tensor] += width
-    for index, column in enumerate(spec.written_columns):
-        targets.append(TensorSlice(column, "numbers", 2 * index, 2 * index + 2))
-    return targets
-
-
-def column_of_slot(spec: LogSpec) -> list[str]:
-    """Returns the column of each slot of `ids`."""
-    targets = sorted((target for target in tensor_slices(spec) if target.tensor == "ids"), key=lambda one: one.first)
-    return [target.column for target in targets for _ in range(target.first, target.stop)]
 
 
 def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:

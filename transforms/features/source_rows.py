@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap, Field
-from ctrpipe.transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
-from ctrpipe.transforms.log.times import TIME_PARTS
-
-NONE = -1  # no such row
-
-Rows = npt.NDArray[np.int64]
+from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.transforms.features.kinds.every import transform_of
+from ctrpipe.transforms.features.kinds.kind import LearnedField, places_among
+from ctrpipe.transforms.features.slots import fields_of
+from ctrpipe.transforms.features.table_rows import NONE, Rows, SourceRows
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,32 +34,6 @@ class LearnedValues:
     feature_map: FeatureMap
     vocabularies: Mapping[str, pa.Array]
     numbers: Mapping[str, npt.NDArray[np.float64]]
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceRows:
-    """For each row of a table, the row of the former table that can initialise it.
-
-    Attributes:
-        same: The former row of the same value; NONE if there is none.
-        unknown: The former row of the column's out-of-vocabulary value; NONE if there is no such column.
-    """
-
-    same: Rows
-    unknown: Rows
-
-    def taken(
-        self, initial: npt.NDArray[np.float32], former: npt.NDArray[np.float32], or_unknown: bool
-    ) -> npt.NDArray[np.float32]:
-        """Returns the table with rows taken from the former table.
-
-        Args:
-            initial: [rows, width]; a row is kept if the former table has no row for it.
-            former: [former rows, width].
-            or_unknown: Whether new values take the row of their column's out-of-vocabulary value.
-        """
-        rows = np.where((self.same == NONE) & or_unknown, self.unknown, self.same)
-        return np.where((rows == NONE)[:, None], initial, former[rows])
 
 
 def differences(today: LogSpec, former: LogSpec) -> list[str]:
@@ -83,20 +55,7 @@ def differences(today: LogSpec, former: LogSpec) -> list[str]:
 
 def _meanings(spec: LogSpec) -> dict[str, tuple[object, ...]]:
     """Returns the settings that define each column's ids and numbers, without anything learned from training rows."""
-    return {column: _meaning(column, feature) for column, feature in spec.feature_by_column.items()}
-
-
-def _meaning(column: str, feature: Feature) -> tuple[object, ...]:
-    if isinstance(feature, Numeric):
-        return (feature.kind, feature.role, feature.transform, feature.buckets)
-    if isinstance(feature, Categorical):
-        return (feature.kind, feature.role, feature.transform, feature.buckets)
-    if isinstance(feature, Time):
-        return (feature.kind, feature.role, feature.timezone)
-    if isinstance(feature, Text):
-        return (feature.kind, feature.tokens, feature.separator, feature.length)
-    owner = getattr(feature, "owner_of", lambda name: name)(column)
-    return (feature.kind, feature.role, feature.max_length, owner, getattr(feature, "pooling", "sum"))
+    return {column: feature.meaning(column) for column, feature in spec.feature_by_column.items()}
 
 
 def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
@@ -108,7 +67,8 @@ def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
         other = fields.get(field.name)
         if other is None or other.kind != field.kind or other.shared_with:
             continue
-        local = _local_rows(field, other, column, today, former)
+        own, its = _learned(field, column, today), _learned(other, column, former)
+        local = transform_of(today.spec.feature_by_column[column], today.spec).former_rows(column, own, its)
         place = slice(field.offset, field.offset + field.size)
         same[place] = np.where(local == NONE, NONE, local + other.offset)
         if (local != NONE).any():
@@ -144,70 +104,19 @@ def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | 
     else:
         values, before = today.vocabularies[text.columns[0]], former.vocabularies[other.columns[0]]
         special = len(ours.special_ids)
-        known = _places(values, before)
+        known = places_among(values, before)
         same = np.concatenate([np.arange(special), np.where(known == NONE, NONE, known + special)])
     return SourceRows(same, np.full(len(same), theirs.unknown_id, np.int64))
 
 
+def _learned(field: Field, column: str, values: LearnedValues) -> LearnedField:
+    feature, numbers = values.spec.feature_by_column[column], values.numbers.get(column, np.zeros(0))
+    return LearnedField(feature, field.size, values.vocabularies.get(column), numbers)
+
+
 def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
     """Yields the fields with their own ids, each with its column."""
-    columns = {column: column for column in values.spec.feature_columns}
-    times = values.spec.columns_of("time")
-    columns |= {f"{column}_{part}": column for column in times for part in TIME_PARTS}
+    columns = {field.name: field.column for field in fields_of(values.spec)}
     for field in values.feature_map.fields:
         if not field.shared_with:
             yield field, columns[field.name]
-
-
-def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, former: LearnedValues) -> Rows:
-    """Returns the former local id of each local id of a field; NONE if there is none."""
-    feature, before = today.spec.feature_by_column[column], former.spec.feature_by_column[column]
-    if isinstance(feature, Numeric):
-        assert isinstance(before, Numeric)
-        return _of_buckets(field, other, column, feature, before, today, former)
-    if isinstance(feature, Time) or (isinstance(feature, Categorical) and feature.transform == "hash"):
-        alike = _meaning(column, feature) == _meaning(column, before)
-        return np.arange(field.size) if alike else np.full(field.size, NONE)
-    if column not in former.vocabularies:  # the former column was hashed
-        return np.full(field.size, NONE)
-    known = _places(today.vocabularies[column], former.vocabularies[column])
-    # After the vocabulary come oov_buckets - 1 further out-of-vocabulary ids. A hash assigns values to them: with
-    # another number of ids, each has other values.
-    count, was = (len(values.vocabularies[column]) + RESERVED_IDS for values in (today, former))
-    further = np.arange(field.size - count)
-    alike = len(further) == other.size - was
-    parts = [np.arange(RESERVED_IDS), np.where(known == NONE, NONE, known + RESERVED_IDS)]
-    return np.concatenate([*parts, further + was if alike else np.zeros_like(further)])
-
-
-def _places(values: pa.Array, among: pa.Array) -> Rows:
-    """Returns the index of each value in `among`; NONE if it is absent."""
-    found = pc.fill_null(pc.index_in(values, among), NONE)
-    return np.asarray(found, dtype=np.int64)
-
-
-def _of_buckets(
-    field: Field,
-    other: Field,
-    column: str,
-    feature: Numeric,
-    before: Numeric,
-    today: LearnedValues,
-    former: LearnedValues,
-) -> Rows:
-    """Returns for each bucket the former bucket that contains its middle; reserved ids map to themselves."""
-    if feature.transform != before.transform:
-        return np.full(field.size, NONE)
-    own, its = (values.numbers.get(column, np.zeros(0)) for values in (today, former))
-    if field.size == other.size and np.array_equal(own, its, equal_nan=True):
-        return np.arange(field.size)
-    if feature.transform == "quantile_bucketize":
-        middles = np.concatenate([np.nextafter(own[:1], -np.inf), (own[:-1] + own[1:]) / 2, own[-1:]])
-        buckets = np.searchsorted(its, middles, side="right")
-    else:  # min_max
-        count, was = field.size - RESERVED_IDS, other.size - RESERVED_IDS
-        share = np.minimum((np.arange(count) + 0.5) / (count - 1), 1.0)
-        middles = own[0] + share * (own[1] - own[0])
-        width = its[1] - its[0] if its[1] > its[0] else 1.0
-        buckets = np.floor(np.clip((middles - its[0]) / width, 0.0, 1.0) * (was - 1)).astype(np.int64)
-    return np.concatenate([np.arange(RESERVED_IDS), buckets + RESERVED_IDS])

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow_transform as tft
 
 from ctrpipe.models.base.feature_map import PADDING_ID
+from ctrpipe.transforms.features.kinds.kind import UNKNOWN
 from ctrpipe.transforms.features.packed_files import READ_ROWS, PackedReader
-from ctrpipe.transforms.features.preprocessing import UNKNOWN, feature_map
+from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.log.spec import LogSpec
 
 

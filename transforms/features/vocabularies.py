@@ -15,7 +15,7 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from ctrpipe.transforms.log.spec import LogSpec, Text
+from ctrpipe.transforms.log.spec import LogSpec
 
 MOST_TABLES = 8  # with more vocabularies, the small ones share a table
 LARGE = 1 << 16  # a vocabulary of at least this many values has its own table
@@ -33,8 +33,8 @@ def vocabulary_name(column: str) -> str:
 
 def _numbers(spec: LogSpec) -> dict[str, int]:
     """Numbers the columns whose vocabularies may share a table: all except the columns of a text."""
-    features = spec.feature_by_column
-    columns = (name for name in spec.vocabulary_columns if not isinstance(features[name], Text))
+    of_values = set(spec.value_columns)
+    columns = (name for name in spec.vocabulary_columns if name in of_values)
     return {column: number for number, column in enumerate(columns)}
 
 

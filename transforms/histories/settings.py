@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.spec import Label, Section
+from ctrpipe.transforms.log.section import Section
+from ctrpipe.transforms.log.spec import Label
 
 LABEL, PART, WEIGHT = "label", "part", "weight"  # columns that are added to the impressions
 _SUFFIX = "_history"

@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
-from ctrpipe.transforms.log.spec import USUAL_MISSING, Categorical, LogSpec, Time, spellings
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
 from ctrpipe.transforms.log.values import (
     TextNumbers,
     as_floats,

@@ -10,10 +10,16 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.times import time_rules, zone_offsets
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.kind import Kind
+from ctrpipe.transforms.log.kinds.multivalent import Multivalent
+from ctrpipe.transforms.log.kinds.numeric import Numeric
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.section import ColumnNames, Section
+from ctrpipe.transforms.log.times import time_rules
 
-RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
-MAX_RANGE = 100_000
 # Words for a missing number or time, unless the configuration lists other ones.
 USUAL_MISSING = (
     *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),
@@ -21,42 +27,11 @@ USUAL_MISSING = (
 )
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # all decimals are 0; the group is the number without them
-RANDOM = "random"  # encoder with random initial weights
 TEXT = "text"  # name of all columns of the text together, in explanations
-
-
-def expand_names(names: list[str]) -> list[str]:
-    """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
-
-    Raises:
-        ValueError: a range is descending or has more than MAX_RANGE names.
-    """
-    expanded: list[str] = []
-    for name in names:
-        name_range = RANGE.match(name)
-        if name_range:
-            first, last = int(name_range["first"]), int(name_range["last"])
-            if not 0 <= last - first < MAX_RANGE:
-                raise ValueError(f"'{name}' should name 1 to {MAX_RANGE} columns")
-            expanded += [f"{name_range['prefix']}{number}" for number in range(first, last + 1)]
-        else:
-            expanded.append(name)
-    return expanded
 
 
 # A value of the log in a configuration. YAML parses yes, 5 and NULL as bool, int and None; see `spellings`.
 Word = bool | int | float | str | None
-ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
-
-
-class Section(pydantic.BaseModel):
-    """A section of the configuration. Unknown keys are errors; fields cannot be assigned after validation.
-
-    The docstring below a field is its description in docs/configuration.md. The text after `Example:` in a class's
-    docstring is YAML that a configuration may contain.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Split(Section):
@@ -350,254 +325,6 @@ class Data(Section):
         return self.delimiter or ("," if self.format == "csv" else "\t")
 
 
-class _Columns(Section):
-    columns: ColumnNames = pydantic.Field(min_length=1, examples=[["I1..I13"], ["device", "shop"]])
-    """Columns of the log that share these settings; `I1..I13` expands to thirteen names."""
-    role: Literal["feature", "position", "item"] = "feature"
-    """`position`: the place where an ad was shown, which is unknown at serving time; `serving.position` may set one
-    value for every request. `item`: the columns describe the candidate, like every column that `shared_with` names.
-    `two_tower` and `starspace` compute one vector from the candidate's columns and one from all others. A request of
-    many candidates (`serving_candidates`) has one value of these columns for each candidate, and of all other columns
-    one value.
-    """
-
-
-class Numeric(_Columns):
-    """A number, encoded as the id of a bucket or as a dense feature normalised over the training rows.
-
-    Buckets: `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
-    `quantile_bucketize`: `buckets` buckets of equally many rows; `min_max`: floor((x - min) / (max - min) *
-    (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
-
-    Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
-    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2).
-
-    Example:
-        features:
-          - {columns: [I1..I13], kind: numeric, transform: quantile_bucketize, buckets: 50}
-          - {columns: [age], kind: numeric, transform: standardize}
-    """
-
-    kind: Literal["numeric"]
-    """The kind of feature."""
-    transform: Literal[
-        "log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max", "standardize", "quantile_normalize"
-    ] = "log_bucketize"
-    """How the number is encoded: the first four transforms give a bucket (a field), the last two a dense feature."""
-    buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
-    """Number of buckets. `quantile_bucketize` requires it; `min_max` has 101 buckets if it is null."""
-
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> "Numeric":
-        if self.transform == "quantile_bucketize" and self.buckets is None:
-            raise ValueError("transform: quantile_bucketize needs buckets")
-        if self.buckets is not None and self.transform not in ("quantile_bucketize", "min_max"):
-            raise ValueError(f"buckets goes with quantile_bucketize and min_max, not with {self.transform}")
-        return self
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether the column becomes a dense feature, not a field."""
-        return self.transform in ("standardize", "quantile_normalize")
-
-
-class _Vocabulary(_Columns):
-    """Settings of a vocabulary. Each of its values has its own id; all other values share out-of-vocabulary ids."""
-
-    top_k: int | None = pydantic.Field(None, ge=1, examples=[500_000])
-    """Maximum size of the vocabulary, which keeps the most frequent values of the training rows. null: no limit."""
-    min_count: int = pydantic.Field(1, ge=1)
-    """Values that occur less often than this in the training rows are not in the vocabulary."""
-    oov_buckets: int = pydantic.Field(1, ge=1)
-    """Number of out-of-vocabulary ids. A hash of the value selects one of them."""
-
-
-class Categorical(_Vocabulary):
-    """A single value from a set, such as a device or a user id.
-
-    Example:
-        features:
-          - {columns: [device, shop], kind: categorical, top_k: 500000, min_count: 10}
-          - {columns: [user], kind: categorical, transform: hash, buckets: 100000}
-    """
-
-    kind: Literal["categorical"]
-    """The kind of feature."""
-    transform: Literal["vocabulary", "hash"] = "vocabulary"
-    """`vocabulary` gives each value of the training rows its own id. `hash` maps a value to one of `buckets` ids."""
-    buckets: int | None = pydantic.Field(None, ge=2, examples=[100_000])
-    """Number of ids of `transform: hash`, which requires it."""
-    whole_numbers: bool = False
-    """Whether 123.0 is the same value as 123. For ids that a program has converted to floating-point numbers."""
-    missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
-    """Share of the training rows' values that are replaced by a missing value, to train the embedding of the missing
-    id. Out-of-vocabulary values then have the missing id too (robust training of BERT4CTR, appendix A.2).
-    """
-
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> "Categorical":
-        if (self.transform == "hash") != (self.buckets is not None):
-            raise ValueError("buckets goes with transform: hash, and hash needs it")
-        if self.transform == "hash" and (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
-            raise ValueError("top_k, min_count and oov_buckets go with transform: vocabulary, not with hash")
-        if self.missing_rate and self.oov_buckets > 1:
-            raise ValueError("with missing_rate an unknown value is missing, so that oov_buckets must be 1")
-        return self
-
-
-class Multivalent(_Vocabulary):
-    """Several values in one string, such as `615|1545|75`. The field's embedding is the sum of their embeddings.
-
-    Example:
-        features: [{columns: [interests], kind: multivalent, max_length: 10, top_k: 50000}]
-    """
-
-    kind: Literal["multivalent"]
-    """The kind of feature."""
-    separator: str = pydantic.Field("|", min_length=1)
-    """Separator between two values."""
-    max_length: int = pydantic.Field(ge=1, examples=[10])
-    """Maximum number of values; further values of the string are ignored."""
-
-
-class ItemSequence(_Vocabulary):
-    """A user's history, such as `50|172|133`: items in order, the newest last.
-
-    The columns of one entry are aligned: values at the same position belong to the same event. Within a row, all
-    columns must have the same number of values; an empty value is a missing one. A row without values is a user without
-    history. The models of [histories](models.md#histories) read each item; every other model reads the history as one
-    field, combined by `pooling`.
-
-    Example:
-        features:
-          - {columns: [item, genre], kind: categorical}
-          - {columns: [items, genres], kind: sequence, shared_with: [item, genre], max_length: 50}
-    """
-
-    kind: Literal["sequence"]
-    """The kind of feature."""
-    separator: str = pydantic.Field("|", min_length=1)
-    """Separator between two values."""
-    max_length: int = pydantic.Field(ge=1, examples=[50])
-    """Maximum number of values per row; of a longer history the last values are kept."""
-    shared_with: list[str | None] = pydantic.Field([], examples=[["item", "genre", None]])
-    """Categorical column whose vocabulary and embeddings the values share; a list has one entry for each of `columns`.
-    null or empty: the column has its own vocabulary. The values of both columns are counted for a shared vocabulary.
-    The named column may also be a sequence with its own vocabulary: the words of a document and of a query can share
-    one. A model of histories has no candidate then; `starspace` and `two_tower` read both sequences.
-    """
-    pooling: Literal["sum", "mean", "attention"] = "mean"
-    """How models with one embedding per field combine the items: `sum` or `mean` of their embeddings, or `attention`:
-    their mean, weighted by the softmax of their dot products with the embedding of the column in `shared_with`.
-    """
-
-    @pydantic.field_validator("shared_with", mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
-
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> "ItemSequence":
-        if self.shared_with and len(self.shared_with) != len(self.columns):
-            raise ValueError(
-                f"shared_with has {len(self.shared_with)} entries for {len(self.columns)} columns; give one for each"
-            )
-        if self.shared_with and None not in self.shared_with:
-            if (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
-                raise ValueError(
-                    "top_k, min_count and oov_buckets of a shared vocabulary stand with the column in shared_with"
-                )
-        elif self.pooling == "attention":
-            raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
-        return self
-
-    def owner_of(self, column: str) -> str:
-        """Returns the column whose vocabulary contains the column's values: the shared one or the column itself."""
-        owner = self.shared_with[self.columns.index(column)] if self.shared_with else None
-        return owner or column
-
-
-class Time(_Columns):
-    """A point in time. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
-
-    A value that does not match the format makes its row malformed, like text in a column of numbers.
-
-    Example:
-        features:
-          - {columns: [hour], kind: time}
-          - {columns: [shown_at], kind: time, format: iso8601, timezone: Europe/Berlin}
-          - {columns: [day], kind: time, format: "%d.%m.%Y"}
-    """
-
-    kind: Literal["time"]
-    """The kind of feature."""
-    format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
-    """How times are written: `yymmddhh`, `epoch_seconds`, `epoch_milliseconds`, `iso8601` (a date, with or without a
-    time and a zone), or a strptime pattern. `auto` recognises each value by its form: one of these four, or YYYYMMDDHH;
-    epochs must have 9 or 10 digits (12 or 13 in milliseconds) and be before 2033. The hour of a date without a time is
-    missing. Dates and timestamps of Parquet are `iso8601`.
-    """
-    timezone: str = pydantic.Field("UTC", examples=["Europe/Berlin"])
-    """Time zone of the hours and weekdays. Epochs and times with a zone are converted to it; times without a zone are
-    used unchanged.
-    """
-
-    @pydantic.model_validator(mode="after")
-    def _readable(self) -> "Time":
-        time_rules(self.format)
-        zone_offsets(self.timezone)
-        return self
-
-
-class Text(Section):
-    """One or two texts, read as one sequence of tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
-
-    A configuration has at most one feature of this kind. It is for the models with a text.
-
-    Example:
-        features:
-          - {columns: [query, title], kind: text, length: 16, tokens: vocabulary, separator: " ", top_k: 500}
-    """
-
-    kind: Literal["text"]
-    """The kind of feature."""
-    columns: ColumnNames = pydantic.Field(min_length=1, examples=[["query", "title"]])
-    """One or two columns of text."""
-    encoder: str = pydantic.Field("random", min_length=1, examples=["checkpoints/bert", "hf://owner/name@4f3e1c0"])
-    """Initial weights of the model's text encoder: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
-    `hf://owner/name@revision`, or `random`. The revision is a commit, tag or branch. Without one the newest commit is
-    used, which may change between runs. The lineage of a run records the commit.
-    """
-    length: int = pydantic.Field(ge=4, le=1 << 14, examples=[64])
-    """Length of the sequence in tokens, special tokens included. Longer texts are truncated, shorter ones padded."""
-    tokens: Literal["checkpoint", "vocabulary"] = "checkpoint"
-    """`checkpoint` uses the checkpoint's tokenizer. `vocabulary` splits at `separator` and keeps the `top_k` tokens of
-    the training rows; their ids follow the special tokens.
-    """
-    separator: str | None = pydantic.Field(None, min_length=1, examples=["|", " "])
-    """Separator between two tokens (`tokens: vocabulary` only, which requires it)."""
-    top_k: int | None = pydantic.Field(None, ge=1, examples=[300_000])
-    """Maximum number of tokens in the vocabulary; null: no limit (`tokens: vocabulary` only)."""
-    min_count: int = pydantic.Field(1, ge=1)
-    """Tokens that occur less often than this in the training rows are not kept (`tokens: vocabulary` only)."""
-    rank_by: Literal["count", "tf_idf"] = "count"
-    """How `top_k` ranks the tokens: by count or by TF x IDF (`tokens: vocabulary` only)."""
-
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> "Text":
-        if len(self.columns) > 2:
-            raise ValueError(f"a text has one or two columns, not {len(self.columns)}; join them before")
-        learnt = (self.separator, self.top_k, self.min_count, self.rank_by)
-        if self.tokens == "checkpoint":
-            if self.encoder == RANDOM:
-                raise ValueError("encoder: random has no tokenizer; give a checkpoint, or tokens: vocabulary")
-            if learnt != (None, None, 1, "count"):
-                raise ValueError("separator, top_k, min_count and rank_by go with tokens: vocabulary")
-        elif self.separator is None:
-            raise ValueError("tokens: vocabulary needs separator, as '|' or ' '")
-        return self
-
-
 Feature = Annotated[
     Numeric | Categorical | Multivalent | ItemSequence | Time | Text, pydantic.Field(discriminator="kind")
 ]
@@ -631,22 +358,8 @@ class LogSpec(Section):
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
         if self.data.weight in names + labels:
             raise ValueError(f"data.weight: {self.data.weight} is a feature or a label too; name a column of its own")
-        for column, owner in self.vocabulary_owners.items():
-            if owner != column:
-                shared = self.feature_by_column.get(owner)
-                own_sequence = isinstance(shared, ItemSequence) and shared.owner_of(owner) == owner
-                if not (own_sequence or isinstance(shared, Categorical)):
-                    raise ValueError(
-                        f"features: {column} has shared_with: {owner}, which is no categorical column and no sequence "
-                        "with a vocabulary of its own"
-                    )
-                feature = self.feature_by_column[column]
-                if own_sequence and isinstance(feature, ItemSequence) and feature.pooling == "attention":
-                    raise ValueError(
-                        f"features: {column} has pooling: attention, which {owner}, a sequence, cannot ask for"
-                    )
-                if isinstance(shared, Categorical) and shared.whole_numbers:
-                    raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
+        for feature in self.features:
+            feature.check_shared(self.feature_by_column)
         if self.data.columns:
             needed = names + labels + [c for c in [self.data.split.column, self.data.weight] if c]
             in_log = {*self.data.columns, *self.data.partitions}
@@ -673,26 +386,13 @@ class LogSpec(Section):
     @property
     def vocabulary_columns(self) -> list[str]:
         """Columns with their own vocabulary, built from the training rows."""
-        return [
-            column
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Multivalent)
-            or isinstance(feature, ItemSequence)
-            and feature.owner_of(column) == column
-            or isinstance(feature, Categorical)
-            and feature.transform == "vocabulary"
-            or isinstance(feature, Text)
-            and feature.tokens == "vocabulary"
-        ]
+        return [column for column, feature in self.feature_by_column.items() if feature.has_vocabulary(column)]
 
     @property
     def vocabulary_owners(self) -> dict[str, str]:
-        """Maps each sequence column to the column whose vocabulary it uses, which may be itself."""
-        return {
-            column: feature.owner_of(column)
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, ItemSequence)
-        }
+        """Maps each column that shares a vocabulary to the column that owns it."""
+        owners = {column: feature.owner_of(column) for column, feature in self.feature_by_column.items()}
+        return {column: owner for column, owner in owners.items() if owner != column}
 
     @property
     def counted_columns(self) -> dict[str, str]:
@@ -709,19 +409,12 @@ class LogSpec(Section):
     @property
     def quantile_columns(self) -> list[str]:
         """Columns whose transform uses quantiles of the training rows."""
-        return self._numeric_with("quantile_bucketize", "quantile_normalize")
+        return [column for column, feature in self.feature_by_column.items() if feature.measured == "quantiles"]
 
     @property
     def measured_columns(self) -> list[str]:
         """Columns whose transform uses quantiles, range or moments of the training rows."""
-        return self._numeric_with("quantile_bucketize", "quantile_normalize", "min_max", "standardize")
-
-    def _numeric_with(self, *transforms: str) -> list[str]:
-        return [
-            column
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Numeric) and feature.transform in transforms
-        ]
+        return [column for column, feature in self.feature_by_column.items() if feature.measured != "nothing"]
 
     @property
     def written_columns(self) -> list[str]:
@@ -729,7 +422,7 @@ class LogSpec(Section):
         return [
             column
             for column, feature in self.feature_by_column.items()
-            if self.raw_numbers and isinstance(feature, Numeric) and feature.role != "position"
+            if self.raw_numbers and feature.is_number and not feature.is_position
         ]
 
     @property
@@ -740,18 +433,13 @@ class LogSpec(Section):
     @property
     def item_columns(self) -> list[str]:
         """The candidate's columns, in order: columns of the role `item` and columns that `shared_with` names."""
-        owners = {owner for column, owner in self.vocabulary_owners.items() if owner != column}
-        return [
-            column
-            for column, feature in self.feature_by_column.items()
-            if column in owners or getattr(feature, "role", "") == "item"
-        ]
+        owners = set(self.vocabulary_owners.values())
+        return [column for column, feature in self.feature_by_column.items() if column in owners or feature.is_item]
 
     @property
     def item_column(self) -> str | None:
         """The candidate's id: the first column that `shared_with` names, else the first of the role `item`."""
-        shared = [owner for column, owner in self.vocabulary_owners.items() if owner != column]
-        return next(iter([*shared, *self.item_columns]), None)
+        return next(iter([*self.vocabulary_owners.values(), *self.item_columns]), None)
 
     @property
     def candidate_columns(self) -> list[str]:
@@ -774,18 +462,23 @@ class LogSpec(Section):
     @property
     def explained_columns(self) -> list[str]:
         """The names that explanations attribute to: each column, then all columns of the text as one, named `text`."""
-        columns = [name for name in self.feature_columns if not isinstance(self.feature_by_column[name], Text)]
-        return [*columns, TEXT] if self.text else columns
+        return [*self.value_columns, TEXT] if self.text else self.value_columns
+
+    @property
+    def value_columns(self) -> list[str]:
+        """The columns of all features but the text."""
+        of_text = self.text.columns if self.text else []
+        return [name for name in self.feature_columns if name not in of_text]
 
     @property
     def numeric_columns(self) -> list[str]:
         """Columns passed as float32."""
-        return self.columns_of("numeric")
+        return [name for feature in self.features if feature.is_number for name in feature.columns]
 
     @property
     def text_columns(self) -> list[str]:
         """Columns passed as strings: all that are not numeric."""
-        return self.columns_of("categorical", "multivalent", "sequence", "time", "text")
+        return [name for feature in self.features if not feature.is_number for name in feature.columns]
 
     @property
     def label_columns(self) -> list[str]:
@@ -797,20 +490,17 @@ class LogSpec(Section):
         """The columns that only training needs and no request has: the labels, then the weight."""
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
-    def missing_words(self, feature: Feature) -> tuple[str, ...]:
+    def missing_words(self, feature: Kind) -> tuple[str, ...]:
         """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""
         if self.data.missing_values is not None:
             return tuple(sorted(spellings(self.data.missing_values)))
-        return USUAL_MISSING if isinstance(feature, Numeric | Time) else ()
+        return USUAL_MISSING if feature.usual_missing else ()
 
     @property
     def separators(self) -> dict[str, str]:
         """Maps each column that may hold a list to the separator of its elements."""
-        return {
-            column: feature.separator
-            for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Multivalent | ItemSequence | Text) and feature.separator
-        }
+        separators = {column: feature.list_separator for column, feature in self.feature_by_column.items()}
+        return {column: separator for column, separator in separators.items() if separator}
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:

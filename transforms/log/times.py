@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 # The parts of a time. `epoch` is in seconds and excludes all other parts. The hour of a 12-hour clock is `hour` +
 # `afternoon`. The last three are the zone's offset, absent if the value has none.
 PARTS = ("epoch", "year", "month", "day", "hour", "afternoon", "minute", "sign", "zone_hours", "zone_minutes")
-# The fields `<column>_<part>` of a column of times, and the number of values of each.
-TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 NAMED_FORMATS = ("auto", "yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601")
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

@@ -7,7 +7,7 @@ import re
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
-from ctrpipe.transforms.log.spec import RANDOM
+from ctrpipe.transforms.log.kinds.text import RANDOM
 
 HUB = "hf://"
 # The files of a checkpoint that are downloaded and hashed.

@@ -10,7 +10,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import NUMBER_TOKENS
 from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.models.text.checkpoint import CONFIG, read_config
-from ctrpipe.transforms.log.spec import Text
+from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.text.byte_pairs import BytePairs
 from ctrpipe.transforms.text.checkpoint import find_checkpoint
 from ctrpipe.transforms.text.ragged import without_empty

@@ -6,7 +6,7 @@ import pytest
 
 from ctrpipe.pipeline.explain import words as words_module
 from ctrpipe.pipeline.explain.words import attended_words
-from ctrpipe.transforms.log.spec import Text
+from ctrpipe.transforms.log.kinds.text import Text
 from tests.models.small_models import batch_of, randomised
 
 

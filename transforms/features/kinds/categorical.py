@@ -1,0 +1,69 @@
+"""Single values in the transform: look-ups in vocabularies, and hashes."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from ctrpipe.models.base.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.kinds.kind import (
+    MISSING,
+    UNKNOWN,
+    KindTransform,
+    LearnedField,
+    LearnedNumbers,
+    VocabularySize,
+    VocabularyTransform,
+    constant,
+)
+from ctrpipe.transforms.features.slots import FieldSlots
+from ctrpipe.transforms.features.table_rows import Rows
+from ctrpipe.transforms.features.vocabularies import Vocabularies
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.spec import WHOLE_NUMBER
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoricalTransform(VocabularyTransform[Categorical]):
+    """The transform of single values."""
+
+    def plain(self, columns: list[tf.Tensor]) -> list[tf.Tensor]:
+        columns = KindTransform.plain(self, columns)
+        if self.feature.whole_numbers:
+            texts = tf.strings.regex_replace(tf.stack(columns, axis=1), WHOLE_NUMBER, r"\1", replace_global=False)
+            columns = tf.unstack(texts, axis=1)
+        return columns
+
+    def tensors(
+        self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
+    ) -> dict[str, tf.Tensor]:
+        return {"ids": self.look_up(columns, vocabularies)}
+
+    def look_up(self, columns: Mapping[str, tf.Tensor], vocabularies: Vocabularies) -> tf.Tensor:
+        """Returns the local ids of the columns' values, [N] each; "" is missing. int64 [N, columns]."""
+        values = tf.stack(list(columns.values()), axis=1)
+        if self.feature.transform == "hash":
+            local = tf.strings.to_hash_bucket_fast(values, int(self.feature.buckets or 0)) + RESERVED_IDS
+        else:
+            places = vocabularies.places(list(columns), list(columns.values()))
+            sizes = [vocabularies.sizes[column] for column in columns]
+            local = self.local_ids(places, values, sizes, MISSING if self.feature.missing_rate else UNKNOWN)
+        return tf.where(tf.equal(values, ""), constant(MISSING), local)
+
+    def look_up_tokens(self, column: str, tokens: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
+        """Returns the local ids of tokens, [N, slots], of which the column has the vocabulary; "" is missing."""
+        return tf.reshape(self.look_up({column: tf.reshape(tokens, [-1])}, vocabularies), [-1, tokens.shape[1]])
+
+    def size(self, column: str, vocabulary_size: VocabularySize) -> int:
+        if self.feature.transform == "hash":
+            return int(self.feature.buckets or 0)
+        return VocabularyTransform.size(self, column, vocabulary_size)
+
+    def field(self, place: FieldSlots, vocabulary_size: VocabularySize) -> tuple[Any, ...]:
+        size = self.size(place.column, vocabulary_size)
+        return (place.name, "categorical", size, place.slots, self.feature.role)
+
+    def former_rows(self, column: str, field: LearnedField, former: LearnedField) -> Rows:
+        of = KindTransform if self.feature.transform == "hash" else VocabularyTransform
+        return of.former_rows(self, column, field, former)

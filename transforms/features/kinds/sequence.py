@@ -1,0 +1,66 @@
+"""Sequences in the transform: histories whose items are in order."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from ctrpipe.transforms.features.kinds.categorical import CategoricalTransform
+from ctrpipe.transforms.features.kinds.kind import (
+    MISSING,
+    PADDING,
+    UNKNOWN,
+    LearnedNumbers,
+    VocabularySize,
+    VocabularyTransform,
+    constant,
+)
+from ctrpipe.transforms.features.slots import FieldSlots
+from ctrpipe.transforms.features.vocabularies import Vocabularies
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceTransform(VocabularyTransform[ItemSequence]):
+    """The transform of sequences."""
+
+    def tensors(
+        self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
+    ) -> dict[str, tf.Tensor]:
+        ids = [self._ids(column, values, vocabularies) for column, values in columns.items()]
+        return {"ids": tf.concat(ids, axis=1)}
+
+    def _ids(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
+        """Returns the ids of the last max_length values of each row, in order; an empty value has the missing id."""
+        split = tf.strings.split(values, self.feature.separator)
+        kept = split[:, -self.feature.max_length :]
+        tokens = kept.to_tensor("", shape=[None, self.feature.max_length])
+        owner = self.feature.owner_of(column)
+        local = self._owner(owner).look_up_tokens(owner, tokens, vocabularies)
+        lengths = tf.where(tf.equal(values, ""), constant(0), tf.cast(kept.row_lengths(), tf.int64))
+        is_item = tf.range(self.feature.max_length, dtype=tf.int64) < lengths[:, None]
+        return tf.where(is_item, local, constant(PADDING))
+
+    def _owner(self, owner: str) -> "CategoricalTransform | SequenceTransform":
+        """Returns the transform of the column whose vocabulary the values are in."""
+        shared = self.spec.feature_by_column[owner]
+        if isinstance(shared, Categorical):
+            return CategoricalTransform(shared, self.spec)
+        assert isinstance(shared, ItemSequence)
+        return SequenceTransform(shared, self.spec)
+
+    def look_up_tokens(self, column: str, tokens: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
+        """Returns the local ids of tokens, [N, slots], of which the column has the vocabulary; "" is missing."""
+        places = vocabularies.places_of(column, tokens)
+        found = self.local_ids(places, tokens, [vocabularies.sizes[column]], UNKNOWN)
+        return tf.where(tf.equal(tokens, ""), constant(MISSING), found)
+
+    def field(self, place: FieldSlots, vocabulary_size: VocabularySize) -> tuple[Any, ...]:
+        owner, feature = self.feature.owner_of(place.column), self.feature
+        size = self._owner(owner).size(owner, vocabulary_size)
+        is_own = owner == place.column
+        pooling = "mean" if is_own and feature.pooling == "attention" else feature.pooling
+        shared_with = "" if is_own else owner
+        return (place.name, "sequence", size, place.slots, feature.role, pooling, shared_with, feature.columns[0])

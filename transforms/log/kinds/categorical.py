@@ -1,0 +1,69 @@
+"""The kind `categorical`."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import pydantic
+
+from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
+
+
+class Categorical(WithVocabulary):
+    """A single value from a set, such as a device or a user id.
+
+    Example:
+        features:
+          - {columns: [device, shop], kind: categorical, top_k: 500000, min_count: 10}
+          - {columns: [user], kind: categorical, transform: hash, buckets: 100000}
+    """
+
+    kind: Literal["categorical"]
+    """The kind of feature."""
+    transform: Literal["vocabulary", "hash"] = "vocabulary"
+    """`vocabulary` gives each value of the training rows its own id. `hash` maps a value to one of `buckets` ids."""
+    buckets: int | None = pydantic.Field(None, ge=2, examples=[100_000])
+    """Number of ids of `transform: hash`, which requires it."""
+    whole_numbers: bool = False
+    """Whether 123.0 is the same value as 123. For ids that a program has converted to floating-point numbers."""
+    missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
+    """Share of the training rows' values that are replaced by a missing value, to train the embedding of the missing
+    id. Out-of-vocabulary values then have the missing id too (robust training of BERT4CTR, appendix A.2).
+    """
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Categorical":
+        if (self.transform == "hash") != (self.buckets is not None):
+            raise ValueError("buckets goes with transform: hash, and hash needs it")
+        if self.transform == "hash" and (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
+            raise ValueError("top_k, min_count and oov_buckets go with transform: vocabulary, not with hash")
+        if self.missing_rate and self.oov_buckets > 1:
+            raise ValueError("with missing_rate an unknown value is missing, so that oov_buckets must be 1")
+        return self
+
+    @property
+    def is_single(self) -> bool:
+        return True
+
+    @property
+    def drop_rate(self) -> float:
+        return self.missing_rate
+
+    def has_vocabulary(self, column: str) -> bool:
+        return self.transform == "vocabulary"
+
+    def lends_vocabulary(self, column: str) -> bool:
+        return True
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {column: 1}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.transform, self.buckets)
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        if self.transform == "hash":
+            return
+        if seen.distinct > 0.95 * seen.present and seen.present > FEW:
+            yield f"{column}: nearly every row has another value, of which a vocabulary teaches nothing"
+        if seen.most < self.min_count:
+            yield f"{column}: no value occurs {self.min_count} times (min_count) in the first {seen.rows:,} rows"

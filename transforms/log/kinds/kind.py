@@ -1,0 +1,150 @@
+"""What all kinds of features have in common: their keys, and what a kind says unless it says otherwise."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, Literal
+
+import pydantic
+
+from ctrpipe.transforms.log.section import ColumnNames, Section
+
+FEW = 100  # minimum of present values for some notes
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """The values of a column in the first rows of a log.
+
+    Attributes:
+        rows: Number of rows.
+        present: Number of rows with a value, at least one.
+        distinct: Number of distinct values.
+        most: Number of rows with the most frequent value.
+        holds: Whether any value contains a text.
+    """
+
+    rows: int
+    present: int
+    distinct: int
+    most: int
+    holds: Callable[[str], bool]
+
+    def list_notes(self, column: str, separator: str) -> Iterator[str]:
+        """Yields what may be a mistake in the separator of a column of lists."""
+        if self.present > FEW and not self.holds(separator):
+            yield f"{column}: no row has two values; is {separator!r} what stands between them?"
+
+
+class Kind(Section, abc.ABC):
+    """What a kind of features says of itself. A kind overrides where it differs."""
+
+    is_number: ClassVar[bool] = False
+    """Whether the columns are read, served and sent as float32. All others are strings."""
+    usual_missing: ClassVar[bool] = False
+    """Whether NULL, NaN and similar words are missing values, unless the configuration lists other ones."""
+
+    @property
+    def is_position(self) -> bool:
+        """Whether the columns have the role `position`."""
+        return False
+
+    @property
+    def is_item(self) -> bool:
+        """Whether the columns have the role `item`."""
+        return False
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether each column is a dense feature."""
+        return False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether each column is one field with one id per row."""
+        return False
+
+    @property
+    def measured(self) -> Literal["nothing", "moments", "quantiles"]:
+        """The statistics of the training rows that the transform uses. Moments come with the range."""
+        return "nothing"
+
+    @property
+    def list_separator(self) -> str | None:
+        """The separator between the elements of a value that may hold a list; None for single values."""
+        return None
+
+    @property
+    def counts_documents(self) -> bool:
+        """Whether the vocabulary needs the number of values that contain each token."""
+        return False
+
+    @property
+    def drop_rate(self) -> float:
+        """Share of the training rows' values that become missing values."""
+        return 0.0
+
+    def has_vocabulary(self, column: str) -> bool:
+        """Returns whether the column has its own vocabulary, built from the training rows."""
+        return False
+
+    def owner_of(self, column: str) -> str:
+        """Returns the column whose vocabulary contains the column's values: the column itself unless it is shared."""
+        return column
+
+    def lends_vocabulary(self, column: str) -> bool:
+        """Returns whether a sequence may share the column's vocabulary."""
+        return False
+
+    def check_shared(self, features: "Mapping[str, Kind]") -> None:
+        """Checks the columns whose vocabularies this feature shares.
+
+        Args:
+            features: The feature of each column of the log.
+
+        Raises:
+            ValueError: a shared column does not exist or does not lend its vocabulary to this feature.
+        """
+
+    @abc.abstractmethod
+    def slots(self, column: str) -> dict[str, int]:
+        """Returns the names of the column's fields, in the order of their slots in `ids`, each with their number."""
+
+    @abc.abstractmethod
+    def meaning(self, column: str) -> tuple[object, ...]:
+        """Returns the settings that define the column's ids and numbers, without anything learned from rows."""
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        """Yields what may be a mistake in the column's configuration, by the first rows of a log."""
+        yield from ()
+
+
+class Columns(Kind):
+    columns: ColumnNames = pydantic.Field(min_length=1, examples=[["I1..I13"], ["device", "shop"]])
+    """Columns of the log that share these settings; `I1..I13` expands to thirteen names."""
+    role: Literal["feature", "position", "item"] = "feature"
+    """`position`: the place where an ad was shown, which is unknown at serving time; `serving.position` may set one
+    value for every request. `item`: the columns describe the candidate, like every column that `shared_with` names.
+    `two_tower` and `starspace` compute one vector from the candidate's columns and one from all others. A request of
+    many candidates (`serving_candidates`) has one value of these columns for each candidate, and of all other columns
+    one value.
+    """
+
+    @property
+    def is_position(self) -> bool:
+        return self.role == "position"
+
+    @property
+    def is_item(self) -> bool:
+        return self.role == "item"
+
+
+class WithVocabulary(Columns):
+    """Settings of a vocabulary. Each of its values has its own id; all other values share out-of-vocabulary ids."""
+
+    top_k: int | None = pydantic.Field(None, ge=1, examples=[500_000])
+    """Maximum size of the vocabulary, which keeps the most frequent values of the training rows. null: no limit."""
+    min_count: int = pydantic.Field(1, ge=1)
+    """Values that occur less often than this in the training rows are not in the vocabulary."""
+    oov_buckets: int = pydantic.Field(1, ge=1)
+    """Number of out-of-vocabulary ids. A hash of the value selects one of them."""

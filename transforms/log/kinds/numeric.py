@@ -1,0 +1,69 @@
+"""The kind `numeric`."""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import pydantic
+
+from ctrpipe.transforms.log.kinds.kind import Columns, Seen
+
+
+class Numeric(Columns):
+    """A number, encoded as the id of a bucket or as a dense feature normalised over the training rows.
+
+    Buckets: `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
+    `quantile_bucketize`: `buckets` buckets of equally many rows; `min_max`: floor((x - min) / (max - min) *
+    (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
+
+    Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
+    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2).
+
+    Example:
+        features:
+          - {columns: [I1..I13], kind: numeric, transform: quantile_bucketize, buckets: 50}
+          - {columns: [age], kind: numeric, transform: standardize}
+    """
+
+    is_number: ClassVar[bool] = True
+    usual_missing: ClassVar[bool] = True
+
+    kind: Literal["numeric"]
+    """The kind of feature."""
+    transform: Literal[
+        "log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max", "standardize", "quantile_normalize"
+    ] = "log_bucketize"
+    """How the number is encoded: the first four transforms give a bucket (a field), the last two a dense feature."""
+    buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
+    """Number of buckets. `quantile_bucketize` requires it; `min_max` has 101 buckets if it is null."""
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Numeric":
+        if self.transform == "quantile_bucketize" and self.buckets is None:
+            raise ValueError("transform: quantile_bucketize needs buckets")
+        if self.buckets is not None and self.transform not in ("quantile_bucketize", "min_max"):
+            raise ValueError(f"buckets goes with quantile_bucketize and min_max, not with {self.transform}")
+        return self
+
+    @property
+    def is_dense(self) -> bool:
+        return self.transform in ("standardize", "quantile_normalize")
+
+    @property
+    def is_single(self) -> bool:
+        return not self.is_dense
+
+    @property
+    def measured(self) -> Literal["nothing", "moments", "quantiles"]:
+        if self.transform in ("quantile_bucketize", "quantile_normalize"):
+            return "quantiles"
+        return "moments" if self.transform in ("min_max", "standardize") else "nothing"
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {} if self.is_dense else {column: 1}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.transform, self.buckets)
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        if seen.present < seen.rows / 100:
+            yield f"{column}: missing in {1 - seen.present / seen.rows:.1%} of the first {seen.rows:,} rows"

@@ -1,0 +1,102 @@
+"""The kind `sequence`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pydantic
+
+from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.kinds.kind import Kind, Seen, WithVocabulary
+
+
+class ItemSequence(WithVocabulary):
+    """A user's history, such as `50|172|133`: items in order, the newest last.
+
+    The columns of one entry are aligned: values at the same position belong to the same event. Within a row, all
+    columns must have the same number of values; an empty value is a missing one. A row without values is a user without
+    history. The models of [histories](models.md#histories) read each item; every other model reads the history as one
+    field, combined by `pooling`.
+
+    Example:
+        features:
+          - {columns: [item, genre], kind: categorical}
+          - {columns: [items, genres], kind: sequence, shared_with: [item, genre], max_length: 50}
+    """
+
+    kind: Literal["sequence"]
+    """The kind of feature."""
+    separator: str = pydantic.Field("|", min_length=1)
+    """Separator between two values."""
+    max_length: int = pydantic.Field(ge=1, examples=[50])
+    """Maximum number of values per row; of a longer history the last values are kept."""
+    shared_with: list[str | None] = pydantic.Field([], examples=[["item", "genre", None]])
+    """Categorical column whose vocabulary and embeddings the values share; a list has one entry for each of `columns`.
+    null or empty: the column has its own vocabulary. The values of both columns are counted for a shared vocabulary.
+    The named column may also be a sequence with its own vocabulary: the words of a document and of a query can share
+    one. A model of histories has no candidate then; `starspace` and `two_tower` read both sequences.
+    """
+    pooling: Literal["sum", "mean", "attention"] = "mean"
+    """How models with one embedding per field combine the items: `sum` or `mean` of their embeddings, or `attention`:
+    their mean, weighted by the softmax of their dot products with the embedding of the column in `shared_with`.
+    """
+
+    @pydantic.field_validator("shared_with", mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "ItemSequence":
+        if self.shared_with and len(self.shared_with) != len(self.columns):
+            raise ValueError(
+                f"shared_with has {len(self.shared_with)} entries for {len(self.columns)} columns; give one for each"
+            )
+        if self.shared_with and None not in self.shared_with:
+            if (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
+                raise ValueError(
+                    "top_k, min_count and oov_buckets of a shared vocabulary stand with the column in shared_with"
+                )
+        elif self.pooling == "attention":
+            raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
+        return self
+
+    @property
+    def list_separator(self) -> str | None:
+        return self.separator
+
+    def has_vocabulary(self, column: str) -> bool:
+        return self.owner_of(column) == column
+
+    def lends_vocabulary(self, column: str) -> bool:
+        return self.has_vocabulary(column)
+
+    def owner_of(self, column: str) -> str:
+        owner = self.shared_with[self.columns.index(column)] if self.shared_with else None
+        return owner or column
+
+    def check_shared(self, features: Mapping[str, Kind]) -> None:
+        for column in self.columns:
+            owner = self.owner_of(column)
+            if owner == column:
+                continue
+            shared = features.get(owner)
+            if shared is None or not shared.lends_vocabulary(owner):
+                raise ValueError(
+                    f"features: {column} has shared_with: {owner}, which is no categorical column and no sequence "
+                    "with a vocabulary of its own"
+                )
+            if self.pooling == "attention" and not shared.is_single:
+                raise ValueError(
+                    f"features: {column} has pooling: attention, which {owner}, a sequence, cannot ask for"
+                )
+            if isinstance(shared, Categorical) and shared.whole_numbers:
+                raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
+
+    def slots(self, column: str) -> dict[str, int]:
+        return {column: self.max_length}
+
+    def meaning(self, column: str) -> tuple[object, ...]:
+        return (self.kind, self.role, self.max_length, self.owner_of(column), self.pooling)
+
+    def notes(self, column: str, seen: Seen) -> Iterator[str]:
+        yield from seen.list_notes(column, self.separator)

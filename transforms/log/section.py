@@ -1,0 +1,41 @@
+"""What the sections of a configuration have in common: unknown keys are errors, and ranges name columns."""
+
+import re
+from typing import Annotated
+
+import pydantic
+
+RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
+MAX_RANGE = 100_000
+
+
+def expand_names(names: list[str]) -> list[str]:
+    """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
+
+    Raises:
+        ValueError: a range is descending or has more than MAX_RANGE names.
+    """
+    expanded: list[str] = []
+    for name in names:
+        name_range = RANGE.match(name)
+        if name_range:
+            first, last = int(name_range["first"]), int(name_range["last"])
+            if not 0 <= last - first < MAX_RANGE:
+                raise ValueError(f"'{name}' should name 1 to {MAX_RANGE} columns")
+            expanded += [f"{name_range['prefix']}{number}" for number in range(first, last + 1)]
+        else:
+            expanded.append(name)
+    return expanded
+
+
+ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
+
+
+class Section(pydantic.BaseModel):
+    """A section of the configuration. Unknown keys are errors; fields cannot be assigned after validation.
+
+    The docstring below a field is its description in docs/configuration.md. The text after `Example:` in a class's
+    docstring is YAML that a configuration may contain.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
