@@ -28,7 +28,7 @@ from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.sweep.plan import value_text
-from ctrpipe.pipeline.tune.plan import Budget, Plan, make_plan
+from ctrpipe.pipeline.tune.plan import Budget, TunePlan, make_plan
 from ctrpipe.pipeline.tune.plots import budget_curve
 from ctrpipe.pipeline.tune.space import with_settings
 
@@ -54,7 +54,7 @@ def grid_points() -> list[dict[str, Any]]:
     return [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
 
 
-def train_grid(plan: Plan, config: pathlib.Path, data: list[str], folder: pathlib.Path) -> list[dict[str, Any]]:
+def train_grid(plan: TunePlan, config: pathlib.Path, data: list[str], folder: pathlib.Path) -> list[dict[str, Any]]:
     """Trains every grid point without a result in the folder, and returns the AUC and steps of all."""
     load_tensorflow()
     from ctrpipe.pipeline.tune.trial import train_trial  # imports Keras: 3 s, after TensorFlow is loaded quietly

@@ -105,11 +105,11 @@ def replay(
     # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.replay.days import find_days
-    from ctrpipe.pipeline.replay.run import Plan, policies_of, run_replay
+    from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
     from ctrpipe.pipeline.replay.show import write_replay
 
     loaded = load_config(source_of(config), overrides(settings))
     folder = output_folder(output, f"{loaded.name}-replay")
     days = tuple(find_days(days_of(data, day, folder / FOLDER)))
-    plan = Plan(loaded, days, window, policies_of(policies), overrides(warm_settings or {}), seeds)
+    plan = ReplayPlan(loaded, days, window, policies_of(policies), overrides(warm_settings or {}), seeds)
     return Replay(folder, write_replay(run_replay(plan, folder), folder))

@@ -96,7 +96,7 @@ class TaskCalibration:
 
 
 @dataclasses.dataclass(frozen=True)
-class Calibration:
+class FittedCalibration:
     """The calibration of each task of a model.
 
     Attributes:

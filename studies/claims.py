@@ -39,7 +39,7 @@ from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import compare_sides, side
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.generate.click_model import sigmoid
-from ctrpipe.transforms.generate.sample import Sample
+from ctrpipe.transforms.generate.sample import GeneratedRows
 
 MARGIN = 0.001  # of AUC: a smaller loss counts as none
 SAME = 1e-5  # maximum difference of equal probabilities
@@ -204,7 +204,7 @@ CLAIMS = (
 )
 
 
-def draw(truth: Truth, rows: int, seed: int) -> Sample:
+def draw(truth: Truth, rows: int, seed: int) -> GeneratedRows:
     """Returns rows with uniform values; effects and scale are the same for all seeds."""
     logits = truth.logits(np.random.default_rng(WORLD))
     sample = np.random.default_rng([WORLD, 0]).integers(truth.values, size=(100_000, truth.columns))
@@ -213,7 +213,7 @@ def draw(truth: Truth, rows: int, seed: int) -> Sample:
     codes = random.integers(truth.values, size=(rows, truth.columns))
     probabilities = sigmoid(BIAS + scale * logits(codes))
     labels = (random.random(rows) < probabilities).astype(np.int8)
-    return Sample(codes, (truth.values,) * truth.columns, labels, probabilities)
+    return GeneratedRows(codes, (truth.values,) * truth.columns, labels, probabilities)
 
 
 def make_log(name: str, rows: int, folder: pathlib.Path) -> PackedLog:

@@ -40,7 +40,7 @@ from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.compare.sides import compare_sides
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.prepared import join
-from ctrpipe.pipeline.sweep.plan import Costs, Plan, Point
+from ctrpipe.pipeline.sweep.plan import Costs, Point, SweepPlan
 from ctrpipe.pipeline.sweep.summary import sides
 from ctrpipe.transforms.generate import TextClickModel, generate_kddcup2012
 from ctrpipe.transforms.kddcup2012 import Options
@@ -139,12 +139,12 @@ def config_of(name: str, epochs: int) -> RunConfig:
     )
 
 
-def plan_of(names: Sequence[str], seeds: int, epochs: int) -> Plan:
+def plan_of(names: Sequence[str], seeds: int, epochs: int) -> SweepPlan:
     """Returns the sweep over the models."""
     points = tuple(Point(name, name, {}, {}, config_of(name, epochs)) for name in names)
     base = points[0].config.model_copy(update={"raw_numbers": True})  # NumBERT reads them
     costs = Costs(batch_size=TRAINING["batch_size"], batches=1)
-    return Plan("text_claims", base, points, seeds, latency=False, reference=None, costs=costs)
+    return SweepPlan("text_claims", base, points, seeds, latency=False, reference=None, costs=costs)
 
 
 def make_log(interplay: float, lines: int, folder: pathlib.Path) -> tuple[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from ctrpipe.models.base import metrics
 from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.features.packed_files import PackedWriter
-from ctrpipe.transforms.generate.sample import Sample
+from ctrpipe.transforms.generate.sample import GeneratedRows
 
 # Seed of each part's rows, and its size relative to the training rows.
 PARTS = {"train": (1, 1.0), "validation": (2, 0.25), "test": (3, 0.5)}
@@ -70,7 +70,9 @@ def write_rows(name: str, feature_map: FeatureMap, parts: Mapping[str, Rows], fo
     return PackedLog(feature_map, files, test.labels, best)
 
 
-def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Sample], folder: pathlib.Path) -> PackedLog:
+def write_packed_log(
+    name: str, columns: Sequence[str], parts: Mapping[str, GeneratedRows], folder: pathlib.Path
+) -> PackedLog:
     """Writes a log of categorical columns with the given rows of each of PARTS.
 
     Raises:

@@ -42,13 +42,13 @@ def replay(
     load_tensorflow()
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.replay.days import find_days
-    from ctrpipe.pipeline.replay.run import Plan, policies_of, run_replay
+    from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
     from ctrpipe.pipeline.replay.show import print_replay, write_replay
 
     policies = policies_of(policy.split(","))
     loaded = load_config(config, settings)
     folder = output or pathlib.Path("runs") / f"{loaded.name}-replay"
-    results = run_replay(Plan(loaded, tuple(find_days(data)), window, policies, warm_settings, seeds), folder)
+    results = run_replay(ReplayPlan(loaded, tuple(find_days(data)), window, policies, warm_settings, seeds), folder)
     write_replay(results, folder)
     print_replay(results)
     click.echo(f"Written: {folder}/replay.json, replay.png")

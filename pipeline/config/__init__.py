@@ -16,7 +16,7 @@ from ctrpipe.pipeline.config.load import Source, as_settings, check_config, load
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import MaxDistance, Monitoring
 from ctrpipe.pipeline.config.run_config import RunConfig
-from ctrpipe.pipeline.config.search import Range
+from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import Distillation, FirstStage, Plateau, Training, WarmStart
 
@@ -34,7 +34,7 @@ __all__ = [
     "Model",
     "Monitoring",
     "Plateau",
-    "Range",
+    "SearchRange",
     "Resources",
     "RunConfig",
     "Serving",

@@ -13,7 +13,7 @@ from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
 from ctrpipe.pipeline.config.kubeflow import Kubeflow
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import Monitoring
-from ctrpipe.pipeline.config.search import Range
+from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
@@ -27,7 +27,8 @@ def _kind(value: Any) -> str:
 
 # Discriminated before validation, so that an error in one type is not reported as an error in the other.
 _Searched = Annotated[
-    Annotated[list[Any], pydantic.Tag("list")] | Annotated[Range, pydantic.Tag("range")], pydantic.Discriminator(_kind)
+    Annotated[list[Any], pydantic.Tag("list")] | Annotated[SearchRange, pydantic.Tag("range")],
+    pydantic.Discriminator(_kind),
 ]
 
 

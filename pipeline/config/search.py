@@ -5,7 +5,7 @@ import pydantic
 from ctrpipe.transforms.log.section import Section
 
 
-class Range(Section):
+class SearchRange(Section):
     """A range of numbers, on a logarithmic or linear scale; whole numbers if the key takes whole numbers.
 
     Example:
@@ -18,7 +18,7 @@ class Range(Section):
     """Lowest and highest number, sampled uniformly."""
 
     @pydantic.model_validator(mode="after")
-    def _is_one_range(self) -> "Range":
+    def _is_one_range(self) -> "SearchRange":
         if (self.log is None) == (self.linear is None):
             raise ValueError("expected {log: [LOW, HIGH]} or {linear: [LOW, HIGH]}")
         low, high = self.ends

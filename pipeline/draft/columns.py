@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ctrpipe.transforms.log.sample import Sample
+from ctrpipe.transforms.log.sample import LogSample
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
 from ctrpipe.transforms.log.times import time_pattern
 
@@ -56,7 +56,7 @@ class LabelGuess:
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
 
 
-def guess_label(sample: Sample, column: str | None = None) -> LabelGuess | None:
+def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | None:
     """Returns the most likely label, or the guess for `column` if given; None if no column looks like a label."""
     rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
     if column is not None:

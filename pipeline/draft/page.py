@@ -13,7 +13,7 @@ from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.sample import Sample, read_sample
+from ctrpipe.transforms.log.sample import LogSample, read_sample
 
 
 def draft(patterns: Sequence[str], label: str | None = None, name: str | None = None) -> tuple[str, list[str]]:
@@ -59,7 +59,7 @@ def _of_kddcup2012(folder: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _label(path: str, sample: Sample, label: str | None) -> LabelGuess:
+def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     if label is not None and label not in sample.columns:
         raise InputError(f"{path}: --label {label}: no such column; it has {', '.join(sample.columns)}")
     found = guess_label(sample, label)
@@ -76,7 +76,7 @@ def _name_of(path: str) -> str:
 
 
 def _page(
-    patterns: Sequence[str] | None, name: str, sample: Sample, label: LabelGuess, guesses: dict[str, Guess]
+    patterns: Sequence[str] | None, name: str, sample: LogSample, label: LabelGuess, guesses: dict[str, Guess]
 ) -> str:
     lines = [
         f"# Written by `ctrpipe init` from the first {sample.rows:,} rows of the log. Look at what is marked with ?.",
@@ -108,7 +108,7 @@ def _page(
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
 
 
-def _split(sample: Sample, guesses: dict[str, Guess], label: LabelGuess) -> list[str]:
+def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess) -> list[str]:
     times = [name for name, guess in guesses.items() if guess.settings.get("kind") == "time"]
     order, chance = "  split: {by: order}", "  split: {by: hash}"
     if "partitions" in sample.data:

@@ -29,7 +29,7 @@ from ctrpipe.pipeline.explain.pairs import (
 )
 from ctrpipe.pipeline.explain.prune import config_of_run, prune
 from ctrpipe.pipeline.explain.rows import gradients_of_row, shapley_of_row
-from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.strengths import learned_strengths
 from ctrpipe.pipeline.explain.value_codes import LogCodes
@@ -317,7 +317,7 @@ def _read(
     The log is read twice: first for the sample, from which the codes are learned, then to count. A log may be sorted,
     so its first rows would not be representative.
     """
-    sample = Sample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))
+    sample = RowSample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))
     for batch in read_rows(source, data, spec):
         sample.add(_in_slice(batch, settings))
     learned = sample.table()
@@ -334,7 +334,7 @@ def _read(
 
 
 def _read_sample(source: TrainedModel, data: Sequence[str], spec: LogSpec, settings: Settings) -> pa.Table:
-    sample = Sample(settings.rows, np.random.default_rng(settings.seed))
+    sample = RowSample(settings.rows, np.random.default_rng(settings.seed))
     for batch in read_rows(source, data, spec):
         sample.add(_in_slice(batch, settings))
     rows = sample.table()

@@ -7,7 +7,7 @@ import pyarrow as pa
 from ctrpipe.transforms.log.payload import plain
 
 
-class Sample:
+class RowSample:
     """Collects rows, and keeps a uniform sample of them, in the order of the log.
 
     Each row draws a key, and the rows with the smallest keys are kept. A smaller sample is thus a subset of a larger

@@ -14,7 +14,7 @@ from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.base.saved import load_model, read_description
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
-from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.source import good_rows
 from ctrpipe.pipeline.monitoring.drift import SIDES
 from ctrpipe.pipeline.run.trained_model import TrainedModel
@@ -95,7 +95,7 @@ def shares(attributions: Floats) -> Floats:
 
 
 def _sample(patterns: list[str], spec: LogSpec, seed: int) -> pa.Table:
-    sample = Sample(SAMPLED_ROWS, np.random.default_rng(seed))
+    sample = RowSample(SAMPLED_ROWS, np.random.default_rng(seed))
     for batch in good_rows(find_files(patterns), spec, labels=False):
         sample.add(batch)
     rows = sample.table()

@@ -46,7 +46,7 @@ _MADE_FROM, _COST = "made_from.json", "cost.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """The plan of a replay.
 
     Attributes:
@@ -98,7 +98,7 @@ def policies_of(names: Sequence[str]) -> tuple[Policy, ...]:
     return policies
 
 
-def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
+def run_replay(plan: ReplayPlan, output: pathlib.Path) -> list[dict[str, Any]]:
     """Returns a result for each seed, policy and day, including stored ones: the day's metrics and the training cost.
 
     A result has `seed`, `policy`, `day` (the scored day), `trained_to`, `rows`, AUC, log loss and calibration of the
@@ -122,7 +122,7 @@ def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
         return results
 
 
-def _check_folder(plan: Plan, output: pathlib.Path) -> None:
+def _check_folder(plan: ReplayPlan, output: pathlib.Path) -> None:
     """Writes the folder's identity and the training configuration, or compares the identity with the stored one."""
     path = output / _MADE_FROM
     if path.exists():
@@ -141,7 +141,7 @@ def _check_folder(plan: Plan, output: pathlib.Path) -> None:
     write_json(path, plan.identity)
 
 
-def _result(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> dict[str, Any]:
+def _result(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> dict[str, Any]:
     """Returns the result of a policy's model of the day `last` on the next day. Uses the stored result if any."""
     day = plan.days[last + 1]
     path = output / "results" / policy / f"{day.name}.json"
@@ -158,7 +158,7 @@ def _result(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> dict
     return result
 
 
-def _train(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> tuple[pathlib.Path, dict[str, float]]:
+def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> tuple[pathlib.Path, dict[str, float]]:
     """Returns the run folder and the cost of a policy's model of a day. Trains the model if needed."""
     first = plan.window - 1
     if policy == "frozen" and last > first:
@@ -177,12 +177,12 @@ def _train(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> tuple
     return folder, cost
 
 
-def _folder(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> pathlib.Path:
+def _folder(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> pathlib.Path:
     """Returns the folder of the run of a policy's model of a day."""
     return output / "runs" / ("first" if last < plan.window else policy) / plan.days[last].name
 
 
-def _score(plan: Plan, run: pathlib.Path, day: Day, output: pathlib.Path) -> dict[str, Any]:
+def _score(plan: ReplayPlan, run: pathlib.Path, day: Day, output: pathlib.Path) -> dict[str, Any]:
     """Returns the number of rows and the metrics of a run's model on a day."""
     folder = output / "scores" / f"{run.parent.name}-{run.name}" / day.name
     if not (folder / "_summary.json").exists():

@@ -13,7 +13,7 @@ import pyarrow.parquet
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, atomic_path, write_json
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.source import good_rows, split_files
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
 from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
@@ -224,7 +224,7 @@ def _users(servable: Servable, source: TrainedModel, spec: LogSpec) -> Vectors:
         users = {name: raw[name] for name in servable.signatures[USER_VECTORS].inputs}
         vectors: Vectors = servable.run(USER_VECTORS, users)[VECTORS]
         return vectors
-    sample = Sample(USERS, np.random.default_rng(0))
+    sample = RowSample(USERS, np.random.default_rng(0))
     for batch in read_payload(split_files(source.run, "validation"), _of_user(spec)):
         sample.add(batch)
     rows = sample.table()

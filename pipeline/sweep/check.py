@@ -1,11 +1,11 @@
 """Builds the models of a plan before anything is trained."""
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.training.buildable import why_impossible
 
 
-def check_models(plan: Plan) -> None:
+def check_models(plan: SweepPlan) -> None:
     """Builds every model of a plan on a few ids, to detect errors before anything is trained.
 
     Raises:

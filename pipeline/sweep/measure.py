@@ -15,7 +15,7 @@ from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
-from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
@@ -30,7 +30,7 @@ SPEED_STEPS, SPEED_REPEATS = 10, 3
 def train_and_measure(
     config: RunConfig,
     log: TransformedLog,
-    plan: Plan,
+    plan: SweepPlan,
     test: ScoredRows,
     work: pathlib.Path,
     key: str,

@@ -89,7 +89,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep, without its data.
 
     Attributes:
@@ -120,7 +120,7 @@ def make_plan(
     latency: bool = False,
     costs: bool = False,
     config: Source | None = None,
-) -> Plan:
+) -> SweepPlan:
     """Makes a plan from a run's configuration or a sweep file, and the options of the command line.
 
     Args:
@@ -153,7 +153,7 @@ def make_plan(
     _announce_left_out(points, base.model)
     _check(path, file, points)
     measured = latency or file.latency, file.reference, file.costs or (Costs() if costs else None)
-    return Plan(name or file.name, base, points, seeds or file.seeds, *measured)
+    return SweepPlan(name or file.name, base, points, seeds or file.seeds, *measured)
 
 
 def _stem(source: Source) -> str:

@@ -22,7 +22,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.tail import tail_rows
 from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
-from ctrpipe.pipeline.sweep.plan import Plan, Point
+from ctrpipe.pipeline.sweep.plan import Point, SweepPlan
 from ctrpipe.pipeline.sweep.summary import show
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_files
@@ -44,7 +44,7 @@ class Run:
 
 
 def run_sweep(
-    plan: Plan, files: list[str], output: pathlib.Path, keep_models: bool = False
+    plan: SweepPlan, files: list[str], output: pathlib.Path, keep_models: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
     """Trains and measures all points and seeds without a result.
 
@@ -84,7 +84,7 @@ def run_sweep(
         return results
 
 
-def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
+def _run(plan: SweepPlan, point: Point, index: int, log: TransformedLog) -> Run:
     config = point.config.model_copy(update={"seed": plan.base.seed + index})
     training = log.inputs.training_fingerprint(config, config.model)
     key = fingerprint(training, plan.latency, config.evaluation.tail, stage_version("ctrpipe.pipeline.sweep.measure"))
@@ -99,7 +99,9 @@ def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
     return output / "results" / run.key
 
 
-def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pathlib.Path, keep_models: bool) -> None:
+def _train_missing(
+    plan: SweepPlan, runs: list[Run], log: TransformedLog, output: pathlib.Path, keep_models: bool
+) -> None:
     (output / "results").mkdir(exist_ok=True)
     every = {run.key: run for run in runs}  # two points may have the same settings
     missing = [
@@ -127,7 +129,7 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     shutil.rmtree(output / "work", ignore_errors=True)
 
 
-def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:
+def _row_costs(plan: SweepPlan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:
     """Returns the time per row by point, if the plan measures it. Measured once and kept in a file."""
     if plan.costs is None:
         return {}

@@ -15,7 +15,7 @@ from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.show import verdict
 from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
-from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
 
 COSTS = ("average", "median", "p90", "p95")  # statistics of the milliseconds per row
@@ -38,7 +38,7 @@ METRICS = {
 SWEEP_WIDTH = 240  # used if the output is not a terminal
 
 
-def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Returns the contents of sweep.json.
 
     `best` is the point with the best mean of the monitored metric on the validation rows. Each point is compared with
@@ -74,7 +74,7 @@ def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dic
     return {**summary, "reference": reference, "tail": _tail_of(plan, points), "points": points}
 
 
-def _tail_of(plan: Plan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _tail_of(plan: SweepPlan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the definition of the Tail slice and its number of test rows."""
     rare, of_tail = plan.base.evaluation.tail, points[0]["runs"][0]["tail"]
     return {**rare.model_dump(), "examples": of_tail["examples"]} if rare and of_tail else None

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctrpipe.pipeline.run.prepared import joined
-from ctrpipe.pipeline.sweep.plan import Plan
+from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.sweep.run import run_sweep
 from ctrpipe.pipeline.sweep.summary import summarise_sweep, write_sweep
 
 
-def sweep(plan: Plan, data: Sequence[str], output: pathlib.Path, keep_models: bool = False) -> dict[str, Any]:
+def sweep(plan: SweepPlan, data: Sequence[str], output: pathlib.Path, keep_models: bool = False) -> dict[str, Any]:
     """Trains every point of a plan on the same data. The same call resumes an interrupted sweep.
 
     Args:

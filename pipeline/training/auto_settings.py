@@ -15,7 +15,7 @@ from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.process import other_workers
 
 
-class Costs(NamedTuple):
+class BackendCosts(NamedTuple):
     """CPU time of a model's training on each backend.
 
     Attributes:
@@ -34,8 +34,8 @@ class Costs(NamedTuple):
 # needs no separate process.
 LEAST_OF_JAX = 1.3
 FASTER_ON_JAX = {
-    "lr": Costs(1.8, 1.0, 3.6),
-    "starspace": Costs(33.0, 24.2, 4.8),
+    "lr": BackendCosts(1.8, 1.0, 3.6),
+    "starspace": BackendCosts(33.0, 24.2, 4.8),
 }
 # These models train at least 1.2 times as many rows per second in bfloat16, or about as many where their hidden layers
 # are narrow (64, 32). In the other models matrix products are a smaller part of the work.

@@ -19,10 +19,10 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.metrics import EPSILON
-from ctrpipe.pipeline.config import Calibration as Settings
+from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.learner import Batch
-from ctrpipe.serving.calibration import Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
+from ctrpipe.serving.calibration import Curve, FittedCalibration, Line, SliceLines, TaskCalibration, slice_rows
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec
@@ -68,12 +68,12 @@ def weight_of_negatives(spec: LogSpec, payload: Sequence[pathlib.Path]) -> float
 
 
 def fit_calibration(
-    settings: Settings,
+    settings: Calibration,
     feature_map: FeatureMap,
     validation_files: list[str],
     negatives: float | None,
     model: CTRModel,
-) -> Calibration:
+) -> FittedCalibration:
     """Fits the calibration of a model's logits to the validation rows, which count by their weights.
 
     Args:
@@ -99,7 +99,7 @@ def fit_calibration(
         overall = fit_overall(settings, rows)
         slices = fit_slices(settings, rows, overall, feature_map, ids[counted]) if settings.by else None
         tasks[task] = TaskCalibration(overall, slices)
-    return Calibration(settings.method, tasks)
+    return FittedCalibration(settings.method, tasks)
 
 
 def _predicted(
@@ -116,7 +116,7 @@ def _predicted(
     return logits.astype(np.float64), labels.astype(np.float64), ids
 
 
-def fit_overall(settings: Settings, rows: CalibrationRows) -> Line | Curve:
+def fit_overall(settings: Calibration, rows: CalibrationRows) -> Line | Curve:
     """Fits the calibration of all rows with the method of `settings`."""
     if settings.method == "platt":
         return fit_line(rows)
@@ -179,7 +179,7 @@ def _least_rate(rows: CalibrationRows) -> float:
 
 
 def fit_slices(
-    settings: Settings,
+    settings: Calibration,
     rows: CalibrationRows,
     overall: Line | Curve,
     feature_map: FeatureMap,

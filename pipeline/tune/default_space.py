@@ -3,18 +3,18 @@
 from typing import Any
 
 from ctrpipe.models.base.registry import model_class
-from ctrpipe.pipeline.config import Range, RunConfig
+from ctrpipe.pipeline.config import RunConfig, SearchRange
 
-Values = list[Any] | Range
+Values = list[Any] | SearchRange
 
 # The steps that random weights need would damage a pretrained encoder (BERT, appendix A.3).
-LEARNING_RATE = Range(log=[1e-4, 3e-2])
-TEXT_LEARNING_RATE = Range(log=[1e-5, 1e-3])
+LEARNING_RATE = SearchRange(log=[1e-4, 3e-2])
+TEXT_LEARNING_RATE = SearchRange(log=[1e-5, 1e-3])
 # Penalties on the network's kernels; on all rows of the embedding tables; and on a batch's rows only, for optimizers
 # that update no other rows.
-NETWORK_PENALTY = Range(log=[1e-7, 1e-2])
-TABLE_PENALTY, BATCH_PENALTY = Range(log=[1e-7, 1e-2]), Range(log=[1e-7, 1e-1])
-_DROPOUT = Range(linear=[0.0, 0.5])
+NETWORK_PENALTY = SearchRange(log=[1e-7, 1e-2])
+TABLE_PENALTY, BATCH_PENALTY = SearchRange(log=[1e-7, 1e-2]), SearchRange(log=[1e-7, 1e-1])
+_DROPOUT = SearchRange(linear=[0.0, 0.5])
 _UNITS = [[64, 32], [128, 64], [200, 100], [400, 400]]
 # By model option. `layers` is the number of attention or cross layers, `maps` that of maps per layer of a compressed
 # interaction network.
@@ -27,7 +27,7 @@ OPTIONS: dict[str, Values] = {
     "maps": [[16, 16], [50, 50], [100, 100]],
     "attention_units": [8, 16, 32],
     "attention_dim": [16, 32, 64],
-    "linear_rate": Range(log=[1.0, 30.0]),
+    "linear_rate": SearchRange(log=[1.0, 30.0]),
     "trees": [30, 100, 300],
 }
 # The text encoder is most of the model, so few other options matter.

@@ -29,7 +29,7 @@ class Budget:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TunePlan:
     """A study without its data.
 
     Attributes:
@@ -95,7 +95,7 @@ def make_plan(
     objective: Objective | None = None,
     workers: int = 1,
     p99_ms: float | None = None,
-) -> Plan:
+) -> TunePlan:
     """Reads a run's configuration, with its `search` or the model's default space, for a study.
 
     Trials monitor the objective, do not refit, and are evaluated at least LEAST_EVALUATIONS times.
@@ -123,7 +123,7 @@ def make_plan(
     training = config.training.model_copy(update={"monitor": objective, "refit": False})
     base = space.base.model_copy(update={"training": training})
     space = dataclasses.replace(space, base=_evaluated_often(base, space))
-    return Plan(config.name, space, config.seed, refit, objective, budget, workers, p99_ms)
+    return TunePlan(config.name, space, config.seed, refit, objective, budget, workers, p99_ms)
 
 
 def _evaluated_often(config: RunConfig, space: Space) -> RunConfig:

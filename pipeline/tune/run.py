@@ -30,7 +30,7 @@ from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.sweep.summary import show
 from ctrpipe.pipeline.tune import workers
-from ctrpipe.pipeline.tune.plan import Plan
+from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.results import write_results
 from ctrpipe.pipeline.tune.study import Study
 from ctrpipe.pipeline.tune.summary import Summary, summarise
@@ -39,7 +39,7 @@ from ctrpipe.transforms.log.described_files import describe_file
 from ctrpipe.transforms.log.files import find_files
 
 
-def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:
+def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
     """Searches until the budget is spent, and writes the results. Resumes a study that the folder contains.
 
     Raises:
@@ -68,7 +68,7 @@ def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:
         return summary
 
 
-def _identity(plan: Plan, paths: list[str], output: pathlib.Path) -> dict[str, str]:
+def _identity(plan: TunePlan, paths: list[str], output: pathlib.Path) -> dict[str, str]:
     """Returns hashes of everything that decides a trial's result, by the names of study.PARTS."""
     base = plan.space.base
     inputs = run_inputs(base, paths, [describe_file(path) for path in paths], output.resolve())
@@ -109,7 +109,7 @@ class _Trial:
 class _Session:
     """One call of `run_tune`, with what the sequential and the parallel loop share."""
 
-    def __init__(self, plan: Plan, study: Study, log: TransformedLog, output: pathlib.Path):
+    def __init__(self, plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path):
         from ctrpipe.pipeline.training.data import count_rows  # imports Keras, see the module docstring
 
         self.plan, self.study, self.log = plan, study, log

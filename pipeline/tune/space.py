@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import model_class
-from ctrpipe.pipeline.config import Range, RunConfig, as_settings, check_config
+from ctrpipe.pipeline.config import RunConfig, SearchRange, as_settings, check_config
 from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.pipeline.sweep.plan import VARIABLE, value_text
 from ctrpipe.pipeline.tune.default_space import Values, default_space
@@ -51,7 +51,7 @@ class Space:
 
     def _value(self, key: str, parameter: Any) -> Any:
         values = self.values[key]
-        return parameter if isinstance(values, Range) else {_label(value): value for value in values}[parameter]
+        return parameter if isinstance(values, SearchRange) else {_label(value): value for value in values}[parameter]
 
     def config(self, parameters: Mapping[str, Any]) -> RunConfig:
         """Returns the configuration of Optuna's parameters.
@@ -66,7 +66,7 @@ class Space:
         parameters = {}
         for key, distribution in self.distributions.items():
             value = _present(self.base, key)
-            parameter = value if isinstance(self.values[key], Range) else _label(value)
+            parameter = value if isinstance(self.values[key], SearchRange) else _label(value)
             if not isinstance(distribution, CategoricalDistribution):
                 low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
                 inside = isinstance(value, int | float) and low <= value <= high
@@ -92,7 +92,7 @@ def make_space(config: RunConfig, path: pathlib.Path) -> Space:
     distributions = {}
     for key, of_key in values.items():
         _check_key(key, base, path)
-        tried = of_key.ends if isinstance(of_key, Range) else of_key
+        tried = of_key.ends if isinstance(of_key, SearchRange) else of_key
         if not tried:
             raise InputError(f"{path}: search: {key}: the list of values is empty; give it a value")
         distributions[key] = _distribution(key, of_key, base, path)
@@ -124,7 +124,7 @@ def _check_key(key: str, base: RunConfig, path: pathlib.Path) -> None:
 
 
 def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path) -> BaseDistribution:
-    if not isinstance(values, Range):
+    if not isinstance(values, SearchRange):
         labels = [_label(value) for value in values]
         if len(set(map(repr, labels))) < len(labels):
             raise InputError(f"{path}: search: {key}: a value comes twice; remove one of them")

@@ -15,7 +15,7 @@ import sqlalchemy.exc
 from optuna.trial import FrozenTrial, TrialState
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.pipeline.tune.plan import Plan
+from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.trial import TrialResult
 
 STUDY = "study.sqlite"
@@ -47,7 +47,7 @@ class Study:
         InputError: the folder has a study with other inputs, or a damaged one. It is not changed.
     """
 
-    def __init__(self, plan: Plan, folder: pathlib.Path, identity: Mapping[str, str]):
+    def __init__(self, plan: TunePlan, folder: pathlib.Path, identity: Mapping[str, str]):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._plan = plan
         self._storage, self._study = _open(plan, folder / STUDY, identity)
@@ -168,7 +168,7 @@ def _sampler(seed: int, trials: int, repeat: int) -> optuna.samplers.BaseSampler
 
 
 def _open(
-    plan: Plan, database: pathlib.Path, identity: Mapping[str, str]
+    plan: TunePlan, database: pathlib.Path, identity: Mapping[str, str]
 ) -> tuple[optuna.storages.RDBStorage, optuna.Study]:
     url = sqlalchemy.URL.create("sqlite", database=str(database)).render_as_string()
     try:

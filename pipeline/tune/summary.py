@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.sweep.plan import value_text
-from ctrpipe.pipeline.tune.plan import Plan
+from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
 
 LEAST_FOR_IMPORTANCE = 4  # minimum of completed trials
@@ -28,7 +28,7 @@ class Summary:
     report: dict[str, Any]
 
 
-def summarise(plan: Plan, study: Study) -> Summary:
+def summarise(plan: TunePlan, study: Study) -> Summary:
     """Returns the summary of a study.
 
     Raises:
@@ -67,14 +67,14 @@ def _why_none(finished: list[FrozenTrial]) -> str:
     return f"{len(reasons)} were refused, the last as {reasons[-1]}{fastest}; change the search space or the limit"
 
 
-def _space(plan: Plan) -> dict[str, Any]:
+def _space(plan: TunePlan) -> dict[str, Any]:
     return {
         key: values if isinstance(values, list) else values.model_dump(exclude_none=True)
         for key, values in plan.space.values.items()
     }
 
 
-def _trial(plan: Plan, trial: FrozenTrial) -> dict[str, Any]:
+def _trial(plan: TunePlan, trial: FrozenTrial) -> dict[str, Any]:
     attributes = trial.user_attrs
     refused = attributes.get("refused")
     complete = trial.state == TrialState.COMPLETE

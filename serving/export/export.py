@@ -24,7 +24,7 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.text.precision import in_precision
 from ctrpipe.serving.assets import Arrays, GoldenRows
-from ctrpipe.serving.calibration import UNCALIBRATED, Calibration
+from ctrpipe.serving.calibration import UNCALIBRATED, FittedCalibration
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
 from ctrpipe.serving.export.attributions import Attributions
@@ -60,7 +60,7 @@ class _Servable(tf.Module):
         spec: LogSpec,
         feature_map: FeatureMap,
         position: Mapping[str, str | float],
-        calibration: Calibration | None,
+        calibration: FittedCalibration | None,
         explains: bool,
     ):
         super().__init__()
@@ -368,7 +368,7 @@ def export(
     extra: Mapping[Asset, str | bytes],
     position: Mapping[str, str | float] = types.MappingProxyType({}),
     encoder_precision: str = "float32",
-    calibrate: Callable[[CTRModel], Calibration] | None = None,
+    calibrate: Callable[[CTRModel], FittedCalibration] | None = None,
     explains: bool = False,
 ) -> None:
     """Writes the SavedModel with its signatures and its assets.

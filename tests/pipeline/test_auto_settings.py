@@ -17,7 +17,7 @@ from ctrpipe.pipeline.training.auto_settings import (
     FASTER_IN_BFLOAT16,
     FASTER_ON_JAX,
     LEAST_OF_JAX,
-    Costs,
+    BackendCosts,
     settled,
     slow_precision,
 )
@@ -50,7 +50,7 @@ def precision_of(name: str, **settings) -> str:
 
 def test_jax_is_chosen_where_one_pass_over_the_rows_pays_for_its_start(monkeypatch):
     monkeypatch.setitem(
-        FASTER_ON_JAX, "lr", Costs(tensorflow=3.0, jax=1.0, start=10.0)
+        FASTER_ON_JAX, "lr", BackendCosts(tensorflow=3.0, jax=1.0, start=10.0)
     )  # 10 s are 5 million times 2 us
     assert backend_of("lr", 5_000_001) == "jax"
     assert backend_of("lr", 5_000_000) == "tensorflow"
@@ -120,7 +120,7 @@ def test_a_precision_that_makes_this_cpu_slower_is_said(cpuinfo, settings, slow,
 
 
 def test_a_model_that_jax_trains_does_so_in_float32(monkeypatch):
-    monkeypatch.setitem(FASTER_ON_JAX, "mlp", Costs(tensorflow=3.0, jax=1.0, start=1.0))
+    monkeypatch.setitem(FASTER_ON_JAX, "mlp", BackendCosts(tensorflow=3.0, jax=1.0, start=1.0))
     found = settled(Model(name="mlp"), Training(backend="auto", precision="auto"), ENOUGH)
     assert (found.backend, found.precision) == ("jax", "float32")
 
@@ -177,7 +177,7 @@ def test_the_models_of_bfloat16_are_measured_ones():
 @pytest.mark.slow
 def test_auto_trains_as_the_backend_that_it_stands_for(tmp_path, monkeypatch, capsys):
     files = [write(tmp_path / "train", 300, 1)], [write(tmp_path / "validation", 200, 2)]
-    monkeypatch.setattr(auto_settings, "FASTER_ON_JAX", {"mlp": Costs(2.0, 1.0, 1e-9)})
+    monkeypatch.setattr(auto_settings, "FASTER_ON_JAX", {"mlp": BackendCosts(2.0, 1.0, 1e-9)})
     found = {}
     for backend in ("jax", "auto"):
         training = Training(**{**SETTINGS, "epochs": 1, "backend": backend})

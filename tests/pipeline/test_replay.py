@@ -16,7 +16,7 @@ from ctrpipe.pipeline.config import check_config
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.replay import run as replay
 from ctrpipe.pipeline.replay.days import Day, find_days
-from ctrpipe.pipeline.replay.run import POLICIES, Plan, run_replay
+from ctrpipe.pipeline.replay.run import POLICIES, ReplayPlan, run_replay
 from ctrpipe.pipeline.replay.show import differences, mean_interval, print_replay, summaries, write_replay
 from tests.small_config import SMALL
 
@@ -53,10 +53,10 @@ def calls(monkeypatch):
     return made
 
 
-def plan_of(days, **changes) -> Plan:
+def plan_of(days, **changes) -> ReplayPlan:
     start = {"parent": "runs/today", "max_age": 3}
     config = check_config({**SMALL, "training": {"warm_start": start}}, (), "small.yaml")
-    return Plan(**{"config": config, "days": days, "window": 3, "policies": POLICIES, **changes})
+    return ReplayPlan(**{"config": config, "days": days, "window": 3, "policies": POLICIES, **changes})
 
 
 def read_days(arguments) -> list[str]:

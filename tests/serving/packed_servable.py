@@ -11,7 +11,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.tensorflow_learner import make_learner
-from ctrpipe.serving.calibration import Calibration
+from ctrpipe.serving.calibration import FittedCalibration
 from ctrpipe.serving.export.export import export
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze
@@ -83,7 +83,7 @@ def save(
     folder: pathlib.Path,
     spec: LogSpec = SPEC,
     position: Mapping[str, str | float] | None = None,
-    calibrate: Callable[[FeatureMap], Calibration] | None = None,
+    calibrate: Callable[[FeatureMap], FittedCalibration] | None = None,
     explains: bool = False,
 ) -> pathlib.Path:
     """Exports an untrained model on what is learned from some rows; returns the version's folder."""

@@ -9,7 +9,15 @@ import scipy.special
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.serving.assets import GoldenRows
-from ctrpipe.serving.calibration import UNCALIBRATED, Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
+from ctrpipe.serving.calibration import (
+    UNCALIBRATED,
+    Curve,
+    FittedCalibration,
+    Line,
+    SliceLines,
+    TaskCalibration,
+    slice_rows,
+)
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.grpc_client import GrpcClient
 from ctrpipe.serving.export.check import check_servable
@@ -25,7 +33,7 @@ POINTS, RATES = np.array([-2.0, 0.0, 0.5, 3.0]), np.array([0.05, 0.2, 0.5, 0.8])
 BY = ["c2", "n1"]
 
 
-def made(fields: FeatureMap) -> Calibration:
+def made(fields: FeatureMap) -> FittedCalibration:
     """Of ctr a curve with lines for the values of two columns, of cvr a line."""
     places = slice_rows(fields, BY)
     random = np.random.default_rng(8)
@@ -36,7 +44,7 @@ def made(fields: FeatureMap) -> Calibration:
     inner = np.stack([POINTS[:-1], RATES[:-1], slopes], axis=1)
     pieces = np.concatenate([[[-2, 0.05, 0]], inner, [[3, 0.8, 0]]]).astype(np.float32)
     ctr = TaskCalibration(Curve(POINTS.astype(np.float32), pieces), SliceLines(**places, lines=lines))
-    return Calibration("isotonic", {"ctr": ctr, "cvr": TaskCalibration(Line(0.5, -1.0))})
+    return FittedCalibration("isotonic", {"ctr": ctr, "cvr": TaskCalibration(Line(0.5, -1.0))})
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +131,7 @@ def test_a_version_describes_its_calibration(version):
 def test_the_check_allows_what_the_last_bits_of_a_logit_make_of_a_probability(version):
     assert GoldenRows.load(asset_path(version, Asset.GOLDEN)).tolerance < 4e-6
     pieces = np.array([[0, 0.1, 0], [0, 0.1, 1e5]], np.float32)
-    steep = Calibration("isotonic", {"ctr": TaskCalibration(Curve(np.zeros(1, np.float32), pieces))})
+    steep = FittedCalibration("isotonic", {"ctr": TaskCalibration(Curve(np.zeros(1, np.float32), pieces))})
     logits = np.array([[-1.0], [1e-6]], np.float32)
     # From 0.2 at 1e-6 to 0.6 at 5e-6.
     assert steep.largest_change(logits, {}, 4e-6) == pytest.approx(0.4, abs=1e-3)

@@ -11,7 +11,7 @@ from ctrpipe.transforms.generate.generator import intercept
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class GeneratedRows:
     """Rows of a sample log, as codes instead of raw values.
 
     Attributes:
@@ -27,7 +27,7 @@ class Sample:
     probabilities: np.ndarray
 
 
-def sample(spec: LogLayout, model: ClickModel, rows: int, seed: int) -> Sample:
+def sample(spec: LogLayout, model: ClickModel, rows: int, seed: int) -> GeneratedRows:
     """Returns the rows that `generate` writes for the same arguments."""
     hidden = HiddenModel(spec, model)
     bias = intercept(spec, hidden, model)
@@ -41,4 +41,4 @@ def sample(spec: LogLayout, model: ClickModel, rows: int, seed: int) -> Sample:
         labels.append(drawn[0])
         probabilities.append(drawn[1])
     counts = tuple(column.codes + 1 for column in spec.columns)
-    return Sample(np.concatenate(codes), counts, np.concatenate(labels), np.concatenate(probabilities))
+    return GeneratedRows(np.concatenate(codes), counts, np.concatenate(labels), np.concatenate(probabilities))

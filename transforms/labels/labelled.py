@@ -18,7 +18,7 @@ from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import dead_letter
 from ctrpipe.transforms.log.payload import PayloadWriter
 from ctrpipe.transforms.log.readers import LogReader
-from ctrpipe.transforms.log.sample import Sample, read_sample, spec_of_texts
+from ctrpipe.transforms.log.sample import LogSample, read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import LogSpec
 
 LOG, DEAD_LETTER, REJECTS, SUMMARY = "log", "dead_letter", "rejects.jsonl", "summary.json"
@@ -86,7 +86,7 @@ class TextFiles:
     """Files of one format, read with all columns as text. `TextFiles.of` detects the format."""
 
     files: list[str]
-    sample: Sample
+    sample: LogSample
     spec: LogSpec
 
     @classmethod

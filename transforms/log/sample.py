@@ -32,7 +32,7 @@ _HEX = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class LogSample:
     """The first rows of a log.
 
     Attributes:
@@ -53,7 +53,7 @@ class Sample:
         return len(next(iter(self.columns.values()), []))
 
 
-def read_sample(path: str) -> Sample:
+def read_sample(path: str) -> LogSample:
     """Returns the first rows of a file.
 
     Raises:
@@ -72,7 +72,7 @@ def read_sample(path: str) -> Sample:
     )
 
 
-def spec_of_texts(sample: Sample, label: Label | None = None, names: Sequence[str] = ()) -> LogSpec:
+def spec_of_texts(sample: LogSample, label: Label | None = None, names: Sequence[str] = ()) -> LogSpec:
     """Returns a log description that reads all columns except the label as text.
 
     Args:
@@ -100,11 +100,11 @@ def spec_of_texts(sample: Sample, label: Label | None = None, names: Sequence[st
     return LogSpec.model_validate({"data": data, "features": features})
 
 
-def _first(sample: Sample) -> list[str]:
+def _first(sample: LogSample) -> list[str]:
     return [values[0] for values in sample.columns.values()]
 
 
-def _of_parquet(path: str) -> Sample:
+def _of_parquet(path: str) -> LogSample:
     try:
         with open_stored(path) as source, pa.parquet.ParquetFile(source) as file:
             batch = next(file.iter_batches(ROWS), None)
@@ -113,7 +113,7 @@ def _of_parquet(path: str) -> Sample:
     columns: dict[str, list[str]] = {}
     lists, unsure = set(), []
     if batch is None:
-        return Sample({}, {})
+        return LogSample({}, {})
     for name in batch.schema.names:
         values = plain(batch.column(name))
         try:
@@ -126,10 +126,10 @@ def _of_parquet(path: str) -> Sample:
             unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
             continue
         columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
-    return Sample({"format": "parquet"}, columns, frozenset(lists), tuple(unsure))
+    return LogSample({"format": "parquet"}, columns, frozenset(lists), tuple(unsure))
 
 
-def _of_text(path: str) -> Sample:
+def _of_text(path: str) -> LogSample:
     text = first_bytes(path, _BYTES)
     if b"\n" in text:
         text = text[: text.rindex(b"\n") + 1]  # the last line may be cut
@@ -144,7 +144,7 @@ def _of_text(path: str) -> Sample:
     return _of_table(path, b"\n".join(lines) + b"\n", lines)
 
 
-def _of_json(lines: list[bytes]) -> Sample:
+def _of_json(lines: list[bytes]) -> LogSample:
     found: dict[str, None] = {}
     lists = set()
     for line in lines:
@@ -162,10 +162,10 @@ def _of_json(lines: list[bytes]) -> Sample:
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
         for name, values in parsed.items()
     }
-    return Sample({"format": "jsonl"}, columns, frozenset(lists))
+    return LogSample({"format": "jsonl"}, columns, frozenset(lists))
 
 
-def _of_table(path: str, text: bytes, lines: list[bytes]) -> Sample:
+def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
     decoded = [line.decode("utf-8", "replace") for line in lines]
     delimiter = max(_DELIMITERS, key=lambda sign: (_agreement(decoded, sign), -_DELIMITERS.index(sign)))
     unsure = []
@@ -196,7 +196,9 @@ def _of_table(path: str, text: bytes, lines: list[bytes]) -> Sample:
     values = list(zip(*good[:ROWS], strict=True)) or [()] * width
     if len(set(names)) < len(names):
         raise InputError(f"{path}: two columns of the header have one name; rename one of them")
-    return Sample(data, {name: list(column) for name, column in zip(names, values, strict=True)}, unsure=tuple(unsure))
+    return LogSample(
+        data, {name: list(column) for name, column in zip(names, values, strict=True)}, unsure=tuple(unsure)
+    )
 
 
 def _agreement(lines: list[str], delimiter: str) -> float:

@@ -14,7 +14,7 @@ from ctrpipe.pipeline.explain import explain as explain_module
 from ctrpipe.pipeline.explain.explain import Settings, check_groups
 from ctrpipe.pipeline.explain.importance import Permuter, groups_of
 from ctrpipe.pipeline.explain.rows import shapley_of_row
-from ctrpipe.pipeline.explain.sample import Sample
+from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.show_row import print_row
 from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.value_codes import LogCodes
@@ -131,7 +131,7 @@ def test_unknown_columns_are_refused(settings, message):
 def test_a_sample_has_each_row_with_the_same_chance_in_the_order_of_the_log():
     drawn = []
     for seed in range(300):
-        sample = Sample(20, np.random.default_rng(seed))
+        sample = RowSample(20, np.random.default_rng(seed))
         for start in (0, 30, 60):
             sample.add(pa.record_batch({"row": np.arange(start, start + 30)}))
         kept = sample.table()["row"].to_pylist()
@@ -174,7 +174,7 @@ def test_the_codes_of_a_sorted_log_know_its_last_rows(tmp_path, monkeypatch):
 
 def test_a_smaller_sample_is_a_part_of_a_larger_one():
     def drawn(rows: int, part: int | None = None) -> list[int]:
-        sample = Sample(rows, np.random.default_rng(3))
+        sample = RowSample(rows, np.random.default_rng(3))
         for start in range(0, 900, 90):
             sample.add(pa.record_batch({"row": np.arange(start, start + 90)}))
         return sample.table(part).to_pydict()["row"]

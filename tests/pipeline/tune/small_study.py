@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ctrpipe.pipeline.tune.plan import Budget, Plan, make_plan
+from ctrpipe.pipeline.tune.plan import Budget, TunePlan, make_plan
 
 CONFIG: dict[str, Any] = {
     "name": "small",
@@ -28,7 +28,7 @@ def write_config(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
     return path
 
 
-def small_plan(folder: pathlib.Path, trials: int | None = 20, seconds: float | None = None, **changes: Any) -> Plan:
+def small_plan(folder: pathlib.Path, trials: int | None = 20, seconds: float | None = None, **changes: Any) -> TunePlan:
     return make_plan(write_config(folder, **changes), budget=Budget(trials, seconds))
 
 

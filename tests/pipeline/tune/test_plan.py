@@ -7,7 +7,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import available
-from ctrpipe.pipeline.config import Range
+from ctrpipe.pipeline.config import SearchRange
 from ctrpipe.pipeline.training.buildable import why_impossible
 from ctrpipe.pipeline.tune.default_space import default_space
 from ctrpipe.pipeline.tune.plan import make_plan, read_budget
@@ -197,7 +197,7 @@ def test_the_ends_of_a_model_s_space_can_be_built(tmp_path, model):
     plan = small_plan(tmp_path, model={"name": model}, features=features, data=data_of(model), search=None)
     for end in (0, -1):
         settings = {
-            key: values.ends[end] if isinstance(values, Range) else values[end]
+            key: values.ends[end] if isinstance(values, SearchRange) else values[end]
             for key, values in default_space(plan.space.base).items()
         }
         parameters = {
