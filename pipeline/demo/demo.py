@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from ctrpipe.transforms.log.files import open_text
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.serving.client.predict_rows import predict_rows
 from ctrpipe.pipeline.report.summary import print_summary
 from ctrpipe.pipeline.run.run import run
-from ctrpipe.common.output_folder import check_output
 from ctrpipe.serving.client import RestClient
+from ctrpipe.serving.client.predict_rows import predict_rows
 from ctrpipe.serving.server import ServerOptions, running_server
 from ctrpipe.transforms.generate import ClickModel, generate
+from ctrpipe.transforms.log.files import open_text
 
 # Two pairs of columns decide most of the clicks, and single columns hardly matter: a logistic regression cannot learn
 # this. The columns have few values, so 28,000 training rows contain enough of every combination.

@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from ctrpipe.common.packages import PACKAGE, PARTS
+from ctrpipe.common.packages import PACKAGE, PARTS, code_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -48,3 +48,9 @@ def test_the_image_is_given_every_part():
     assert {name for name in copied if (ROOT / name).is_dir()} - {"configs"} == {PACKAGE, *PARTS}
     sent = re.findall(r"^!(\w+)$", (ROOT / "kubeflow" / "Dockerfile.dockerignore").read_text(), re.M)
     assert {name for name in sent if (ROOT / name).is_dir()} - {"configs"} == {PACKAGE, *PARTS}
+
+
+def test_every_folder_of_code_is_a_package_that_a_wheel_has():
+    """setuptools leaves out a folder without the file, which Python imports from a checkout all the same."""
+    lacking = {file.parent for file in code_files(ROOT) if not (file.parent / "__init__.py").exists()}
+    assert lacking == set()
