@@ -12,7 +12,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def case(script: pathlib.Path):
-    """The others take longer, and go the way of this one."""
+    """own_model is in `make test`. What the others call has tests in tests/ctrpipe and tests/e2e/test_text.py."""
     return pytest.param(script, id=script.stem, marks=[pytest.mark.large] if script.stem != "own_model" else [])
 
 

@@ -143,7 +143,7 @@ def test_nothing_is_measured_to_render(tmp_path):
     assert CliRunner().invoke(main, ["--render", "--output", str(path)]).output == section(read_results(path))
 
 
-@pytest.mark.large(like="tests/benchmarks/test_gpu.py::test_a_peers_version_is_its_own")
+@pytest.mark.large(like="tests/benchmarks/test_gpu.py::test_the_operations_of_a_step_are_those_of_its_products")
 @pytest.mark.slow
 def test_a_real_part_on_the_cpu_and_going_on(monkeypatch, tmp_path):
     path, backends = tmp_path / "gpu.json", {"jax": {"backend": "jax", "device": "cpu", "versions": {"jax": "1"}}}
@@ -470,7 +470,6 @@ def test_a_peers_version_is_its_own():
     assert peer_version("fuxictr") in (gpu.FOLDER / "peers" / "fuxictr.in").read_text()
 
 
-@pytest.mark.large(like="tests/benchmarks/test_gpu.py::test_a_peers_version_is_its_own")
 @pytest.mark.slow
 def test_the_operations_of_a_step_are_those_of_its_products():
     """An MLP's forward and backward products: three times 2 x inputs x outputs a row, the first layer's input too."""

@@ -111,7 +111,6 @@ def test_steps_get_their_resources_and_volumes(compiled):
     assert platform["exec-trainer"]["nodeSelector"]["labels"] == {"pool": "gpu"}
 
 
-@pytest.mark.large(like="tests/kubeflow/test_compile.py::test_the_file_is_a_pipeline_to_kfp_and_to_its_schema")
 @pytest.mark.slow
 def test_vertex_ai_gets_a_pipeline_job(tmp_path):
     from google.cloud import aiplatform_v1

@@ -167,9 +167,6 @@ def attributions(names: Iterable[str]) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.large(
-    like="tests/models/test_integrated_gradients.py::test_a_factorisation_machine_and_an_mlp_have_the_integrals_that_numpy_finds"
-)
 @pytest.mark.slow
 @pytest.mark.parametrize("names", ON_BOTH)
 def test_jax_finds_what_tensorflow_finds(tmp_path, names):

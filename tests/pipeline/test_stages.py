@@ -304,7 +304,6 @@ def boosted(files, tmp_path_factory):
     return result, boosters
 
 
-@pytest.mark.large(like="tests/pipeline/test_stages.py::test_a_stage_that_two_models_share_is_trained_once")
 def test_trees_add_to_the_network_what_it_has_left(files, boosted):
     result, _ = boosted
     model = result.model

@@ -104,7 +104,6 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.large(like="tests/pipeline/test_workers.py::test_two_workers_train_the_model_of_one_process")
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.large)])
 def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp_path, monkeypatch):

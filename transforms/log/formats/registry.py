@@ -1,6 +1,7 @@
 """The formats by name, and the format of a file.
 
-A new format is a file of this folder, with a class that FORMATS names, and a value of `data.format`.
+A new format is a file of this folder, with a class that FORMATS names, and a value of `data.format`. Two properties of
+LogSpec, `line_or_row` and `separator`, also depend on the format, and transforms/log/sample.py guesses it for `init`.
 """
 
 from collections.abc import Sequence
