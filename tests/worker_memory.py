@@ -14,8 +14,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-BOUND_MB = 2560  # 2.5 GiB
-REPLACED_ABOVE_MB = 1650  # a worker starts at 1,010, and a file adds 900 at most; a new one takes 15 s of a core
+BOUND_MB = 3584  # 3.5 GiB
+REPLACED_ABOVE_MB = 2600  # a worker starts at 1,010, and a file adds 900 at most; a new one takes 15 s of a core
 
 _PEAKS = pytest.StashKey[list[int]]()
 

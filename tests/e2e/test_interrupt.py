@@ -27,6 +27,7 @@ STOPS = [
     ("GatedEvaluator ...", 1.0, signal.SIGINT),
     ("AtomicPusher ...", 0.0, signal.SIGKILL),
 ]
+FEW = [STOPS[1], STOPS[2], STOPS[4]]  # before, in and after the training
 
 
 @contextlib.contextmanager
@@ -80,7 +81,8 @@ def read_metrics(output: pathlib.Path) -> tuple[dict, str]:
     return metrics, metrics.pop("model_version")
 
 
-def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(tmp_path):
+@pytest.mark.parametrize("stops", [pytest.param(FEW, id="few"), pytest.param(STOPS, id="all", marks=pytest.mark.large)])
+def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(stops, tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
     assert call("generate", "--rows", ROWS, "--output", tmp_path / "log.tsv")[0] == 0
     output, finished, evaluated = tmp_path / "stopped", set(), []
@@ -92,7 +94,7 @@ def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(tmp_p
         return list(announced)
 
     with open(tmp_path / "whole.txt", "w+") as text, running(tmp_path, tmp_path / "whole", text) as whole:
-        for line, seconds, number in STOPS:
+        for line, seconds, number in stops:
             with running(tmp_path, output, subprocess.PIPE) as process:
                 before, after = stop(process, line, seconds, number, output)
             finished |= set(check_goes_on(before)[:-1])

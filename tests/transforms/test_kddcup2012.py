@@ -141,13 +141,13 @@ def test_tf_idf_is_that_of_scikit_learn_on_the_lists_that_training_lines_name(fo
 # What a line knows of the past ---------------------------------------------------------------------------------------
 
 
-def counted(lines: pd.DataFrame, part: list[str], name: str, row: int, held_out: set[int], prior: float) -> tuple:
-    """ctr and impressions of a line, by a loop."""
+def counted(lines: dict[str, list], part: list[str], name: str, row: int, held_out: set[int], prior: float) -> tuple:
+    """ctr and impressions of a line, by a loop over the columns' values."""
     key = [lines[column][row] for column in HISTORY[name]]
     if any(pd.isna(value) for value in key):
         return np.nan, np.nan
     clicks = impressions = all_clicks = all_impressions = 0
-    for other in range(len(lines)):
+    for other in range(len(part)):
         if part[other] != "1_train" or other in held_out:
             continue
         all_clicks += int(lines["click"][other])
@@ -163,12 +163,11 @@ def folds_of(count: int) -> np.ndarray:
     return (_draws(OPTIONS.seed, "fold", 1 + np.arange(count)) * OPTIONS.folds).astype(int)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HISTORY)
 def test_history_is_of_the_training_lines_outside_of_a_lines_fold(folder, log, name):
     lines = lines_with_users(folder)
     first = np.searchsorted(line_of_rows(lines), np.arange(LINES))
-    rows = log.iloc[first].reset_index(drop=True)
+    rows, columns = log.iloc[first].reset_index(drop=True), lines.to_dict("list")
     part = rows["part"].tolist()
     fold = folds_of(LINES)
     assert np.bincount(fold).min() > 0.28 * LINES
@@ -176,7 +175,7 @@ def test_history_is_of_the_training_lines_outside_of_a_lines_fold(folder, log, n
     assert {part[row] for row in shown} == {"1_train", "2_validation", "3_test"}
     for row in shown:
         own = set(np.flatnonzero(fold == fold[row]))
-        ctr, impressions = counted(lines, part, name, row, own, OPTIONS.prior_impressions)
+        ctr, impressions = counted(columns, part, name, row, own, OPTIONS.prior_impressions)
         assert rows[f"ctr_{name}"][row] == pytest.approx(ctr, rel=1e-5, nan_ok=True)
         assert rows[f"impressions_{name}"][row] == pytest.approx(impressions, nan_ok=True)
 
@@ -466,7 +465,7 @@ def test_the_public_test_file_knows_the_past_as_any_other_line_does(folder, log,
     # A header stands in line 1.
     own_fold = (_draws(OPTIONS.seed, "fold", np.array([2])) * OPTIONS.folds).astype(int)
     held_out = set(np.flatnonzero(folds_of(LINES) == own_fold))
-    ctr, impressions = counted(lines, part, "ad", LINES, held_out, OPTIONS.prior_impressions)
+    ctr, impressions = counted(lines.to_dict("list"), part, "ad", LINES, held_out, OPTIONS.prior_impressions)
     assert rows["impressions_ad"].tolist() == [impressions] * 3 and rows["ctr_ad"][0] == pytest.approx(ctr, rel=1e-5)
 
 
