@@ -12,6 +12,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.progress import announce
 
 METADATA = pathlib.Path("tfx", "metadata.sqlite")  # TFX's database, relative to the folder
+ARTIFACTS = pathlib.Path("tfx", "artifacts")  # the folders of TFX's artifacts, relative to the folder
 DATABASE_WAIT = 60.0  # seconds
 _DATABASE_POLL = 0.5
 
@@ -24,6 +25,22 @@ def check_output(output: pathlib.Path) -> None:
         raise InputError(f"{output}: a file is in the way of the output folder; choose another --output") from error
     except OSError as error:
         raise InputError(f"{output}: cannot make the output folder ({error.strerror})") from error
+
+
+def path_in(output: pathlib.Path, recorded: pathlib.Path) -> pathlib.Path:
+    """Returns where a recorded artifact of an output folder is now.
+
+    TFX records absolute paths. They are wrong once the folder was moved or copied, and another run may since have
+    filled the place that they name. So an artifact is always looked for in the folder itself. A path that is in no
+    output folder, as in the object store of a cluster, stays as it is.
+
+    Args:
+        output: The output folder, wherever it is now.
+        recorded: The path that was recorded when the artifact was made.
+    """
+    parts = recorded.parts
+    starts = [index for index in range(len(parts)) if parts[index : index + 2] == ARTIFACTS.parts]
+    return output.joinpath(*parts[starts[-1] :]) if starts else recorded
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ import pathlib
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from ctrpipe.common.output_folder import METADATA, path_in
+
 
 class Artifacts:
     """The output artifacts of a pipeline's nodes, from the newest finished execution of each node.
@@ -21,11 +23,14 @@ class Artifacts:
         connection = mlmd.ConnectionConfig()
         connection.sqlite.filename_uri = str(database)
         self._store = metadata_store.MetadataStore(connection)
+        in_output = database.parts[-2:] == METADATA.parts
+        self._output = database.parent.parent if in_output else None
         self._pipeline_name = pipeline_name
 
     def folder(self, node: str, output: str) -> pathlib.Path:
         """Returns the folder of a node's output. Raises LookupError if the node has no such output."""
-        return pathlib.Path(self._find(node, output).uri)
+        recorded = pathlib.Path(self._find(node, output).uri)
+        return path_in(self._output, recorded) if self._output else recorded
 
     def property(self, node: str, output: str, name: str) -> str | None:
         """Returns a custom property of a node's output, or None if the output has no such property."""

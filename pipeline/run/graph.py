@@ -15,6 +15,7 @@ from tfx.proto import bulk_inferrer_pb2, pusher_pb2
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.output_folder import ARTIFACTS, METADATA
 from ctrpipe.pipeline.components.atomic_pusher import PUSH_AGAIN, AtomicPusher
 from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, DriftSettings
 from ctrpipe.pipeline.components.examples_for_inference import ExamplesForInference
@@ -257,13 +258,12 @@ def _pairs(sums: Iterable[ByteSum]) -> list[tuple[int, int]]:
 
 
 def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent]) -> Pipeline:
-    tfx_folder = output / "tfx"
     return Pipeline(
         pipeline_name=config.name,
-        pipeline_root=str(tfx_folder / "artifacts"),
+        pipeline_root=str(output / ARTIFACTS),
         components=nodes,
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tfx_folder / "metadata.sqlite")),
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(output / METADATA)),
         # Beam's default runner may download its own binary. in_memory never does.
         beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1", *config.beam_args],
     )

@@ -9,6 +9,7 @@ import yaml
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder
+from ctrpipe.common.output_folder import path_in
 from ctrpipe.models.base.saved import is_saved
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
 from ctrpipe.serving.layout import Asset, asset_path, find_version
@@ -101,9 +102,7 @@ def find_model(folder: pathlib.Path) -> TrainedModel:
 
 def _artifact(run: pathlib.Path) -> pathlib.Path:
     """Returns the folder of the newest model that a run trained. Works after the run's folder was moved."""
-    recorded = pathlib.Path(json.loads((run / LINEAGE).read_text())["model"])
-    moved = (run / recorded.relative_to(parent) for parent in recorded.parents)
-    return next((path for path in (recorded, *moved) if path.is_dir()), recorded)
+    return path_in(run, pathlib.Path(json.loads((run / LINEAGE).read_text())["model"]))
 
 
 def _identity(version: pathlib.Path) -> tuple[bytes, bytes, bytes]:

@@ -1,10 +1,18 @@
 """The Keras models of pushed versions that a run's folder keeps, where its artifacts are in an object store."""
 
+import json
 import pathlib
 
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.output_folder import METADATA
 from ctrpipe.models.base.saved import DESCRIPTION, WEIGHTS
-from ctrpipe.pipeline.components import KEPT_MODEL
-from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, find_model, keep_by_version
+from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
+from ctrpipe.pipeline.run.artifacts import Artifacts
+from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE, find_model, keep_by_version
 from ctrpipe.serving.layout import SAVED_MODEL
 
 
@@ -44,3 +52,65 @@ def test_a_version_that_was_not_pushed_again_keeps_its_model_and_one_that_is_gon
     (run / "models" / "ctr" / "7").rmdir()
     keep_by_version(artifact(tmp_path / "9", "of 9"), run, pushed(run, "9"))
     assert sorted(path.name for path in (run / KEPT_BY_VERSION).iterdir()) == ["8", "9"]
+
+
+TRAINED = pathlib.Path("tfx", "artifacts", "Trainer", "model", "7")
+
+
+def finished_run(output: pathlib.Path, weights: str, model: pathlib.Path) -> None:
+    """A finished run whose lineage names the folder of its model."""
+    (output / LINEAGE).parent.mkdir(parents=True)
+    (output / LINEAGE).write_text(json.dumps({"model": str(model)}))
+    (output / "metrics.json").write_text("{}")
+    (artifact(model, weights) / SERVABLE).mkdir()
+
+
+def weights_of(run: pathlib.Path) -> str:
+    kept = find_model(run).kept()
+    assert kept is not None
+    return (kept / WEIGHTS).read_text()
+
+
+@pytest.mark.parametrize("where", ["a", "tfx/artifacts/a"])
+def test_a_moved_run_has_its_own_model_whoever_works_where_it_was(where: str, tmp_path: pathlib.Path) -> None:
+    place, moved = tmp_path / where, tmp_path / "moved"
+    finished_run(place, "the first", place / TRAINED)
+    place.rename(moved)
+    assert weights_of(moved) == "the first"
+    finished_run(place, "the second", place / TRAINED)
+    assert weights_of(moved) == "the first" and weights_of(place) == "the second"
+    (moved / TRAINED).rename(tmp_path / "removed")
+    with pytest.raises(InputError, match="no longer at .*moved"):
+        find_model(moved)
+
+
+def test_a_run_of_a_cluster_has_its_model_where_the_cluster_put_it(tmp_path: pathlib.Path) -> None:
+    finished_run(tmp_path / "run", "of the cluster", tmp_path / "bucket" / "models" / "7")
+    (tmp_path / "run" / "models" / "7").mkdir(parents=True)  # of the same name, and no artifact
+    assert weights_of(tmp_path / "run") == "of the cluster"
+
+
+def record(output: pathlib.Path, uri: pathlib.Path) -> None:
+    """Writes a finished execution of the node Trainer, with one model, into a run's database."""
+    (output / METADATA).parent.mkdir(parents=True)
+    connection = mlmd.ConnectionConfig()
+    connection.sqlite.filename_uri = str(output / METADATA)
+    connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+    store = metadata_store.MetadataStore(connection)
+    kind = store.put_artifact_type(mlmd.ArtifactType(name="Model"))
+    step = store.put_execution_type(mlmd.ExecutionType(name="Trainer"))
+    node = store.put_context_type(mlmd.ContextType(name="node"))
+    event = mlmd.Event(type=mlmd.Event.OUTPUT, path={"steps": [{"key": "model"}, {"index": 0}]})
+    store.put_execution(
+        mlmd.Execution(type_id=step, last_known_state=mlmd.Execution.COMPLETE),
+        [(mlmd.Artifact(type_id=kind, uri=str(uri)), event)],
+        [mlmd.Context(type_id=node, name="ctr.Trainer")],
+    )
+
+
+def test_the_artifacts_of_a_moved_run_are_its_own(tmp_path: pathlib.Path) -> None:
+    record(tmp_path / "a", tmp_path / "a" / TRAINED)
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert Artifacts(tmp_path / "moved" / METADATA, "ctr").folder("Trainer", "model") == tmp_path / "moved" / TRAINED
+    record(tmp_path / "b", tmp_path / "bucket" / "7")
+    assert Artifacts(tmp_path / "b" / METADATA, "ctr").folder("Trainer", "model") == tmp_path / "bucket" / "7"

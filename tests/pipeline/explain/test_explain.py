@@ -1,7 +1,6 @@
 """Permutation importance against scikit-learn, samples and codes of a log, a row's attributions, what is printed."""
 
 import json
-import pathlib
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.components import SERVABLE
 from ctrpipe.pipeline.explain import explain as explain_module
 from ctrpipe.pipeline.explain.explain import Settings, check_groups
 from ctrpipe.pipeline.explain.importance import Permuter, groups_of
@@ -235,17 +233,6 @@ def test_a_run_whose_model_was_removed_is_refused(tmp_path):
     (tmp_path / "report_data" / "lineage.json").write_text(json.dumps({"model": str(tmp_path / "gone")}))
     with pytest.raises(InputError, match="its model is no longer at"):
         find_model(tmp_path)
-
-
-def test_the_model_of_a_run_whose_folder_was_moved_is_found(tmp_path):
-    model = pathlib.Path("tfx", "Trainer", "model", "12")
-    version = tmp_path / "moved" / model / SERVABLE
-    version.mkdir(parents=True)
-    (tmp_path / "moved" / "report_data").mkdir()
-    (tmp_path / "moved" / "metrics.json").write_text("{}")
-    recorded = json.dumps({"model": str(tmp_path / "before" / model)})
-    (tmp_path / "moved" / "report_data" / "lineage.json").write_text(recorded)
-    assert find_model(tmp_path / "moved") == TrainedModel(version, tmp_path / "moved")
 
 
 def test_wrong_usage_is_one_line(tmp_path):
