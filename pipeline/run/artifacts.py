@@ -39,8 +39,12 @@ class Artifacts:
 
     def _find(self, node: str, output: str) -> mlmd.Artifact:
         context = self._store.get_context_by_type_and_name("node", f"{self._pipeline_name}.{node}")
+        if context is None:
+            raise LookupError(f"the database knows no {node} of {self._pipeline_name}")
         done = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
         executions = [e for e in self._store.get_executions_by_context(context.id) if e.last_known_state in done]
+        if not executions:
+            raise LookupError(f"{node} has never finished")
         newest = max(executions, key=lambda execution: execution.id)
         outputs = (mlmd.Event.OUTPUT, mlmd.Event.DECLARED_OUTPUT, mlmd.Event.INTERNAL_OUTPUT)
         for event in self._store.get_events_by_execution_ids([newest.id]):

@@ -7,6 +7,7 @@ import json
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
@@ -62,8 +63,13 @@ class ScoringPlan:
         return cls(values["version"], values["files"], states, values["options"], parts)
 
     def to_json(self) -> str:
-        values = {"version": self.version, "files": self.files, "states": self.states, "options": self.options}
-        return json.dumps(values | {"ranges": [dataclasses.asdict(part.range) for part in self.parts]}, indent=1)
+        ranges = [dataclasses.asdict(part.range) for part in self.parts]
+        return json.dumps(self.inputs() | {"ranges": ranges}, indent=1)
+
+    def inputs(self) -> dict[str, Any]:
+        """Returns what a scoring is of, for JSON: a scoring of the same inputs has the same result."""
+        states = {path: list(state) for path, state in self.states.items()}
+        return {"version": self.version, "files": self.files, "states": states, "options": self.options}
 
 
 def _numbered(ranges: list[Range]) -> list[ScoredPart]:
@@ -103,6 +109,22 @@ class ScoringFolder:
         self.output = output
         self.unfinished = output / UNFINISHED
 
+    def finished(self, version: pathlib.Path, files: list[str], options: dict[str, int]) -> dict[str, Any] | None:
+        """Returns the summary of a finished scoring of the same inputs in this folder, or None.
+
+        A scheduler repeats a command that was killed, also one that was killed after its last write.
+        """
+        try:
+            summary: dict[str, Any] = json.loads((self.output / SUMMARY).read_text())
+            now = ScoringPlan(str(version), files, file_states(files, version), options, []).inputs()
+            if summary.pop("inputs") != now or len(list(self.output.glob("part-*.parquet"))) != summary["parts"]:
+                return None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+        shutil.rmtree(self.unfinished, ignore_errors=True)  # the command was killed before it did this
+        _remove_where_empty(self.output / DEAD_LETTER)
+        return summary
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Creates the folder and locks it against other scorings inside the block.
@@ -113,7 +135,7 @@ class ScoringFolder:
         try:
             if not self._unfinished_plan() and any(self.output.glob("part-*.parquet")):
                 raise InputError(
-                    f"{self.output}: holds the result of a finished scoring; choose another --output or remove it"
+                    f"{self.output}: holds the result of another scoring; choose another --output or remove it"
                 )
             for folder in (self.unfinished / SAMPLE, self.output / DEAD_LETTER):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -212,8 +234,8 @@ class ScoringFolder:
     def samples(self) -> list[pathlib.Path]:
         return sorted((self.unfinished / SAMPLE).glob("*.parquet"))
 
-    def finish(self, plan: ScoringPlan, summary: str) -> None:
-        """Moves the files of all parts to their final places and writes the summary."""
+    def finish(self, plan: ScoringPlan, summary: dict[str, Any]) -> None:
+        """Moves the files of all parts to their final places and writes the summary, with the scoring's inputs."""
         for part in plan.parts:
             for source, target in (
                 (self.unfinished / f"{part.name}.jsonl", self.output / DEAD_LETTER),
@@ -221,8 +243,8 @@ class ScoringFolder:
             ):
                 if source.exists():
                     source.replace(target / source.name)
-        write_text(self.output / SUMMARY, summary)
-        (self.unfinished / _PLAN).unlink()
+        write_text(self.output / SUMMARY, json.dumps(summary | {"inputs": plan.inputs()}, indent=1))
+        (self.unfinished / _PLAN).unlink(missing_ok=True)
 
 
 def _some(paths: list[str]) -> str:

@@ -63,8 +63,8 @@ class ScoreResult:
     scores: dict[str, dict[str, Any]]
     drift: dict[str, Any] | None
 
-    def to_json(self) -> str:
-        return json.dumps({**dataclasses.asdict(self), "output": str(self.output)}, indent=1)
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "output": str(self.output)}
 
 
 def score(
@@ -81,7 +81,7 @@ def score(
     The output appears once all of it is written.
 
     After an interrupt, even by kill -9, the same call resumes. It keeps completed parts, so each line is scored exactly
-    once in the output.
+    once in the output. After the scoring has finished, the same call returns its result again.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
@@ -104,8 +104,10 @@ def score(
     spec = read_log_spec(version)
     files = find_files(inputs)
     folder = ScoringFolder(output.resolve())
+    options = {"sample_rows": sample_rows}
+    if done := folder.finished(version, files, options):
+        return _as_it_was(done, output)
     with folder.opened():
-        options = {"sample_rows": sample_rows}
         planned = folder.planned(version, files, options, lambda: plan(files, spec, labels=False))
         todo = [part for part in planned.parts if not folder.is_done(part)]
         rate = _sample_rate(planned, spec, sample_rows)
@@ -134,8 +136,14 @@ def score(
             scores={column: _scores(counts, task) for task, column in score_columns(list(counts.tasks)).items()},
             drift=compare(version, folder.samples(), counts.scored, counts.rejected) if sample_rows else None,
         )
-        folder.finish(planned, result.to_json())
+        folder.finish(planned, result.to_dict())
     return result
+
+
+def _as_it_was(summary: dict[str, Any], output: pathlib.Path) -> ScoreResult:
+    """Returns the result of a finished scoring, of which nothing was left to do."""
+    took = {"start_seconds": 0.0, "seconds": 0.0, "rows_per_s": 0.0}
+    return ScoreResult(**summary | took | {"output": output, "parts_before": summary["parts"]})
 
 
 def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:

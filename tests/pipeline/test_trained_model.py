@@ -114,3 +114,10 @@ def test_the_artifacts_of_a_moved_run_are_its_own(tmp_path: pathlib.Path) -> Non
     assert Artifacts(tmp_path / "moved" / METADATA, "ctr").folder("Trainer", "model") == tmp_path / "moved" / TRAINED
     record(tmp_path / "b", tmp_path / "bucket" / "7")
     assert Artifacts(tmp_path / "b" / METADATA, "ctr").folder("Trainer", "model") == tmp_path / "bucket" / "7"
+
+
+def test_a_database_without_the_node_is_no_defect(tmp_path: pathlib.Path) -> None:
+    (tmp_path / METADATA).parent.mkdir()
+    (tmp_path / METADATA).touch()
+    with pytest.raises(LookupError, match="knows no Trainer of ctr"):
+        Artifacts(tmp_path / METADATA, "ctr").folder("Trainer", "model")

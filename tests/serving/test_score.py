@@ -352,6 +352,36 @@ def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_othe
     assert "_dead_letter/part-00002-of-00003.jsonl" in names(tmp_path / "out")
 
 
+@pytest.mark.parametrize(("stopped_in", "name"), [(pathlib.Path, "unlink"), (score_folder.shutil, "rmtree")])
+def test_a_scoring_that_was_killed_after_its_last_write_has_its_result(stopped_in, name, models, tmp_path, monkeypatch):
+    (tmp_path / "log.tsv").write_text(text() + "1\tmany\ta\n")
+    arguments = models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out"
+
+    def killed(path, *args, kept=getattr(stopped_in, name), **options):
+        if "_unfinished" in str(path) and (tmp_path / "out" / "_summary.json").exists():
+            raise KeyboardInterrupt
+        return kept(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stopped_in, name, killed)
+        with pytest.raises(KeyboardInterrupt):
+            score(*arguments)
+    assert (tmp_path / "out" / "_unfinished").exists()
+    before = read(tmp_path / "out")
+    monkeypatch.setattr(score_module, "score_part", None)  # nothing is scored again
+    for _ in range(2):
+        result = score(*arguments)
+        assert (result.parts, result.parts_before, result.rejected, result.seconds) == (1, 1, 1, 0)
+        assert result.rows == len(before) and result.scores["ctr"]["mean"] == pytest.approx(
+            np.mean([row["ctr"] for row in before if row["ctr"] is not None])
+        )
+        assert not (tmp_path / "out" / "_unfinished").exists() and read(tmp_path / "out") == before
+    with open(tmp_path / "log.tsv", "a") as log:
+        log.write("0\t1\ta\n")
+    with pytest.raises(InputError, match="holds the result of another scoring"):
+        score(*arguments)
+
+
 def test_a_result_that_lacks_rows_is_not_published(models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text(text())
     whole = score_part._table
@@ -405,6 +435,6 @@ def test_what_cannot_be_used_is_one_line(models, tmp_path):
     (tmp_path / "malformed.tsv").write_text("1\tmany\ta\n" * 3)
     one_line(*score_with(log="malformed.tsv", output="malformed"), "malformed/_dead_letter")
     assert score_with()[0] == 0
-    one_line(*score_with(), "holds the result of a finished scoring")
+    one_line(*score_with(log="malformed.tsv"), "holds the result of another scoring")
     with pytest.raises(InputError, match="^No data: give --data PATH"):
         score(models / "tsv", [], tmp_path / "other")
