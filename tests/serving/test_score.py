@@ -356,8 +356,9 @@ def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_othe
 def test_a_scoring_that_was_killed_after_its_last_write_has_its_result(stopped_in, name, models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text(text() + "1\tmany\ta\n")
     arguments = models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out"
+    kept = getattr(stopped_in, name)
 
-    def killed(path, *args, kept=getattr(stopped_in, name), **options):
+    def killed(path, *args, **options):
         if "_unfinished" in str(path) and (tmp_path / "out" / "_summary.json").exists():
             raise KeyboardInterrupt
         return kept(path, *args, **options)
