@@ -36,7 +36,7 @@ SHORT_CONFIG = {
     "features": [{"kind": "numeric", "columns": ["I2"]}, {"kind": "categorical", "columns": ["C9"], "top_k": 50}],
     "model": {"name": "mlp", "embedding_dim": 4, "hidden_units": [8], "dropout": 0.2},
     "evaluation": {},
-    "gates": {},
+    "gates": {"rig": None},
     "serving": {},
 }
 
