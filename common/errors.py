@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any, Self
 
 from ctrpipe.common.printable import printable
 
@@ -22,6 +23,51 @@ class InputError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Returns one line, without secrets, which IPython and Jupyter show in place of a traceback."""
         return [f"InputError: {printable(without_secrets(str(self)))}"]
+
+
+class NotFiniteError(InputError):
+    """A figure of a run is NaN or infinite: a loss, a weight, a prediction, a metric.
+
+    The message is one line. Where a number of the log is the likely cause, the line names its column and its place.
+
+    Args:
+        what: The figure, such as "dcn_v2: the training loss is not a finite number in epoch 1".
+        advice: What to do, without a final period.
+        split: The split of the rows that the figure is of: train, validation or test; "" for none.
+        row: The index in this split of a row with such a figure, in the order of the log; None if there is none.
+        column: The column of the number that is the likely cause; "" if none is known.
+        number: The number.
+        place: The file and line of the number, as `log.csv:17`; "" if it is not known.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        advice: str,
+        split: str = "",
+        row: int | None = None,
+        column: str = "",
+        number: float = 0.0,
+        place: str = "",
+    ):
+        super().__init__(what, advice, split, row, column, number, place)  # the arguments, so that it can be pickled
+        self.what, self.advice, self.split, self.row = what, advice, split, row
+        self.column, self.number, self.place = column, number, place
+
+    def with_(self, **changes: Any) -> Self:
+        """Returns a copy with other values of some attributes."""
+        names = ("what", "advice", "split", "row", "column", "number", "place")
+        return type(self)(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def __str__(self) -> str:
+        rows = f"{'training' if self.split == 'train' else self.split} rows"
+        where = f" in row {self.row + 1:,} of the {rows}" if self.row is not None else f" in the {rows}"
+        if not self.column:
+            return f"{self.what}{f', first{where}' if self.row is not None else ''}; {self.advice}"
+        where = f" in {self.place}" if self.place else where
+        advice = f", or {self.advice}" if self.row is None else ""
+        number = f"{self.column} is {self.number:.6g}{where}"
+        return f"{self.what}: {number}; correct that number or leave its row out{advice}"
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -6,12 +6,15 @@ hides it from shell globs, the suffix from globs such as `*.parquet`.
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import secrets
 import shutil
 from collections.abc import Iterator
 from typing import Any
+
+from ctrpipe.common.errors import NotFiniteError
 
 SUFFIX = ".unfinished"
 
@@ -101,8 +104,27 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a value as indented JSON atomically: numpy scalars as numbers, other objects as str(object)."""
+    """Writes a value as indented JSON atomically: numpy scalars as numbers, other objects as str(object).
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite, which JSON does not have. A figure that is not defined is None.
+    """
+    if figure := next(not_finite(value), ""):
+        raise NotFiniteError(
+            f"{path}: {figure} is not a finite number", "it is not written; see the lines above for what made it"
+        )
     write_text(path, json.dumps(value, indent=1, default=_as_json) + "\n")
+
+
+def not_finite(value: Any, name: str = "") -> Iterator[str]:
+    """Yields the names of the numbers in a value, as deep as JSON goes, that are NaN or infinite: `test.log_loss`."""
+    value = _as_json(value) if getattr(value, "shape", None) == () else value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield name or "the value"
+    elif isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from not_finite(item, f"{name}.{key}" if name else str(key))
 
 
 def link_or_copy(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -93,7 +93,7 @@ def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_name
     assert said.startswith(f"my common my models {python.parents[1]}") and str(ROOT) not in said
     ctrpipe("ctrpipe", "generate", "--rows", 2000, "--output", "log.tsv")
     ctrpipe("ctrpipe", "configs", "--output", "configs")
-    small = ("--set=training.epochs=1", "--set=gates={}", "--set=training.backend=jax")
+    small = ("--set=training.epochs=1", "--set=gates={rig: null}", "--set=training.backend=jax")
     ctrpipe("ctrpipe", "run", "configs/criteo/lr.yaml", "--data", "log.tsv", "--output", "run", *small)
     history = json.loads((tmp_path / "run" / "report_data" / "history.json").read_text())
     assert history["backend"] == "jax"

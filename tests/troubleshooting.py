@@ -139,6 +139,8 @@ def _messages_in(path: pathlib.Path) -> Iterator[Message]:
         values: list[ast.expr] = []
         if isinstance(node, ast.Call) and node.args and _raises_a_mistake(node, file):
             values = [node.args[0]]
+            if getattr(node.func, "id", "") == "NotFiniteError" and len(node.args) > 1:
+                values = [ast.BinOp(ast.BinOp(values[0], ast.Add(), ast.Constant("; ")), ast.Add(), node.args[1])]
         elif isinstance(node, ast.FunctionDef) and WRITERS.get(node.name) == file:
             values = list(_written(node))
         for value in values:
@@ -158,7 +160,9 @@ def _written(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 def _raises_a_mistake(call: ast.Call, file: str) -> bool:
     name = getattr(call.func, "id", "")
-    return name == "InputError" or (name == "ValueError" and file.startswith(RULES) and file not in INTERNAL)
+    return name in ("InputError", "NotFiniteError") or (
+        name == "ValueError" and file.startswith(RULES) and file not in INTERNAL
+    )
 
 
 def _says_something(text: str) -> bool:

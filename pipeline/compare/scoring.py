@@ -23,7 +23,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         config: The log's configuration, with its labels and the columns to slice by.
 
     Raises:
-        InputError: a file is damaged, the log is missing, or a scored row has no label.
+        InputError: a file is damaged, a score is not finite, the log is missing, or a scored row has no label.
     """
     columns = score_columns(list(config.data.labels))
     try:
@@ -35,6 +35,13 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         raise InputError(f"{folder}: no scoring of a log with these labels ({reason})") from error
     valid = pc.is_valid(next(iter(scores.values())))
     table = table.filter(valid)
+    for task, values in scores.items():
+        if len(wrong := np.flatnonzero(~np.isfinite(values.filter(valid).to_numpy()))):
+            file, line = (table[name][int(wrong[0])].as_py() for name in ("file", "line"))
+            raise InputError(
+                f"{folder}: the score of {task} for {file}:{line} is not a finite number; correct that row, or score "
+                "with another model"
+            )
     names = pc.unique(table["file"]).to_pylist()
     files, lines = table["file"].to_numpy(), table["line"].to_numpy()
     rows = pa.concat_tables([_lines_of(name, lines[files == name], config) for name in names])

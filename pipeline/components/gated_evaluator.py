@@ -20,6 +20,7 @@ from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
 from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.pipeline.training.finite import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -83,7 +84,8 @@ def GatedEvaluator(
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
     )
     baseline_name = by.baseline.name if by.baseline else None
-    metrics, scored, others = evaluate(folder, baseline_name, test, log, by, given.rows)
+    with naming_the_number(log, payload):
+        metrics, scored, others = evaluate(folder, baseline_name, test, log, by, given.rows)
     task = next(iter(log.data.labels))
     to_compare = last_blessed_probabilities(folder, task)
     table = read_gates(folder, bounds, scored, to_compare)

@@ -15,6 +15,7 @@ from tfx.types.standard_artifacts import Model as ModelArtifact
 from ctrpipe.common.files import link_or_copy
 from ctrpipe.common.phases import start_phase
 from ctrpipe.common.progress import announce
+from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.saved import read_feature_map, save_model
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
@@ -23,11 +24,13 @@ from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.pipeline.config import Calibration, Model, Training
 from ctrpipe.pipeline.monitoring.scored_drift import statistics_assets
 from ctrpipe.pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
+from ctrpipe.pipeline.training.finite import check_figures, naming_the_number
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.parent import Parent, start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start, counts, listed
+from ctrpipe.serving.calibration import FittedCalibration
 from ctrpipe.serving.export.export import export
 from ctrpipe.serving.layout import Asset
 from ctrpipe.transforms.features.former_counts import COUNTS
@@ -102,7 +105,8 @@ def LogTrainer(
     start = start_with(parent, log, fields, pathlib.Path(transform_graph.uri)) if parent else None
     ids = _announce_start(parent, start, fields) if parent and start else {}
     job = TrainingJob(trained, given.training, fields, train_files, validation_files, given.seed)
-    result = train(job, given.work, _announce_evaluation, start)
+    with naming_the_number(log, pathlib.Path(payload.uri)):
+        result = train(job, given.work, _announce_evaluation, start)
     # Before the export, which may fold the model's weights.
     kept, counts_of_values = pathlib.Path(model.uri) / KEPT_MODEL, pathlib.Path(transform_graph.uri) / COUNTS
     save_model(kept, trained.name, result.model, result.weights_file, result.state)
@@ -130,9 +134,21 @@ def LogTrainer(
     if by:
         unsampled = payload_files(pathlib.Path(payload.uri) / "Split-validation")
         negatives = weight_of_negatives(log, unsampled) if is_sampled(log, "validation") else None
-        calibrate = functools.partial(fit_calibration, by, fields, validation_files, negatives)
+        calibrate = functools.partial(_calibrate, by, fields, validation_files, negatives)
     served_as = (given.position, given.encoder_precision, calibrate, given.explains)
-    export(result.model, transform, log, fields, rows, folder, assets, *served_as)
+    with naming_the_number(log, pathlib.Path(payload.uri)):
+        export(result.model, transform, log, fields, rows, folder, assets, *served_as)
+
+
+def _calibrate(
+    by: Calibration, fields: FeatureMap, validation_files: list[str], negatives: float | None, model: CTRModel
+) -> FittedCalibration:
+    """Fits the calibration; see `fit_calibration`. Raises NotFiniteError if a number of it is not finite."""
+    fitted = fit_calibration(by, fields, validation_files, negatives, model)
+    check_figures(
+        "calibration", json.loads(fitted.to_json()), "remove calibration, or take another method", "validation"
+    )
+    return fitted
 
 
 def _announce_start(parent: Parent, start: Start, fields: FeatureMap) -> dict[str, dict[str, int]]:

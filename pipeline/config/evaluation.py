@@ -128,6 +128,10 @@ class Gates(Section):
     """Limits of the AUC (area under the ROC curve), 0 to 1; null: none."""
     log_loss: Bounds | None = None
     """Limits of the mean log loss, in nats per row; null: none."""
+    rig: Bounds | None = pydantic.Field(Bounds(min=0.0), examples=[{"min": 0.02}])
+    """Limits of the RIG (relative information gain), 1 - log loss / entropy of the base rate. Below 0, a model predicts
+    worse than the click rate of the test rows as every row's prediction; the default blocks it. null: none.
+    """
     calibration: CalibrationBounds | None = None
     """Limits of the calibration, the mean predicted probability divided by the observed click-through rate; 1 is
     ideal. null: none.

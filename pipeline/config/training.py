@@ -187,6 +187,11 @@ class Training(Section):
     """Number of evaluations on the validation rows per epoch."""
     patience: int = pydantic.Field(2, ge=1)
     """Number of evaluations without improvement after which training stops; the best weights are kept."""
+    not_finite: Literal["fail", "keep_best"] = "fail"
+    """What to do if the loss, a prediction or a metric of an evaluation is NaN or infinite. `fail`: end the run with a
+    line that says where. `keep_best`: stop training there and keep the best weights of the evaluations before; if there
+    are none, `fail`.
+    """
     plateau: Plateau | None = Plateau()
     """Lowers the learning rate when `monitor` stops improving; null: never."""
     averaged_evaluations: int = pydantic.Field(1, ge=1, examples=[4])

@@ -15,6 +15,7 @@ from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNC
 from ctrpipe.pipeline.evaluation.predictions import prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.evaluation.tail import TAIL
+from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -43,11 +44,15 @@ def evaluate(
         A tuple: the contents of metrics.json, without the verdict of the gates; the candidate's predictions; and other
         predictions, if there are any: `baseline_probability` of the baseline and `uncalibrated_probability` of the
         candidate before its calibration.
+
+    Raises:
+        NotFiniteError: a prediction or a metric is not finite.
     """
     labels = _read_columns(files, spec.target_columns)
     weights = labels[spec.data.weight] if spec.data.weight else None
     predicted = payload_files(judged / PREDICTIONS)
     probabilities = _read_probabilities(predicted, tfma.CANDIDATE_KEY, list(spec.data.labels))
+    _check_finite("the model", probabilities)
     tasks = {
         task: summarise(labels[column], probabilities[task], weights)
         for task, column in spec.data.columns_by_task.items()
@@ -70,9 +75,11 @@ def evaluate(
         metrics["tail"] = {**evaluation.tail.model_dump(), **of_tail}
     if baseline:
         others["baseline_probability"] = _read_probabilities(predicted, TRAINED_BASELINE, [primary])[primary]
+        _check_finite(f"the baseline {baseline}", {primary: others["baseline_probability"]})
         metrics["baseline"] = {"name": baseline, **summarise(label, others["baseline_probability"], weights)}
     if prediction_column(UNCALIBRATED_MODEL, primary) in pa.parquet.read_schema(predicted[0]).names:
         before = _read_probabilities(predicted, UNCALIBRATED_MODEL, list(spec.data.labels))
+        _check_finite("the model before its calibration", before)
         others["uncalibrated_probability"] = before[primary]
         metrics["uncalibrated"] = {
             **summarise(label, before[primary], weights),
@@ -85,7 +92,13 @@ def evaluate(
         }
     by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
+    check_figures("the metrics on the test rows", metrics, SMALLER_STEPS, "test")
     return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights), others
+
+
+def _check_finite(name: str, probabilities: dict[str, np.ndarray]) -> None:
+    """Raises NotFiniteError if a prediction of a test row, by task, is not finite."""
+    check_predictions(name, np.stack(list(probabilities.values()), axis=1), "test")
 
 
 def last_blessed_probabilities(judged: pathlib.Path, task: str) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """Builds TFMA's configuration for the gates, and the table of gates that a model passed or failed."""
 
+import math
 import operator
 import pathlib
 import statistics
@@ -11,11 +12,28 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
 from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, calibration_estimate, log_loss_estimate
+from ctrpipe.pipeline.evaluation.estimates import (
+    Estimate,
+    auc_estimate,
+    calibration_estimate,
+    log_loss_estimate,
+    rig_estimate,
+)
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.evaluation.tail import TAIL
 
-ESTIMATES = {"auc": auc_estimate, "log_loss": log_loss_estimate, "calibration": calibration_estimate}
+ESTIMATES = {
+    "auc": auc_estimate,
+    "log_loss": log_loss_estimate,
+    "rig": rig_estimate,
+    "calibration": calibration_estimate,
+}
+# Why a value of each kind of gate may be no finite number, although all predictions of the model are.
+UNDEFINED = {
+    "absolute": "not defined on these test rows: all of them have the same label",
+    "slice": "not a finite number",
+    "change": "not a finite number: the last blessed model's predictions of these test rows are not",
+}
 
 
 def eval_config(
@@ -35,7 +53,7 @@ def eval_config(
     metrics = [
         _metric("ExactAUC", auc, drops.get("auc"), higher),
         _metric("ExactLogLoss", gates.log_loss, drops.get("log_loss"), lower),
-        _metric("ExactRIG", None, None, higher),
+        _metric("ExactRIG", gates.rig, None, higher),
         _metric("ExactCalibration", gates.calibration, None, lower),
         _metric("RowCount", None, None, higher),
     ]
@@ -85,10 +103,11 @@ def read_gates(
     task = next(iter(scored.labels))
     labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
     rows: list[dict[str, Any]] = []
-    for metric, bounds in (("auc", gates.auc), ("log_loss", gates.log_loss), ("calibration", gates.calibration)):
+    absolute = {"auc": gates.auc, "log_loss": gates.log_loss, "rig": gates.rig, "calibration": gates.calibration}
+    for metric, bounds in absolute.items():
         if bounds:
             estimate = ESTIMATES[metric](labels, probabilities, weights) if bounds.confidence else None
-            rows += _absolute(metric, bounds, values[metric], estimate)
+            rows += _absolute(metric, bounds, values.get(metric, math.nan), estimate)
     if limits := gates.calibration:
         rows += [_of_slices(column, limits, scored, task) for column in limits.slices]
     changes = _overall(result, "_diff")
@@ -176,7 +195,12 @@ def _is(passed: bool) -> str:
 
 
 def gate_row(metric: str, kind: str, bound: str, value: float | None, passed: bool, reason: str = "") -> dict[str, Any]:
-    """Returns a row of the gate table. Without a reason, the text compares the value with the bound."""
+    """Returns a row of the gate table. Without a reason, the text compares the value with the bound.
+
+    A value that is not a finite number never passes, and is written as None.
+    """
+    if value is not None and not math.isfinite(value):
+        value, passed, reason = None, False, UNDEFINED[kind]
     if not reason:
         reason = f"{value:.4f} {_is(passed)} {bound}"
     return {"metric": metric, "kind": kind, "bound": bound, "value": value, "passed": bool(passed), "reason": reason}
@@ -196,5 +220,5 @@ def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
                 for name in ESTIMATES:
                     value = metrics.get(name + suffix, {})
                     if "doubleValue" in value:
-                        values[name] = value["doubleValue"]
+                        values[name] = float(value["doubleValue"])
     return values

@@ -75,10 +75,14 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
         about = json.loads((table.schema.metadata or {})[_KEY])
         tasks = about["tasks"]
         ends = {task: f".{task}" if index else "" for index, task in enumerate(tasks)}
+        probabilities = {task: as_numpy(table[PROBABILITY + end]) for task, end in ends.items()}
+        for task, values in probabilities.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"a prediction of {task} is not a finite number")
         return ScoredRows(
             about["rows"],
             {task: as_numpy(table[LABEL + end]) for task, end in ends.items()},
-            {task: as_numpy(table[PROBABILITY + end]) for task, end in ends.items()},
+            probabilities,
             {name.removeprefix(SLICE): table[name] for name in table.column_names if name.startswith(SLICE)},
             as_numpy(table[TAIL].cast(pa.uint8())).astype(bool) if TAIL in table.column_names else None,
             about["tail_of"],

@@ -25,8 +25,10 @@ def advice(
     """
     failed = {(gate["metric"], gate["kind"]) for gate in gates if not gate["passed"]}
     texts: list[str] = []
-    if failed & {("auc", "absolute"), ("log_loss", "absolute")}:
+    if failed & {("auc", "absolute"), ("log_loss", "absolute"), ("rig", "absolute")}:
         texts += _for_quality(metrics, history, config)
+    if ("rig", "absolute") in failed:
+        texts.append("gates.rig null, or a lower gates.rig.min: it lifts the gate for a model worse than the base rate")
     if ("calibration", "absolute") in failed:
         texts += _for_calibration(metrics["calibration"], config)
     if ("calibration", "slice") in failed:

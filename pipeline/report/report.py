@@ -13,6 +13,7 @@ from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.pipeline.report.explanation import MOST_BARS, MOST_WORDS, explanation_charts
+from ctrpipe.pipeline.report.notes import notes
 
 PLOTS, EXPLANATION = "plots.json", "explanation.json"
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
@@ -44,11 +45,13 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
 
 def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     history = _read_json(data / "history.json")
+    measured = _read_json(metrics)
     script = _read(SCRIPT).decode("utf-8")
     plots = _plots(data, history)
     explanation = _explanation(data / EXPLANATION) if (data / EXPLANATION).exists() else None
     return template("report.html.jinja").render(
-        metrics={"tail": None, "uncalibrated": None, **_read_json(metrics)},
+        metrics={"tail": None, "uncalibrated": None, **measured},
+        notes=notes(measured, history),
         gates=_read_json(data / "gates.json"),
         history=history,
         statistics=_read_json(data / "statistics.json"),

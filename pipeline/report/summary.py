@@ -14,6 +14,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
 from ctrpipe.pipeline.monitoring.breach import far_columns
 from ctrpipe.pipeline.report.advice import advice
+from ctrpipe.pipeline.report.notes import notes
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
@@ -47,16 +48,18 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         table.add_row("best possible", *_cells(best))
     console.print(table)
     model = output / "models" / config.serving.model_name
+    history = json.loads((output / "report_data" / "history.json").read_text())
     if metrics["blessed"]:
         print(f"Model:  {model}/{metrics['model_version']}")
     else:
         print("Model:  blocked by a gate, not pushed")
-        history = json.loads((output / "report_data" / "history.json").read_text())
         for sentence in advice(rows_of_gates, metrics, history, config):
             print(f"Try:    {sentence}.")
     if metrics["drift_breached"]:
         drift = json.loads((output / "report_data" / "drift.json").read_text())
         print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
+    for note in notes(metrics, history):
+        print(f"Note:   {note}.")
     statistics = json.loads((output / "report_data" / "statistics.json").read_text())
     for anomaly in statistics["anomalies"]:
         print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from ctrpipe.common.address_space import RUN_GIB, require_address_space
 from ctrpipe.common.code_version import code_version
-from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
 from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_time
@@ -29,6 +29,7 @@ from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.log.described_files import describe_file, described
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
+from ctrpipe.transforms.log.outliers import place_of_number
 from ctrpipe.transforms.log.read_ahead import reading_ahead
 
 WORKER_MODULES = "ctrpipe.pipeline.run.worker_modules"
@@ -113,9 +114,20 @@ def _run_pipeline(
     data = description.result()
     start_phase("checks")
     inputs = complete_with_parent(config, run_inputs(config, files, data, output), monitored)
-    artifacts = run_pipeline(config, inputs)
+    with placing_the_number(config, files):
+        artifacts = run_pipeline(config, inputs)
     start_phase("report")
     return finish(config, data, code_version(), output, artifacts, seconds_by_phase())
+
+
+@contextlib.contextmanager
+def placing_the_number(config: RunConfig, files: list[str]) -> Iterator[None]:
+    """Adds to a NotFiniteError of the block the file and line of the number of the log that it names."""
+    try:
+        yield
+    except NotFiniteError as error:
+        place = place_of_number(config.log_spec, files, error.column, error.number) if error.column else ""
+        raise error.with_(place=place) from error
 
 
 def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:

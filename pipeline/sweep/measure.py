@@ -17,6 +17,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.network import count_parameters
@@ -104,6 +105,7 @@ def measure(
     learner = trained.learner
     trains = learner if trained.trained_here else None
     labels, probabilities = learner.predict(packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map)))
+    check_predictions(trained.job.model.name, probabilities, "test")
     names = log.feature_map.tasks
     by_task = [{task: values[:, index] for index, task in enumerate(names)} for values in (labels, probabilities)]
     scored = dataclasses.replace(test, labels=by_task[0], probabilities=by_task[1], weights=weights_of(log.test))

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from ctrpipe.common.code_version import stage_version
+from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
@@ -20,7 +21,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.tail import tail_rows
-from ctrpipe.pipeline.run.run import transform
+from ctrpipe.pipeline.run.run import placing_the_number, transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Point, SweepPlan
 from ctrpipe.pipeline.sweep.summary import show
@@ -70,7 +71,7 @@ def run_sweep(
     with one_run_at_a_time(output):
         log = transform(plan.base, files, output)
         runs = [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
-        _train_missing(plan, runs, log, output, keep_models)
+        _train_missing(plan, runs, log, files, output, keep_models)
         costs = _row_costs(plan, log, output)
         results: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
         for run in runs:
@@ -100,7 +101,7 @@ def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
 
 
 def _train_missing(
-    plan: SweepPlan, runs: list[Run], log: TransformedLog, output: pathlib.Path, keep_models: bool
+    plan: SweepPlan, runs: list[Run], log: TransformedLog, files: list[str], output: pathlib.Path, keep_models: bool
 ) -> None:
     (output / "results").mkdir(exist_ok=True)
     every = {run.key: run for run in runs}  # two points may have the same settings
@@ -115,12 +116,17 @@ def _train_missing(
     if not missing:
         return
     from ctrpipe.pipeline.sweep.measure import train_and_measure
+    from ctrpipe.pipeline.training.finite import naming_the_number
 
     test = describe_test(plan.base, log)
     started = time.monotonic()
     for done, run in enumerate(missing, 1):
         keep = _model(output, run) if keep_models else None
-        result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key, keep)
+        try:
+            with placing_the_number(plan.base, files), naming_the_number(plan.base.log_spec, log.payload):
+                result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key, keep)
+        except NotFiniteError as error:
+            raise error.with_(what=f"{run.point.name}, seed {run.config.seed}: {error.what}") from error
         write_scored(_file(output, run).with_suffix(".parquet"), scored)
         write_json(_file(output, run), result)
         shutil.rmtree(output / "work" / run.key, ignore_errors=True)

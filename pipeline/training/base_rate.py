@@ -9,6 +9,7 @@ from scipy.special import expit, logit
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows
+from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, Learner, split_weight
 
@@ -86,6 +87,7 @@ def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:
     for inputs, labels in batches:
         read, weights = split_weight(inputs)
         _, probabilities = learner.predict([(read, labels)])
+        check_predictions("training.end_at_base_rate", probabilities, "train", in_order=False)
         weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
         logits = np.clip(logit(probabilities[:, 0].astype(np.float64)), -_MOST, _MOST)
         bins = np.minimum((logits + _MOST) * (_BINS / (2 * _MOST)), _BINS - 1).astype(np.int64)

@@ -6,9 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.data import packed_batches, weights_of
+from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 from ctrpipe.pipeline.training.validation import validation_metrics
@@ -54,6 +55,8 @@ def train_trees(job: TrainingJob, network: CascadingNNGBDT) -> dict[str, float |
         for inputs, labels in rows(job.validation_files)
     ]
     labels, probabilities = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
+    in_order = job.feature_map.negative_sampling == 1
+    check_predictions(f"{job.model.name} with its trees", probabilities, "validation", in_order=in_order)
     return validation_metrics(labels, probabilities, weights_of(job.validation_files), job.feature_map.tasks)
 
 
@@ -101,6 +104,10 @@ def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any 
         weights += [] if weight is None else [weight]
     values, logits, labels = (np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(3))
     start, weight = logits[:, 0].astype(np.float64), np.concatenate(weights) if weights else None
+    if not (np.isfinite(values).all() and np.isfinite(start).all()):  # LightGBM takes NaN for a missing value
+        raise NotFiniteError(
+            "cascading_nn_gbdt: what the network gives to the trees is not a finite number", SMALLER_STEPS, "train"
+        )
     return lightgbm.Dataset(values, labels[:, 0], weight=weight, init_score=start, reference=reference)
 
 

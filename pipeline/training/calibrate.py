@@ -21,6 +21,7 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.metrics import EPSILON
 from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.serving.calibration import Curve, FittedCalibration, Line, SliceLines, TaskCalibration, slice_rows
 from ctrpipe.transforms.log.payload import read_payload
@@ -113,6 +114,7 @@ def _predicted(
         for inputs, label in batches
     ]
     logits, labels, ids = (np.concatenate([np.asarray(part[index]) for part in parts]) for index in range(3))
+    check_predictions("calibration", logits, "validation", in_order=feature_map.negative_sampling == 1)
     return logits.astype(np.float64), labels.astype(np.float64), ids
 
 

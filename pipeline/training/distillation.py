@@ -13,6 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.learner import split_weight
 from ctrpipe.serving.assets import read_feature_map
 from ctrpipe.serving.layout import find_version
@@ -20,6 +21,7 @@ from ctrpipe.serving.loader import Servable
 from ctrpipe.transforms.features.packed_files import PackedWriter
 
 BATCH_ROWS = 1024
+ANOTHER = "name another training.distillation.teacher"
 
 
 def soften_labels(
@@ -41,6 +43,7 @@ def soften_labels(
 
     Raises:
         InputError: the teacher was trained on other features, vocabularies or tasks.
+        NotFiniteError: a prediction of the teacher is not finite.
     """
     done = folder / "all"
     if not done.is_dir():
@@ -57,6 +60,7 @@ def soften_labels(
                 for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS, weighted=True):
                     outputs = servable.run("serving_packed", split_weight(inputs)[0])
                     probabilities = np.stack([outputs[task] for task in feature_map.tasks], axis=1)
+                    check_predictions(f"the teacher {version}", probabilities, "train", in_order=False, advice=ANOTHER)
                     mixed = (1 - weight) * labels + weight * probabilities
                     writer.write({**inputs, "label": mixed.astype(np.float32)})
         finally:

@@ -112,5 +112,5 @@ class TrainResult:
     @property
     def history(self) -> dict[str, Any]:
         value = dataclasses.asdict(self.progress)
-        numbers = {key: value[key] for key in ("evaluations", "best", "stopped")}
+        numbers = {key: value[key] for key in ("evaluations", "best", "stopped", "not_finite")}
         return numbers | {"backend": self.job.training.backend, "precision": self.job.training.precision}

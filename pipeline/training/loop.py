@@ -5,8 +5,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.finite import check_evaluation, check_loss
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.progress import Progress
@@ -55,6 +57,8 @@ def train_and_evaluate(
 
     Raises:
         InputError: AUC is monitored and the validation rows have one class only.
+        NotFiniteError: a number of an evaluation is not finite, and `training.not_finite` is `fail` or no evaluation
+            came before.
     """
     training, files = job.training, job.validation_files
     epoch = _Epoch.of(job.train_files, training.batch_size, training.evaluations_per_epoch)
@@ -74,11 +78,20 @@ def train_and_evaluate(
             with average.loaded(learner):
                 labels, probabilities = learner.predict(validation)
             done = number * epoch.steps + min(first + epoch.interval, epoch.steps)
+            measured = validation_metrics(labels, probabilities, weights, job.feature_map.tasks)
+            try:
+                when = f"in epoch {number + 1} (step {done:,})"
+                check_evaluation(job, learner, when, loss, probabilities, measured)
+            except NotFiniteError as error:
+                if training.not_finite == "fail" or progress.best is None:
+                    raise
+                progress.not_finite, progress.stopped = error.what, "a number was not finite"
+                return
             numbers = {
                 "step": done,
                 "examples": int(done / epoch.steps * epoch.rows),
                 "train_loss": loss,
-                **validation_metrics(labels, probabilities, weights, job.feature_map.tasks),
+                **measured,
                 "learning_rate": progress.learning_rate,
             }
             progress.record(training, numbers)
@@ -92,6 +105,9 @@ def train_again_on_all_rows(job: TrainingJob, learner: Learner, progress: Progre
         job: The training job.
         learner: An untrained learner of the job.
         progress: The progress at the end of the training.
+
+    Raises:
+        NotFiniteError: the training loss is not finite.
     """
     training, files = job.training, job.train_files + job.validation_files
     # A short epoch has fewer evaluations than configured: at most one per step.
@@ -102,7 +118,8 @@ def train_again_on_all_rows(job: TrainingJob, learner: Learner, progress: Progre
         number, part = divmod(index, evaluations)
         if part < epoch.parts:
             learner.learning_rate = numbers["learning_rate"]
-            learner.fit(job.data(files, number, part * epoch.interval, epoch.interval))
+            loss = learner.fit(job.data(files, number, part * epoch.interval, epoch.interval))
+            check_loss(job.model.name, loss, f"in epoch {number + 1} of the training on all rows")
         average.add(learner, index + 1)
     if average.span > 1:
         learner.load_weights(average.of(learner.weights()))

@@ -14,6 +14,7 @@ from ctrpipe.models.base.feature_map import Text
 from ctrpipe.models.layers.text_encoder import TextEncoder
 from ctrpipe.models.text.masked_language_model import MaskedLanguageModel, mask_tokens
 from ctrpipe.pipeline.config import Training
+from ctrpipe.pipeline.training.finite import check_loss
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.pipeline.training.network import dense_adam
 
@@ -69,6 +70,7 @@ def pretrain_encoder(
             variable.assign(value)
     for epoch in range(done, training.epochs):
         mean = _epoch(model, batches, rate, seed, epoch)
+        check_loss(NAME, mean, f"in epoch {epoch + 1}")
         write_arrays(state, [*(keras.ops.convert_to_numpy(variable) for variable in variables), np.array(epoch + 1)])
         if report:
             examples = (epoch + 1) * batches.rows

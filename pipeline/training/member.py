@@ -17,7 +17,7 @@ import numpy as np
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.training.cluster import read_cluster
-from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, MISTAKE
+from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, mistake_message
 from ctrpipe.pipeline.training.worker import exit_with_parent, hide_tensorflow
 
 FromChief = Callable[[list[np.ndarray]], list[np.ndarray]]
@@ -40,7 +40,7 @@ def main(folder: pathlib.Path | None) -> None:
         write({ENDED: True})
         disconnect()
     except InputError as error:
-        write({MISTAKE: str(error)})
+        write(mistake_message(error))
         code = 2
     except Exception as error:
         if not is_lost(error):

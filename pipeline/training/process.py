@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.common.failures import KILLED
 from ctrpipe.common.processes import python_command, start_command
 from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
 MISTAKE = "mistake"  # key: the message of an InputError
+NOT_FINITE = "not_finite"  # key, beside MISTAKE: the arguments of a NotFiniteError
 JOINED = "joined"  # key: the name of the trained model, written when all workers are connected
 ENDED = "ended"  # key: true, written when training is done and only disconnecting from the other workers is left
 LOST = 3  # exit code of a subprocess that lost another worker
@@ -105,6 +106,11 @@ def explain_exit(cluster: Cluster, code: int) -> str:
     )
 
 
+def mistake_message(error: InputError) -> dict[str, Any]:
+    """Returns the message about the InputError that ends a subprocess."""
+    return {MISTAKE: str(error), **({NOT_FINITE: error.args} if isinstance(error, NotFiniteError) else {})}
+
+
 class TrainingProcess:
     """A module of this package as a subprocess, started by the constructor.
 
@@ -159,12 +165,13 @@ class TrainingProcess:
         if timer:
             timer.daemon = True
             timer.start()
-        mistake = None
+        mistake = figure = None
         ended = False
         try:
             for line in self._process.stdout:
                 message = json.loads(line) if line.startswith("{") else {}
                 mistake = message.pop(MISTAKE, mistake)
+                figure = message.pop(NOT_FINITE, figure)
                 self.joined = message.pop(JOINED, self.joined)
                 ended = message.pop(ENDED, ended)
                 if timer and self.joined:
@@ -179,4 +186,4 @@ class TrainingProcess:
             self._process.stdin.close()
             self._process.wait()
         if mistake:
-            raise InputError(mistake)
+            raise NotFiniteError(*figure) if figure else InputError(mistake)

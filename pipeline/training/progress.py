@@ -19,6 +19,7 @@ class Progress:
     plateau_waited: int = 0  # evaluations since the best, or since the learning rate was lowered
     learning_rate: float = 0.0
     stopped: str = ""  # the reason for the stop; "" during training
+    not_finite: str = ""  # the figure that was NaN or infinite and stopped the training; "" for none
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @property

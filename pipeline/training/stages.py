@@ -6,6 +6,7 @@ from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.base_rate import check_correctable, start_at_base_rate
 from ctrpipe.pipeline.training.boosting import load_lightgbm, train_trees
 from ctrpipe.pipeline.training.checkpoint import REFIT, Checkpoint, read_state, write_state
+from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_figures, check_weights
 from ctrpipe.pipeline.training.first_stages import (
     check_stages,
     first_stages,
@@ -70,6 +71,8 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     else:
         checkpoint.restore_best()
 
+    check_weights(job.model.name, learner, "after the training")
+
     # 5. Compute in float32, like the served model.
     if training.precision != "float32":
         learner = _in_float32(job, learner)
@@ -77,6 +80,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     # 6. Train the boosted trees on the residual error of the network.
     if boosts and learner.is_chief:
         with_trees = train_trees(job, learner.network)
+        check_figures(f"{job.model.name} with its trees", with_trees, SMALLER_STEPS, "validation")
         if progress.best is not None and not training.refit:
             progress.evaluations[progress.best] |= with_trees
 
@@ -95,6 +99,7 @@ def _initialise(job: TrainingJob, learner: Learner, work: pathlib.Path, report: 
     if job.start:
         assert job.training.warm_start is not None
         begin_with_parent(learner, pathlib.Path(job.start), job.training.warm_start, work)
+        check_weights(job.model.name, learner, "in the parent", "name another training.warm_start.parent")
     else:
         _train_first_stages(job, learner, work, report)
 

@@ -12,7 +12,7 @@ import warnings
 
 from ctrpipe.common import exit_codes
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.training.process import MISTAKE
+from ctrpipe.pipeline.training.process import mistake_message
 
 
 def main(folder: str) -> None:
@@ -23,7 +23,7 @@ def main(folder: str) -> None:
     try:
         run_job(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
     except InputError as error:
-        print(json.dumps({MISTAKE: str(error)}), flush=True)
+        print(json.dumps(mistake_message(error)), flush=True)
         sys.exit(exit_codes.MISTAKE)
 
 

@@ -175,11 +175,11 @@ class _Session:
         If the time is over, the trial stays open with its checkpoint, for a call with a larger budget.
         """
         value = numbers[f"validation_{self.plan.objective}"]
-        if value is not None and math.isfinite(value):
+        if value is not None:
             better = max if self.plan.objective == "auc" else min
             running.best = value if running.best is None else better(value, running.best)
         evaluation = numbers["step"] * running.config.training.evaluations_per_epoch // running.steps_of_epoch
-        # The best value so far, because the best weights are kept. A loss that is not a number is reported as NaN.
+        # The best value so far, because the best weights are kept. An AUC that is not defined is reported as NaN.
         worth = running.best if running.best is not None else math.nan
         running.lags = self.study.report(running.trial, evaluation, worth)
         return running.lags or self.study.is_over_time

@@ -137,7 +137,7 @@ class Study:
                 trial.set_user_attr(metric, best[f"validation_{metric}"])
             trial.set_user_attr("examples", best["examples"])
         elif not result.stopped:
-            trial.set_user_attr("refused", "its loss was not a number")
+            trial.set_user_attr("refused", result.failure)
         state = TrialState.COMPLETE if best else TrialState.PRUNED
         return self._end(trial, state, best[f"validation_{self._plan.objective}"] if best else None)
 

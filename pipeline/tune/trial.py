@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.job import TrainingJob
@@ -23,13 +24,15 @@ class TrialResult:
 
     Attributes:
         steps: Training steps done, including first stages.
-        best: The metrics of its best evaluation. None if it was stopped or its loss was never a number.
+        best: The metrics of its best evaluation. None if it was stopped or failed.
         stopped: Whether its judge stopped it.
+        failure: What was not finite in its training; "" for nothing.
     """
 
     steps: int
     best: dict[str, Any] | None
     stopped: bool = False
+    failure: str = ""
 
 
 class _Stopped(Exception):
@@ -64,9 +67,10 @@ def train_trial(
         del trained
     except _Stopped:
         return TrialResult(sum(steps.values()), None, stopped=True)
+    except NotFiniteError as error:
+        return TrialResult(sum(steps.values()), None, failure=error.what)
     finally:
         keras.utils.clear_session()
         gc.collect()
     steps[config.model.name] = history["evaluations"][-1]["step"]
-    best = None if history["best"] is None else history["evaluations"][history["best"]]
-    return TrialResult(sum(steps.values()), best)
+    return TrialResult(sum(steps.values()), history["evaluations"][history["best"]])

@@ -43,7 +43,7 @@ SETTINGS = [
     "--set=training.epochs=1",
     "--set=training.refit=false",
     "--set=training.evaluations_per_epoch=1",
-    "--set=gates={}",
+    "--set=gates={rig: null}",
 ]
 ANOTHER_COMES = 5.0  # seconds after a worker was lost
 

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.files import (
     atomic_folder,
     atomic_path,
@@ -133,3 +134,20 @@ def test_a_temporary_folder_is_removed_whatever_happens(tmp_path, fails):
         if fails:
             raise KeyboardInterrupt
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ({"test": {"auc": 0.5, "log_loss": float("nan")}}, "test.log_loss"),
+        ({"rows": [1.0, float("-inf")]}, "rows.1"),
+        ({"a": np.float32("inf")}, "a"),
+        (float("nan"), "the value"),
+    ],
+)
+def test_json_never_holds_a_number_that_is_not_finite(tmp_path, value, name):
+    path = tmp_path / "metrics.json"
+    write_json(path, {"before": None})
+    with pytest.raises(NotFiniteError, match=f"metrics.json: {name} is not a finite number"):
+        write_json(path, value)
+    assert json.loads(path.read_text()) == {"before": None} and names(tmp_path) == ["metrics.json"]

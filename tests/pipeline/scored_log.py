@@ -28,7 +28,7 @@ def config(
         "features": [{"kind": kind, "columns": names} for kind, names in kinds.items() if names],
         "model": {"name": "lr"},
         "evaluation": {"slices": list(slices), "tail": tail.model_dump() if tail else None},
-        "gates": gates or {},
+        "gates": {"rig": None, **(gates or {})},
     }
     return RunConfig.model_validate(values)
 

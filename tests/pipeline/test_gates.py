@@ -9,6 +9,7 @@ import tensorflow_model_analysis as tfma
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.config import Gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import read_gates
 from ctrpipe.pipeline.evaluation.judge import judge
@@ -23,7 +24,8 @@ GOOD_AUC = 14 / 15  # of 15 pairs only (0.3, 0.4) is in the wrong order
 WORSE_AUC = 10 / 15  # of the pairs, (0.2, 0.4) and those with 0.9 are wrong too
 CALIBRATION = 2.9 / 3
 SITES = [b"a", b"a", b"a", b"a", b"a", None, b"a", b"alone"]
-COLUMNS = {"label": LABELS, "good": GOOD, "worse": WORSE, "site": SITES}
+REVERSED = [1 - score for score in GOOD]  # calibrated on average, and far worse than 3/8 for every row
+COLUMNS = {"label": LABELS, "good": GOOD, "worse": WORSE, "reversed": REVERSED, "site": SITES}
 
 
 def log_loss(scores: list[float]) -> float:
@@ -36,7 +38,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("gates")
     run = scored_log.config(COLUMNS, {"ctr": "label"})
     scored_log.write(root / "payload", run, COLUMNS)
-    for name in ("good", "worse"):
+    for name in ("good", "worse", "reversed"):
         scored_log.save(root / name, {"ctr": name})
     return root
 
@@ -77,6 +79,27 @@ def test_bounds_that_hold_and_an_equal_model_pass(folder, tmp_path):
     values = {"auc": GOOD_AUC, "log_loss": log_loss(GOOD), "calibration": CALIBRATION}
     expected = [(name, "absolute", pytest.approx(values[name], abs=1e-6)) for name in bounds for _ in ("min", "max")]
     assert found == expected + [("auc", "change", 0.0), ("log_loss", "change", 0.0)]
+
+
+def test_a_model_worse_than_the_base_rate_is_blocked_by_default(folder, tmp_path):
+    entropy = -(3 / 8 * math.log(3 / 8) + 5 / 8 * math.log(5 / 8))
+    default = Gates().model_dump(exclude={"max_drop"}) | {"max_drop": {}}
+    for model, scores, passes in (("reversed", REVERSED, False), ("good", GOOD, True)):
+        blessed, failing, [row] = decide(folder, tmp_path / model, model, None, default)
+        assert blessed == row["passed"] == passes and failing == ([] if passes else ["rig"])
+        assert (row["metric"], row["bound"]) == ("rig", "at least 0")
+        assert row["value"] == pytest.approx(1 - log_loss(scores) / entropy, abs=1e-6)
+    assert decide(folder, tmp_path / "lifted", "reversed", None, {**default, "rig": None}) == (True, [], [])
+
+
+def test_a_limit_on_what_the_test_rows_do_not_define_blocks(folder, tmp_path):
+    run = scored_log.config(COLUMNS, {"ctr": "label"}, (), {"rig": {"min": 0}, "max_drop": {}})
+    files = scored_log.write(tmp_path / "payload", run, {**COLUMNS, "label": [0] * 8})
+    judge(folder / "good", None, files, scored_log.gates_of(run), tmp_path / "judged", Workers(processes=1))
+    _, scored, _ = evaluate(tmp_path / "judged", None, files, run.log_spec, run.evaluation, "rows")
+    [row] = read_gates(tmp_path / "judged", run.gates, scored, None)
+    assert not row["passed"] and row["value"] is None
+    assert row["reason"] == "not defined on these test rows: all of them have the same label"
 
 
 def test_a_slice_of_one_row_does_not_block(folder, tmp_path):

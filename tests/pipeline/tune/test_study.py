@@ -181,11 +181,12 @@ def test_a_loss_that_is_no_number_is_no_result(tmp_path):
     plan = small_plan(tmp_path)
     study = Study(plan, tmp_path, IDENTITY)
     trial = study.ask()
-    study.report(trial, 1, math.nan)
-    study.tell(trial, TrialResult(7, None), 1.0)
+    study.report(trial, 1, math.nan)  # of an AUC that is not defined
+    study.tell(trial, TrialResult(7, None, failure="lr: the training loss is not a finite number in epoch 1"), 1.0)
     study.tell(study.ask(), result(0.6), 1.0)
     trials = summarise(plan, study).report["trials"]
-    assert (trials[0]["state"], trials[0]["refused"], trials[0]["steps"]) == ("refused", "its loss was not a number", 7)
+    assert (trials[0]["state"], trials[0]["steps"]) == ("refused", 7)
+    assert trials[0]["refused"] == "lr: the training loss is not a finite number in epoch 1"
     assert trials[1]["state"] == "complete"
 
 
