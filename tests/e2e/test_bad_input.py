@@ -53,7 +53,7 @@ MALFORMED = [
     (b"1\t1e99\ta", "n: '1e99' is too large for a 32-bit float"),
     (b"2\t5\ta", "label: the label must be 0 or 1, found '2'"),
     (b"\t5\ta", "label: the label must be 0 or 1, found nothing"),
-    (b"1\t5\t\xff\xfe", "c: invalid UTF-8"),
+    (b"1\t5\t\xff\xfe", "c: invalid UTF-8 (data.encoding names another encoding, such as cp1252)"),
     (b"\xff\t\xfe", "expected 3 columns, found 2"),
     (b"1\t5\ta\rb", "a carriage return inside the row"),
     (b"", "the line is empty"),

@@ -174,7 +174,7 @@ def test_malformed_lines_keep_their_place_without_a_score(models, tmp_path):
         (2, "expected 2 columns, found 1"),
         (3, "n: 'x' is not a number"),
         (4, "the line is empty"),
-        (5, "c: invalid UTF-8"),
+        (5, "c: invalid UTF-8 (data.encoding names another encoding, such as cp1252)"),
         (10, "expected 2 columns, found 3"),
     ]
     assert {letter["file"] for letter in letters} == {str(tmp_path / "log.tsv")}

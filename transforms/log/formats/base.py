@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import Range
@@ -80,5 +81,5 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
         raise InputError(
-            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {', '.join(names)}"
+            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {excerpt(', '.join(names))}"
         )
