@@ -13,6 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import lines
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.formats import parquet
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -85,7 +86,7 @@ def test_the_size_of_a_range_changes_nothing(tmp_path, monkeypatch, size):
         (b"1\tfive\ta", "n: 'five' is not a number"),
         (b"2\t5\ta", "label: the label must be 0 or 1, found '2'"),
         (b"\t5\ta", "label: the label must be 0 or 1, found nothing"),
-        (b"1\t5\t\xff\xfe", "c: invalid UTF-8 (data.encoding names another encoding, such as cp1252)"),
+        (b"1\t5\t\xff\xfe", f"c: invalid UTF-8{ENCODING_HINT}"),
         (b"", "the line is empty"),
         (b"1\t5\ta\rb", "a carriage return inside the row"),
         (b"1\t\xff", "expected 3 columns, found 2"),
@@ -182,7 +183,7 @@ def read_line(line: bytes, is_csv: bool) -> tuple | str:
     try:
         text.decode()
     except UnicodeDecodeError:
-        return "c: invalid UTF-8 (data.encoding names another encoding, such as cp1252)"
+        return f"c: invalid UTF-8{ENCODING_HINT}"
     if label not in (b"0", b"1", b"0.0", b"1.0"):
         shown = f"'{label.decode('utf-8', 'replace')}'" if label else "nothing"
         return f"label: the label must be 0 or 1, found {shown}"

@@ -153,9 +153,7 @@ def open_stored(path: str) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def open_text(
-    path: str, start: int = 0, into: ByteSum | None = None, encoding: str = "utf-8"
-) -> Iterator[IO[bytes]]:
+def open_text(path: str, start: int = 0, into: ByteSum | None = None, encoding: str = "utf-8") -> Iterator[IO[bytes]]:
     """Opens a text file as UTF-8, decompressed if its first bytes say so. The text is read in order, without seeking.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tells from the first bytes of a file what it is, whatever its name says: compressed, text, Parquet or something else."""
+"""Tells from a file's first bytes what it is, whatever its name says: compressed, text, Parquet or something else."""
 
 import codecs
 import dataclasses
@@ -7,6 +7,7 @@ import re
 from ctrpipe.common.errors import InputError
 
 HEAD_BYTES = 1 << 12
+ONE_BYTE_ENCODING = "cp1252"  # the most frequent one that is not UTF-8
 BYTE_ORDER_MARK = codecs.BOM_UTF8
 PARQUET_MARK = b"PAR1"
 
@@ -22,7 +23,7 @@ _ENOUGH = 8  # bytes beyond ASCII that are UTF-8 by no accident
 _FEW = 4  # unusual control bytes that even a short text may have
 
 _CONVERT = "write it as CSV, JSON lines or Parquet"
-ENCODING_HINT = " (data.encoding names another encoding, such as cp1252)"
+ENCODING_HINT = f" (data.encoding names another encoding, such as {ONE_BYTE_ENCODING})"
 _UNPACK = "unpack it, and name the files in it"
 _DECOMPRESS = "decompress it, or compress it with gzip, bz2 or zstd"
 _DOWNLOAD = "fetch the file itself"
@@ -58,7 +59,7 @@ _UNREAD: dict[bytes, Unread] = {
     b"PARE": Unread("an encrypted Parquet file", "write it without encryption"),
     b"SEQ\x06": Unread("a Hadoop sequence file", _CONVERT),
     b"RCF\x01": Unread("an RCFile of Hive", _CONVERT),
-    b"SQLite format 3\0": Unread("an SQLite database", "export its table, as in: sqlite3 -header -csv FILE 'select ...'"),
+    b"SQLite format 3\0": Unread("an SQLite database", "export its table, as in: sqlite3 -csv FILE 'select ...'"),
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": Unread("an Excel (.xls) or other file of old Microsoft Office", _CONVERT),
     b"\x89HDF\r\n\x1a\n": Unread("an HDF5 file", _CONVERT),
     b"\x93NUMPY": Unread("a NumPy array", _CONVERT),
@@ -162,7 +163,7 @@ def codec_of(encoding: str) -> str:
         LookupError: there is no such encoding, or it is none of texts.
     """
     found = codecs.lookup(encoding)
-    b"".decode(encoding)  # refuses codecs such as base64
+    "a".encode(encoding)  # refuses codecs such as base64
     return found.name
 
 
@@ -198,7 +199,7 @@ def usual_encoding(head: bytes) -> str | None:
     wide = wide_encoding(head)
     if wide or _is_utf8_beginning(head):
         return wide
-    return None if is_binary(head) else "cp1252"
+    return None if is_binary(head) else ONE_BYTE_ENCODING
 
 
 def decoding_of(head: bytes, encoding: str) -> str:
@@ -289,7 +290,7 @@ def check_parquet(path: str, head: bytes) -> None:
         raise InputError(f"{path}: {kind}")
     if compression := compression_of(head):
         raise InputError(
-            f"{path}: a {compression} file, but data.format is parquet; decompress Parquet, or write the text's data.format"
+            f"{path}: a {compression} file, but data.format is parquet; decompress Parquet, or write a text's format"
         )
     if wide_encoding(head) or not is_binary(head):
         form = "jsonl" if is_json_lines(head) else "csv or tsv"

@@ -101,8 +101,8 @@ def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
 def plain(values: pa.Array) -> pa.Array:
     """Returns an array in the plainest type of the same values.
 
-    Dictionaries are decoded, extension types become what they are stored as (UUIDs their usual text), half floats become
-    floats, and views and fixed sizes become plain lists and binary values.
+    Dictionaries are decoded, extension types become what they are stored as (UUIDs their usual text), half floats
+    become floats, and views and fixed sizes become plain lists and binary values.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):

@@ -301,9 +301,9 @@ class Data(Section):
             if not self.is_table:
                 raise ValueError(f"delimiter goes with csv and tsv, not with {self.format}")
             if not self.delimiter or set(self.delimiter) & set('"\r\n'):
-                raise ValueError(f"delimiter must be characters other than quotes and line ends, not {self.delimiter!r}")
+                raise ValueError(f"delimiter must be characters other than quotes and line ends: {self.delimiter!r}")
         if self.format == "parquet" and not is_utf8_codec(self.encoding):
-            raise ValueError(f"encoding goes with text, not with Parquet, whose texts are UTF-8; remove {self.encoding}")
+            raise ValueError(f"encoding goes with text, not with Parquet, whose texts are UTF-8: {self.encoding}")
         if self.quoted_line_breaks and self.format != "csv":
             raise ValueError(f"quoted_line_breaks goes with csv, whose values may be quoted, not with {self.format}")
         both = sorted(set(self.partitions) & set(self.columns))

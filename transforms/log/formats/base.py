@@ -80,6 +80,5 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
         raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
-        raise InputError(
-            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {excerpt(', '.join(names))}"
-        )
+        found = excerpt(", ".join(names))
+        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {found}")

@@ -12,6 +12,7 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
+    ONE_BYTE_ENCODING,
     is_json_array,
     is_json_lines,
     is_json_over_lines,
@@ -77,7 +78,7 @@ class Delimited(TextFormat):
             if not is_utf8(text):
                 raise InputError(
                     f"{path}: the header is not {self._encoding}; write the log's encoding as data.encoding, such as "
-                    f"{usual_encoding(text) or 'cp1252'}"
+                    f"{usual_encoding(text) or ONE_BYTE_ENCODING}"
                 )
             if text.startswith(b"#"):
                 raise InputError(f"{path}: line 1 begins with #; remove the comment lines above the header")

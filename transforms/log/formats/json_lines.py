@@ -8,10 +8,17 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.files import Range, no_rows
-from ctrpipe.transforms.log.first_bytes import BYTE_ORDER_MARK, ENCODING_HINT, is_json_array, is_json_over_lines, json_document
+from ctrpipe.transforms.log.first_bytes import (
+    BYTE_ORDER_MARK,
+    ENCODING_HINT,
+    is_json_array,
+    is_json_over_lines,
+    json_document,
+)
 from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines, whole_lines
 from ctrpipe.transforms.log.spec import LogSpec
+
 
 class JsonLines(TextFormat):
     """Reads JSON lines. A file has no list of its columns: a key may be absent from any line."""

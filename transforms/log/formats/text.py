@@ -101,9 +101,7 @@ class TextFormat(Format):
 
     def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
         line, position = part.line, 0
-        with input_errors(part.path), open_text(
-            part.path, part.start - part.header, into, self._encoding
-        ) as file:
+        with input_errors(part.path), open_text(part.path, part.start - part.header, into, self._encoding) as file:
             if zlib.crc32(file.read(part.header)) != part.layout:
                 raise changed(part.path)
             for lines in self._lines(file, part):
