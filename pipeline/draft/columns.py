@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ctrpipe.transforms.log.sample import LogSample
+from ctrpipe.transforms.log.sample import LogSample, numbers_rows
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
 from ctrpipe.transforms.log.times import time_pattern
 
@@ -28,6 +28,8 @@ _CODE_NAME = re.compile(r"^[Cc]\d+$")
 _NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
 _SEPARATORS = "|,; "
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
+_INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
+_FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 
 
@@ -101,6 +103,8 @@ def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
     seen = f"{missing:.0%} missing" if missing else "never missing"
     if not present:
         return Guess({}, "without a value in the first rows, so that it is left out", True)
+    if _is_index(name, present):
+        return _all_different("the row's own number, as the index of pandas")
     distinct = collections.Counter(present)
     seen = f"{len(distinct):,} different values, {seen}"
     if is_list:
@@ -117,6 +121,12 @@ def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
             return _lists(present, " ", f"texts, read as words, {seen}; kind: text is for models with an encoder")
         return _all_different(seen)
     return Guess(_vocabulary(distinct), seen)
+
+
+def _is_index(name: str, present: Sequence[str]) -> bool:
+    if _INDEX_NAME.fullmatch(name):
+        return len(set(present)) == len(present) and all(value.isdigit() for value in present)
+    return len(present) >= _FEWEST_ROWS and numbers_rows(present) and not _TIME_NAME.search(name)
 
 
 def _all_different(seen: str) -> Guess:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ctrpipe.pipeline.components import log_example_gen
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from tests.e2e.small_run import call, one_line, start
 
 COLUMNS = ["label", "n", "c"]
@@ -53,7 +54,7 @@ MALFORMED = [
     (b"1\t1e99\ta", "n: '1e99' is too large for a 32-bit float"),
     (b"2\t5\ta", "label: the label must be 0 or 1, found '2'"),
     (b"\t5\ta", "label: the label must be 0 or 1, found nothing"),
-    (b"1\t5\t\xff\xfe", "c: invalid UTF-8"),
+    (b"1\t5\t\xff\xfe", f"c: invalid UTF-8{ENCODING_HINT}"),
     (b"\xff\t\xfe", "expected 3 columns, found 2"),
     (b"1\t5\ta\rb", "a carriage return inside the row"),
     (b"", "the line is empty"),

@@ -20,6 +20,7 @@ from ctrpipe.serving.scoring import folder as score_folder
 from ctrpipe.serving.scoring import part as score_part
 from ctrpipe.serving.scoring import score as score_module
 from ctrpipe.serving.scoring.score import quantile, score
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from tests.e2e.small_run import call, one_line, start
 from tests.serving.small_servable import probability, save, spec
 
@@ -174,7 +175,7 @@ def test_malformed_lines_keep_their_place_without_a_score(models, tmp_path):
         (2, "expected 2 columns, found 1"),
         (3, "n: 'x' is not a number"),
         (4, "the line is empty"),
-        (5, "c: invalid UTF-8"),
+        (5, f"c: invalid UTF-8{ENCODING_HINT}"),
         (10, "expected 2 columns, found 3"),
     ]
     assert {letter["file"] for letter in letters} == {str(tmp_path / "log.tsv")}

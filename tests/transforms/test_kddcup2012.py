@@ -29,6 +29,7 @@ from ctrpipe.transforms.kddcup2012.tables import (
     sums_by_key,
     write_table,
 )
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 
 steps = importlib.import_module("ctrpipe.transforms.kddcup2012.prepare")  # the package has a function of that name
 LINES = 1500
@@ -340,7 +341,7 @@ def test_malformed_lines_are_dead_letters_and_the_rest_is_as_without_them(folder
         file.write("".join(f"{line}\n" for line in GARBAGE).encode() + b"\xff\t1\t5\t1\t1\t1\t1\t1\t1\t1\t1\t1\n")
     made = prepare(files, tmp_path / "log", OPTIONS)
     pd.testing.assert_frame_equal(read_log(made), log)
-    reasons = {**GARBAGE, "\\xff\t1\t5\t1\t1\t1\t1\t1\t1\t1\t1\t1": "click: invalid UTF-8"}
+    reasons = {**GARBAGE, "\\xff\t1\t5\t1\t1\t1\t1\t1\t1\t1\t1\t1": f"click: invalid UTF-8{ENCODING_HINT}"}
     found = letters(tmp_path / "log")
     assert [(letter["line"], letter["text"], letter["reason"]) for letter in found] == [
         (LINES + index, text, reason) for index, (text, reason) in enumerate(reasons.items(), 1)

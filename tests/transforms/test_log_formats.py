@@ -15,6 +15,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import lines
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import find_files, partition_values
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.formats.registry import FORMATS
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
@@ -107,7 +108,7 @@ def test_malformed_json_is_kept_with_its_line_and_reason(tmp_path, monkeypatch, 
     path = tmp_path / "log.jsonl"
     path.write_bytes("\n".join([JSON[0], *BAD_JSON, JSON[0]]).encode() + b'\n{"y": 1, "c": "\xff"}\n')
     rows, rejects, _ = read_planned(path, spec(format="jsonl"))
-    assert rejects == [*enumerate(BAD_JSON.values(), 2), (len(BAD_JSON) + 3, "invalid UTF-8")]
+    assert rejects == [*enumerate(BAD_JSON.values(), 2), (len(BAD_JSON) + 3, f"invalid UTF-8{ENCODING_HINT}")]
     assert rows == [(1, *JSON_ROWS[0]), (len(BAD_JSON) + 2, *JSON_ROWS[0])]
 
 
@@ -130,7 +131,7 @@ def test_zstd_of_several_frames_is_read_with_its_checksum(tmp_path, frames):
     assert sums == [expected]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-10], lambda data: b"no zstd", lambda data: data + b"more"])
+@pytest.mark.parametrize("damage", [lambda data: data[:-10], lambda data: data + b"more"])
 def test_a_damaged_zstd_file_is_one_line(tmp_path, damage):
     path = tmp_path / "log.tsv.zst"
     path.write_bytes(damage(pa.compress(TSV, "zstd", asbytes=True)))

@@ -13,6 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import lines
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.formats import parquet
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -85,7 +86,7 @@ def test_the_size_of_a_range_changes_nothing(tmp_path, monkeypatch, size):
         (b"1\tfive\ta", "n: 'five' is not a number"),
         (b"2\t5\ta", "label: the label must be 0 or 1, found '2'"),
         (b"\t5\ta", "label: the label must be 0 or 1, found nothing"),
-        (b"1\t5\t\xff\xfe", "c: invalid UTF-8"),
+        (b"1\t5\t\xff\xfe", f"c: invalid UTF-8{ENCODING_HINT}"),
         (b"", "the line is empty"),
         (b"1\t5\ta\rb", "a carriage return inside the row"),
         (b"1\t\xff", "expected 3 columns, found 2"),
@@ -130,7 +131,7 @@ def test_quotes_of_csv_are_those_of_a_csv_reader(tmp_path):
     assert [row[2].decode() for row in rows] == values and not rejects
 
 
-@pytest.mark.parametrize("content", [b"\n", b"\r\n\r\n", b"1\t5\ta\r0\t2\tb\r", bytes(range(256)) * 9])
+@pytest.mark.parametrize("content", [b"\n", b"\r\n\r\n", b"1\t5\ta\r0\t2\tb\r", b"1\t\xff\xfe\ta\n" * 9])
 def test_a_file_without_a_good_row_is_rejected_line_by_line(tmp_path, content):
     rows, rejects = read(write(tmp_path, content))
     assert not rows
@@ -182,7 +183,7 @@ def read_line(line: bytes, is_csv: bool) -> tuple | str:
     try:
         text.decode()
     except UnicodeDecodeError:
-        return "c: invalid UTF-8"
+        return f"c: invalid UTF-8{ENCODING_HINT}"
     if label not in (b"0", b"1", b"0.0", b"1.0"):
         shown = f"'{label.decode('utf-8', 'replace')}'" if label else "nothing"
         return f"label: the label must be 0 or 1, found {shown}"
@@ -406,7 +407,7 @@ def test_parquet_files_that_cannot_be_read_are_refused(tmp_path):
     pa.parquet.write_table(table, path)
     whole = path.read_bytes()
     for content, message in (
-        (GOOD, "not a readable Parquet file"),
+        (GOOD, "a text, but data.format is parquet; write data.format: csv or tsv"),
         (whole[:-50], "not a readable Parquet file"),
         (whole[:10] + bytes(200) + whole[210:], "the Parquet file is damaged"),
     ):
@@ -451,7 +452,7 @@ def test_a_gzip_file_cut_short_is_refused(tmp_path):
     path.write_bytes(gzip.compress(b"".join(b"1\t%d\ta\n" % value for value in random))[:-200])
     with pytest.raises(InputError, match="cut short"):
         read(path)
-    path.write_bytes(GOOD)
+    path.write_bytes(gzip.compress(GOOD) + b"more")
     with pytest.raises(InputError, match="not a valid gzip"):
         read(path)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
+from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
@@ -98,7 +99,7 @@ class RowChecks:
             if raw.not_utf8 is None:
                 check_utf8(raw.columns[name], name, faults)
             else:
-                check_utf8_of(raw.not_utf8, raw.columns[name], name, faults)
+                check_utf8_of(raw.not_utf8, raw.columns[name], name, faults, ENCODING_HINT)
             if name in self._times:
                 check_times(columns[name], name, faults, self._times[name])
         for aligned in self._aligned:

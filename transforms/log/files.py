@@ -1,5 +1,6 @@
 """Finds, opens, measures and cuts the files of logs: the one module that knows where and how they are stored."""
 
+import bz2
 import contextlib
 import dataclasses
 import glob
@@ -17,7 +18,9 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.byte_sum import ByteSum, SummedFile, joined
+from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, whole_lines
+from ctrpipe.transforms.log.recoded import recoded
 
 RANGE_BYTES = 32 << 20
 _TEXT_FACTOR = 4  # approximate bytes of text per compressed byte
@@ -109,22 +112,35 @@ def _gunzipped(file: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], gzip.GzipFile(fileobj=file))
 
 
+def _unbzipped(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], bz2.BZ2File(file))
+
+
 def _unzstd(file: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
 
 
-# By the ending of the file's name. Both formats may consist of several compressed pieces (members, frames).
-_DECOMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _gunzipped, ".zst": _unzstd}
+# All three formats may consist of several compressed pieces (members, streams, frames).
+_DECOMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {"gzip": _gunzipped, "bz2": _unbzipped, "zstd": _unzstd}
+
+
+def stored_head(path: str) -> bytes:
+    """Returns the first bytes of a file, as they are stored.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_stored(path) as file:
+        return file.read(HEAD_BYTES)
 
 
 def is_compressed(path: str) -> bool:
-    """Returns whether a text file is compressed, by its name."""
-    return path.endswith(tuple(_DECOMPRESSED))
+    """Returns whether a text file is compressed, by its first bytes.
 
-
-def _decompressed(path: str, file: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
-    opens = [opened for ending, opened in _DECOMPRESSED.items() if path.endswith(ending)]
-    return opens[0](file) if opens else contextlib.nullcontext(file)
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return compression_of(stored_head(path)) is not None
 
 
 def open_stored(path: str) -> IO[bytes]:
@@ -137,31 +153,35 @@ def open_stored(path: str) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def open_text(path: str, start: int = 0, into: ByteSum | None = None) -> Iterator[IO[bytes]]:
-    """Opens a text file, decompressed if its name says so. The text is read in order, without seeking.
+def open_text(path: str, start: int = 0, into: ByteSum | None = None, encoding: str = "utf-8") -> Iterator[IO[bytes]]:
+    """Opens a text file as UTF-8, decompressed if its first bytes say so. The text is read in order, without seeking.
 
     Args:
         path: The file.
-        start: Position of the first byte to read; 0 for a compressed file.
+        start: Position of the first byte to read; 0 for a file that is compressed or has another encoding.
         into: Checksum to which the stored bytes are added as they are read.
+        encoding: The encoding of the text (`data.encoding`). UTF-8 is not decoded: it may contain invalid bytes.
 
     Raises:
         OSError: the file cannot be read.
     """
-    with open_stored(path) as stored:
+    with contextlib.ExitStack() as stack:
+        stored = stack.enter_context(open_stored(path))
+        compression = compression_of(stored.read(HEAD_BYTES))
         stored.seek(start)
-        read = stored if into is None else cast(IO[bytes], SummedFile(stored, into))
-        with _decompressed(path, read) as text:
-            yield text
+        text = stored if into is None else cast(IO[bytes], SummedFile(stored, into))
+        if compression:
+            text = stack.enter_context(_DECOMPRESSED[compression](text))
+        yield text if is_utf8_codec(encoding) else recoded(text, encoding)
 
 
-def first_bytes(path: str, size: int) -> bytes:
-    """Returns the first bytes of a text file, decompressed if necessary.
+def first_bytes(path: str, size: int, encoding: str = "utf-8") -> bytes:
+    """Returns the first bytes of a text file as UTF-8, decompressed if necessary.
 
     Raises:
         InputError: the file cannot be read.
     """
-    with input_errors(path), open_text(path) as file:
+    with input_errors(path), open_text(path, encoding=encoding) as file:
         return file.read(size)
 
 
@@ -171,14 +191,22 @@ def input_errors(path: str) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise InputError(f"{path}: the gzip file is cut short; copy or write it again") from error
+        raise InputError(f"{path}: the {_compression(path)} file is cut short; copy or write it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: not a valid gzip file ({one_line(error, 200)})") from error
     except OSError as error:
-        if error.errno is None and path.endswith(".zst"):
+        if error.errno is None and (name := _compression(path)) in ("bz2", "zstd"):
             text = one_line(error, 200)
-            raise InputError(f"{path}: not a whole zstd file ({text}); copy or write it again") from error
+            raise InputError(f"{path}: not a whole {name} file ({text}); copy or write it again") from error
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _compression(path: str) -> str:
+    """Returns the name of a file's compression, for a message; "" if there is none."""
+    try:
+        return compression_of(stored_head(path)) or ""
+    except OSError:
+        return ""
 
 
 def no_rows(path: str) -> InputError:

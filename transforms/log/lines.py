@@ -9,9 +9,12 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.common.errors import InputError
+
 # Large enough for Arrow to be fast, small enough for the CPU cache.
 CHUNK_BYTES = 1 << 21
 _BLOCK = 64  # lines
+_CONTROL_BYTES = [bytes([code]) for code in (31, 30, 29, 28, *range(1, 9), *range(14, 28))]
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _MAX_RECORD_BYTES = 1 << 20  # of a record with line breaks; a quote that stays open for longer is an error
 
@@ -112,7 +115,10 @@ class Lines:
         counts = np.diff(first, append=len(quotes))
         opening = quotes[(np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0]
         before = self._bytes[opening - 1]  # at the first byte: index -1, the last line break
-        inside = opening[(before != ord(self._delimiter)) & (before != ord("\n")) & (before != ord('"'))]
+        after_delimiter = np.ones(len(opening), bool)
+        for back, byte in enumerate(reversed(self._delimiter), 1):
+            after_delimiter &= self._bytes[opening - back] == byte
+        inside = opening[~after_delimiter & (before != ord("\n")) & (before != ord('"'))]
         return np.concatenate([np.flatnonzero(counts % 2), self._lines_at(inside)])
 
     def _lines_at(self, positions: np.ndarray) -> np.ndarray:
@@ -123,8 +129,25 @@ def count_values(line: bytes, delimiter: bytes, quoted: bool) -> int:
     """Returns the number of values of a line without its line break; 0 if a quote is not closed."""
     if not quoted:
         return line.count(delimiter) + 1
+    one_byte = single_byte(line, delimiter)
+    if one_byte != delimiter:
+        line, delimiter = line.replace(delimiter, one_byte), one_byte
     values = list(_quoted_value(delimiter).finditer(line))
     return len(values) if sum(len(value[0]) for value in values) == len(line) else 0
+
+
+def single_byte(text: bytes, delimiter: bytes) -> bytes:
+    """Returns a delimiter of one byte, or a byte that can stand for a longer one, because the text has none of it.
+
+    Raises:
+        InputError: the text has all such bytes.
+    """
+    if len(delimiter) == 1:
+        return delimiter
+    free = next((byte for byte in _CONTROL_BYTES if byte not in text), None)
+    if free is None:
+        raise InputError(f"data.delimiter {delimiter.decode()!r}: the text has every control character; write it anew")
+    return free
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import uuid
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
@@ -98,8 +99,28 @@ def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Returns a dictionary array as a plain array; other arrays unchanged."""
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    """Returns an array in the plainest type of the same values.
+
+    Dictionaries are decoded, extension types become what they are stored as (UUIDs their usual text), half floats
+    become floats, and views and fixed sizes become plain lists and binary values.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return plain(values.dictionary_decode())
+    if isinstance(kind, pa.BaseExtensionType):
+        return _uuid_texts(values.storage) if kind.extension_name == "arrow.uuid" else plain(values.storage)
+    if pa.types.is_float16(kind):
+        return values.cast(pa.float32())
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return values.cast(pa.list_(kind.value_type))
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return values.cast(pa.binary())
+    return values
+
+
+def _uuid_texts(values: pa.Array) -> pa.Array:
+    texts = (None if value is None else str(uuid.UUID(bytes=value)) for value in values.to_pylist())
+    return pa.array(texts, pa.string())
 
 
 def payload_rows(files: Sequence[pathlib.Path]) -> int:

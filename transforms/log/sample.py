@@ -6,16 +6,33 @@ import dataclasses
 import io
 import itertools
 import json
-import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.transforms.log.files import first_bytes, no_rows, open_stored, partition_values
+from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.files import (
+    first_bytes,
+    input_errors,
+    no_rows,
+    open_stored,
+    partition_values,
+    stored_head,
+)
+from ctrpipe.transforms.log.first_bytes import (
+    HEAD_BYTES,
+    ONE_BYTE_ENCODING,
+    check_text,
+    is_json_array,
+    is_json_over_lines,
+    is_parquet,
+    json_document,
+    wide_encoding,
+)
 from ctrpipe.transforms.log.formats.json_lines import parse_objects
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
@@ -24,7 +41,8 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
 ROWS = 10_000
 _BYTES = 1 << 23
-_DELIMITERS = "\t,;|"
+_DELIMITERS = ("\t", ",", ";", "::", "||", "|", "\x01")
+_DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
 _NO_LABEL = "(none)"  # placeholder for files without a label
@@ -59,8 +77,9 @@ def read_sample(path: str) -> LogSample:
     Raises:
         InputError: the file cannot be read, has no rows, or is not a log.
     """
-    name = pathlib.Path(path).name.removesuffix(".gz").removesuffix(".zst")
-    sample = _of_parquet(path) if name.endswith((".parquet", ".pq")) else _of_text(path)
+    with input_errors(path):
+        head = stored_head(path)
+    sample = _of_parquet(path) if is_parquet(head) else _of_text(path)
     if not sample.rows:
         raise no_rows(path)
     said = partition_values(path)
@@ -131,14 +150,35 @@ def _of_parquet(path: str) -> LogSample:
 
 def _of_text(path: str) -> LogSample:
     text = first_bytes(path, _BYTES)
+    head = text[:HEAD_BYTES]
+    encoding = wide_encoding(head) or "utf-8"
+    check_text(path, head, encoding)
+    if is_json_array(head) or is_json_over_lines(head):
+        raise json_document(path, is_json_array(head))
+    unsure = []
+    if encoding == "utf-8" and _is_of_one_byte(text):
+        encoding = ONE_BYTE_ENCODING
+        unsure.append(f"The text is no UTF-8, and read as {encoding}: if signs are wrong, write data.encoding.")
+    if encoding != "utf-8":
+        text = first_bytes(path, _BYTES, encoding)
+    sample = _of_utf8(path, text)
+    said = {"encoding": encoding} if encoding != "utf-8" else {}
+    return dataclasses.replace(sample, data={**sample.data, **said}, unsure=(*unsure, *sample.unsure))
+
+
+def _is_of_one_byte(text: bytes) -> bool:
+    """Returns whether most lines with bytes beyond ASCII are no UTF-8."""
+    lines = [line for line in text.split(b"\n")[: ROWS + 1] if not line.isascii()]
+    return 2 * sum(not is_utf8(line) for line in lines) > len(lines)
+
+
+def _of_utf8(path: str, text: bytes) -> LogSample:
     if b"\n" in text:
         text = text[: text.rindex(b"\n") + 1]  # the last line may be cut
     lines = [line.removesuffix(b"\r") for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
     lines = [line for line in lines if line][: ROWS + 1]
     if not lines:
         raise no_rows(path)
-    if b"\0" in lines[0]:
-        raise InputError(f"{path}: no text file; TSV, CSV, JSON lines and Parquet (.parquet) are read")
     if lines[0].lstrip().startswith(b"{"):
         return _of_json(lines[:ROWS])
     return _of_table(path, b"\n".join(lines) + b"\n", lines)
@@ -167,24 +207,29 @@ def _of_json(lines: list[bytes]) -> LogSample:
 
 def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
     decoded = [line.decode("utf-8", "replace") for line in lines]
-    delimiter = max(_DELIMITERS, key=lambda sign: (_agreement(decoded, sign), -_DELIMITERS.index(sign)))
+    delimiter = _delimiter(decoded)
     unsure = []
     data: dict[str, object] = {"format": "tsv" if delimiter == "\t" else "csv"}
-    if delimiter not in "\t,":
+    if delimiter not in ("\t", ","):
         data["delimiter"] = delimiter
     rows = [line.split("\t") for line in decoded]
     if delimiter != "\t":
         rows = _unquoted(decoded, delimiter)
-        whole = list(
-            itertools.islice(csv.reader(io.StringIO(text.decode("utf-8", "replace")), delimiter=delimiter), ROWS)
-        )
+        whole = list(itertools.islice(_records(io.StringIO(text.decode("utf-8", "replace")), delimiter), ROWS))
         if any("\n" in value for row in whole for value in row) and _share(whole) > _share(rows):
             rows = whole
             data["quoted_line_breaks"] = True
     width = collections.Counter(map(len, rows)).most_common(1)[0][0]
-    if all(not is_utf8(line) for line in lines[:1]) or not is_utf8(text):
+    if not is_utf8(text):
         unsure.append("Some lines are no UTF-8 and will be malformed rows: convert the log first.")
     good = [row for row in rows if len(row) == width]
+    if len(rows[0]) != width and decoded[0].startswith("#"):
+        raise InputError(f"{path}: line 1 is a comment; remove the lines above the header or the first row")
+    if len(rows[0]) == width - 1 and _is_header(["", *rows[0]], [rows[0], *good]):
+        raise InputError(
+            f"{path}: the header names {width - 1} columns, and the rows have {width}: the first, which numbers the "
+            "rows, has no name; give it one (in R, write.csv with row.names = FALSE leaves it out)"
+        )
     header = _is_header(rows[0], good) if len(rows[0]) == width else False
     names = rows[0] if header else _names(good)
     if header:
@@ -194,11 +239,63 @@ def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
         data["columns"] = names
         unsure.append("The file has no header: the names of the columns are made up; give them their own.")
     values = list(zip(*good[:ROWS], strict=True)) or [()] * width
-    if len(set(names)) < len(names):
-        raise InputError(f"{path}: two columns of the header have one name; rename one of them")
+    repeated = [name for name, count in collections.Counter(names).items() if count > 1 and name]
+    if repeated:
+        raise InputError(f"{path}: the header names {excerpt(', '.join(repeated))} twice; rename one of them")
+    columns = {name: list(column) for name, column in zip(names, values, strict=True) if name}
+    if len(columns) < width:
+        unsure.append("A column without a name is left out: it is empty, or numbers the rows, as the index of pandas.")
+    return _with_points(LogSample(data, columns, unsure=tuple(unsure)))
+
+
+def _with_points(sample: LogSample) -> LogSample:
+    """Returns a sample with decimal points in place of decimal commas, and with `data.decimal` if there are some.
+
+    A log has one decimal sign: commas beside a column of decimal points are only noted.
+    """
+    columns = sample.columns
+    with_commas = [name for name, values in columns.items() if _are_numbers(values, ",")]
+    with_points = [name for name, values in columns.items() if _are_numbers(values, ".")]
+    if not with_commas:
+        return sample
+    first = with_commas[0]
+    if with_points:
+        note = f"{first} has decimal commas, and {with_points[0]} decimal points: write them alike."
+        return dataclasses.replace(sample, unsure=(*sample.unsure, note))
+    example = next(value for value in columns[first] if "," in value)
+    pointed = {name: [value.replace(",", ".") for value in columns[name]] for name in with_commas}
     return LogSample(
-        data, {name: list(column) for name, column in zip(names, values, strict=True)}, unsure=tuple(unsure)
+        data={**sample.data, "decimal": ","},
+        columns=columns | pointed,
+        unsure=(*sample.unsure, f"Numbers have decimal commas, as {first}: {example}."),
     )
+
+
+def _are_numbers(values: Sequence[str], sign: str) -> bool:
+    """Returns whether all present values are numbers, some of them with a decimal sign between digits."""
+    present = [value for value in values if value and value not in USUAL_MISSING]
+    return any(sign in value for value in present) and all(map(_DECIMALS[sign].fullmatch, present))
+
+
+def _delimiter(lines: list[str]) -> str:
+    """Returns the delimiter by which most lines have the same number of values.
+
+    Of several, those by which the first line has that number too, then not the comma if it is a decimal sign.
+    """
+    agreements = {sign: _agreement(lines, sign) for sign in _DELIMITERS}
+    best = max(agreements.values())
+    likely = [sign for sign, share in agreements.items() if share == best]
+    likely = [sign for sign in likely if len(sign) == 1 or not any(sign[0] in line.replace(sign, "") for line in lines)]
+    alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == _width(lines, sign)]
+    likely = alike or likely or ["\t"]
+    if likely[0] == "," and any(_has_decimal_commas(lines, sign) for sign in likely[1:]):
+        likely = [sign for sign in likely[1:] if _has_decimal_commas(lines, sign)]
+    return likely[0]
+
+
+def _has_decimal_commas(lines: list[str], delimiter: str) -> bool:
+    values = {value for row in _unquoted(lines[:500], delimiter) for value in row if "," in value}
+    return all(map(_DECIMALS[","].fullmatch, values))
 
 
 def _agreement(lines: list[str], delimiter: str) -> float:
@@ -208,13 +305,22 @@ def _agreement(lines: list[str], delimiter: str) -> float:
     return round(most / min(len(lines), 500), 2) if width > 1 else 0.0
 
 
+def _width(lines: list[str], delimiter: str) -> int:
+    return collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter)).most_common(1)[0][0]
+
+
 def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:
     """Returns the values of each line without their quotes. With a tab as delimiter, quotes are kept."""
     if delimiter == "\t":
         return [line.split(delimiter) for line in lines]
-    return [
-        next(csv.reader([line], delimiter=delimiter), []) if '"' in line else line.split(delimiter) for line in lines
-    ]
+    return [next(_records([line], delimiter), []) if '"' in line else line.split(delimiter) for line in lines]
+
+
+def _records(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    """Yields the values of each record. A separator of ASCII stands for a delimiter of several characters."""
+    one = delimiter if len(delimiter) == 1 else "\x1f"
+    for values in csv.reader((line.replace(delimiter, one) for line in lines), delimiter=one):
+        yield [value.replace(one, delimiter) for value in values]
 
 
 def _share(rows: list[list[str]]) -> float:
@@ -224,15 +330,25 @@ def _share(rows: list[list[str]]) -> float:
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """Returns whether the first line is a header.
 
-    The values of a header are distinct, present, not numbers, and do not occur in the column below.
+    The values of a header are not numbers, and do not occur in the column below. One may be absent above a column that
+    is empty or numbers the rows.
     """
-    if len(set(first)) < len(first) or not all(first) or any(map(_is_number_or_missing, first)):
-        return False
     others = rows[1:]
+    unnamed = [[row[place] for row in others] for place, name in enumerate(first) if not name]
+    if any(map(_is_number_or_missing, first)) or not all(not any(values) or numbers_rows(values) for values in unnamed):
+        return False
     if not others:
-        return True
+        return len(set(first)) == len(first) and all(first)
     known = [{row[place] for row in others} for place in range(len(first))]
-    return not any(name in values for name, values in zip(first, known, strict=True))
+    return any(first) and not any(name in values for name, values in zip(first, known, strict=True) if name)
+
+
+def numbers_rows(values: Sequence[str]) -> bool:
+    """Returns whether each value is the whole number after the value before it, as in the index of pandas."""
+    if not values or not all(value.isascii() and value.isdigit() for value in values):
+        return False
+    first = int(values[0])
+    return all(int(value) == first + place for place, value in enumerate(values))
 
 
 def _is_number_or_missing(text: str) -> bool:

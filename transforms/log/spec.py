@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
@@ -222,8 +223,13 @@ class Data(Section):
     line replaces them.
     """
     format: Literal["tsv", "csv", "jsonl", "parquet"] = "tsv"
-    """Format of the files: tab- or comma-separated text, JSON lines, or Parquet. Text is UTF-8, plain or compressed
-    with gzip (`.gz`) or zstd (`.zst`).
+    """Format of the files: tab- or comma-separated text, JSON lines, or Parquet. Text is plain or compressed with gzip,
+    bz2 or zstd, which a file's first bytes tell, whatever its name.
+    """
+    encoding: str = pydantic.Field("utf-8", examples=["utf-16", "cp1252", "latin-1", "gb18030"])
+    """Encoding of the text, by Python's name of it. `utf-16` is read with and without a byte order mark. The values are
+    UTF-8 from then on, in vocabularies and requests. Each file of another encoding than UTF-8 is read by a single
+    process.
     """
     header: bool = False
     """Whether the first line of each text file names the columns. Parquet and JSON lines always name theirs."""
@@ -235,9 +241,9 @@ class Data(Section):
     """Columns whose value is part of the folder names, as in `day=2026-11-01/part-0.parquet`."""
     quoted_line_breaks: bool = False
     """Whether quoted values of `csv` may contain line breaks (RFC 4180). Each file is then read by a single process."""
-    delimiter: str | None = pydantic.Field(None, examples=[";", "|"])
-    """Character between two values of a line. null: a tab for `tsv`, a comma for `csv`. Values of `csv` may be quoted;
-    values of `tsv` are taken literally.
+    delimiter: str | None = pydantic.Field(None, examples=[";", "|", "::"])
+    """What stands between two values of a line: one character or several. null: a tab for `tsv`, a comma for `csv`.
+    Values of `csv` may be quoted; values of `tsv` are taken literally.
     """
     decimal: Literal[".", ","] = "."
     """Decimal separator of numbers."""
@@ -275,6 +281,15 @@ class Data(Section):
     column's rows / (max_distinct_values + 1), and the rarest values are lost. The run prints this bound.
     """
 
+    @pydantic.field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str) -> str:
+        try:
+            codec_of(value)
+        except (LookupError, ValueError) as error:
+            raise ValueError(f"'{value}' is no encoding of texts; write utf-8, utf-16, latin-1 or cp1252") from error
+        return value
+
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Data":
         if self.is_table and not self.header and not self.columns:
@@ -285,8 +300,10 @@ class Data(Section):
         if self.delimiter is not None:
             if not self.is_table:
                 raise ValueError(f"delimiter goes with csv and tsv, not with {self.format}")
-            if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
-                raise ValueError(f"delimiter must be one ASCII character other than a quote, not {self.delimiter!r}")
+            if not self.delimiter or set(self.delimiter) & set('"\r\n'):
+                raise ValueError(f"delimiter must be characters other than quotes and line ends: {self.delimiter!r}")
+        if self.format == "parquet" and not is_utf8_codec(self.encoding):
+            raise ValueError(f"encoding goes with text, not with Parquet, whose texts are UTF-8: {self.encoding}")
         if self.quoted_line_breaks and self.format != "csv":
             raise ValueError(f"quoted_line_breaks goes with csv, whose values may be quoted, not with {self.format}")
         both = sorted(set(self.partitions) & set(self.columns))
@@ -321,7 +338,7 @@ class Data(Section):
 
     @property
     def separator(self) -> str:
-        """The character between two values of a line."""
+        """What stands between two values of a line."""
         return self.delimiter or ("," if self.format == "csv" else "\t")
 
 

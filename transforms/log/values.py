@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import WHOLE_NUMBER, Label, Word, spellings
@@ -109,7 +110,7 @@ def _in_words(values: pa.Array, words: Sequence[Word]) -> pa.Array:
 
 def _shown(value: pa.Scalar) -> str:
     text = value.as_py()
-    return "nothing" if text is None else f"'{text.decode('utf-8', 'replace')}'"
+    return "nothing" if text is None else f"'{excerpt(text)}'"
 
 
 def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
@@ -153,11 +154,11 @@ def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
         check_utf8_of(range(len(values)), values, name, faults)
 
 
-def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str]) -> None:
-    """Checks only the given rows: adds rows whose binary value is not valid UTF-8 to `faults`."""
+def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str], hint: str = "") -> None:
+    """Checks only the given rows: adds rows whose binary value is not valid UTF-8 to `faults`, with a hint."""
     for row in rows:
         if row not in faults and not is_utf8(values[row].as_py() or b""):
-            faults[row] = f"{name}: invalid UTF-8"
+            faults[row] = f"{name}: invalid UTF-8{hint}"
 
 
 def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
@@ -173,9 +174,15 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
     try:
         values = values if pa.types.is_binary(values.type) else values.cast(pa.string()).cast(pa.binary())
     except pa.ArrowException as error:
-        raise InputError(f"{path}: column {name} of type {values.type} cannot be read as a value per row") from error
+        raise no_value_per_row(path, name, values.type) from error
     empty = pc.equal(pc.binary_length(values), 0).fill_null(False)
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
+
+
+def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
+    """Returns the error for a Parquet column whose type is not read."""
+    advice = "write numbers, texts or times, or lists of them for the kinds multivalent and sequence"
+    return InputError(f"{path}: column {name} of type {kind} cannot be read as a value per row; {advice}")
 
 
 def join_lists(
@@ -188,7 +195,10 @@ def join_lists(
     Raises:
         InputError: the elements are not single values.
     """
-    elements = as_binary(plain(pc.list_flatten(values)), name, path)
+    elements = plain(pc.list_flatten(values))
+    if pa.types.is_nested(elements.type):
+        raise no_value_per_row(path, name, values.type)
+    elements = as_binary(elements, name, path)
     parents = pc.list_parent_indices(values)
     if keep_missing:
         elements = elements.fill_null(b"")
@@ -298,7 +308,7 @@ def _note_numbers(values: pa.Array, rows: np.ndarray, name: str, faults: dict[in
     for row in rows.tolist():
         value = values[row].as_py()
         text = value if isinstance(value, bytes) else str(value).encode()
-        faults.setdefault(row, f"{name}: '{text.decode('utf-8', 'replace')}' {_fault_of(text)}")
+        faults.setdefault(row, f"{name}: '{excerpt(text)}' {_fault_of(text)}")
 
 
 def _fault_of(text: bytes) -> str:

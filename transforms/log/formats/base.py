@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import Range
@@ -79,6 +80,5 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
         raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
-        raise InputError(
-            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {', '.join(names)}"
-        )
+        found = excerpt(", ".join(names))
+        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {found}")

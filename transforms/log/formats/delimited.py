@@ -4,13 +4,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
-from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.first_bytes import (
+    BYTE_ORDER_MARK,
+    ONE_BYTE_ENCODING,
+    is_json_array,
+    is_json_lines,
+    is_json_over_lines,
+    json_document,
+    usual_encoding,
+)
 from ctrpipe.transforms.log.formats.base import check_names
 from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
-from ctrpipe.transforms.log.lines import Lines, count_values, whole_lines
+from ctrpipe.transforms.log.lines import Lines, count_values, is_utf8, single_byte, whole_lines
 from ctrpipe.transforms.log.spec import LogSpec
 
 _LINES_LOOKED_AT = 100  # to detect whether a file without a header has labels
@@ -26,26 +37,52 @@ class Delimited(TextFormat):
         super().__init__(spec, columns, labels)
         self._delimiter = spec.data.separator.encode()
 
-    def _head(self, path: str) -> tuple[Sequence[str], bytes]:
+    def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
         data, targets = self._spec.data, self._spec.target_columns
         unlabelled = [name for name in data.columns if name not in targets]
+        self._check_is_table(path, first)
         if data.header:
             return self._header(path, unlabelled)
+        mark = BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
         if self._labels:
-            return data.columns, b""
-        lines = first_chunk(path).split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
+            return data.columns, mark
+        lines = first_chunk(path, self._encoding).split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
         widths = [count_values(line, self._delimiter, self.quoted) for line in lines]
-        return unlabelled if widths.count(len(unlabelled)) > widths.count(len(data.columns)) else data.columns, b""
+        return unlabelled if widths.count(len(unlabelled)) > widths.count(len(data.columns)) else data.columns, mark
+
+    def _check_is_table(self, path: str, first: bytes) -> None:
+        """Raises InputError if a file is JSON: its first line begins so, and is neither a header nor a row."""
+        is_array = is_json_array(first)
+        if not (is_array or is_json_lines(first) or is_json_over_lines(first)):
+            return
+        width = count_values(first.split(b"\n")[0].rstrip(b"\r"), self._delimiter, self.quoted)
+        if not self._spec.data.header and width == len(self._spec.data.columns) > 1:
+            return
+        if is_array or is_json_over_lines(first):
+            raise json_document(path, is_array)
+        raise InputError(f"{path}: JSON lines, but data.format is {self._spec.data.format}; write data.format: jsonl")
 
     def _header(self, path: str, listed: Sequence[str]) -> tuple[list[str], bytes]:
         """Returns the column names in the first line, and that line; `listed` must be among the names."""
-        first, newline, _ = first_chunk(path).partition(b"\n")
+        first, newline, _ = first_chunk(path, self._encoding).partition(b"\n")
+        text = first.removeprefix(BYTE_ORDER_MARK).rstrip(b"\r")
+        line, one_byte = self._of_one_byte(text)
         try:
-            values = _split_line(first.rstrip(b"\r"), self._parse_options())
+            values = _split_line(line, self._parse_options(one_byte))
         except pa.ArrowInvalid as error:
-            raise InputError(f"{path}: the header cannot be read ({one_line(error, 200)})") from error
-        names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
-        check_names(path, names, [*self._columns, *listed])
+            raise InputError(f"{path}: the header cannot be read ({excerpt(str(error))})") from error
+        values = [value.replace(one_byte, self._delimiter) for value in values]  # quoted ones
+        names = [value.decode("utf-8", "replace") for value in values]
+        wanted = [*self._columns, *listed]
+        if not set(wanted) <= set(names):
+            if not is_utf8(text):
+                raise InputError(
+                    f"{path}: the header is not {self._encoding}; write the log's encoding as data.encoding, such as "
+                    f"{usual_encoding(text) or ONE_BYTE_ENCODING}"
+                )
+            if text.startswith(b"#"):
+                raise InputError(f"{path}: line 1 begins with #; remove the comment lines above the header")
+        check_names(path, names, wanted)
         return names, first + newline
 
     def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
@@ -58,6 +95,7 @@ class Delimited(TextFormat):
         if not rows:
             return {name: pa.array([], pa.binary()) for name in self._columns}, {}
         wrong: dict[int, str] = {}
+        text, one_byte = self._of_one_byte(text)
 
         def pass_over(row: pa.csv.InvalidRow) -> str:
             wrong[row.number - 1] = f"expected {row.expected_columns} columns, found {row.actual_columns}"
@@ -66,7 +104,7 @@ class Delimited(TextFormat):
         table = pa.csv.read_csv(
             pa.BufferReader(text),
             read_options=pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
-            parse_options=self._parse_options(pass_over),
+            parse_options=self._parse_options(one_byte, pass_over),
             convert_options=pa.csv.ConvertOptions(
                 column_types={name: pa.binary() for name in self._columns},
                 include_columns=self._columns,
@@ -78,11 +116,23 @@ class Delimited(TextFormat):
         )
         if table.num_rows + len(wrong) != rows:
             raise pa.ArrowInvalid("a quoted value holds a line break; set data.quoted_line_breaks")
-        return {name: _one_chunk(table.column(name)) for name in self._columns}, wrong
+        columns = {name: _one_chunk(table.column(name)) for name in self._columns}
+        if one_byte != self._delimiter and self.quoted and b'"' in text:  # inside quotes it was no delimiter
+            columns = {
+                name: pc.replace_substring(values, one_byte, self._delimiter) for name, values in columns.items()
+            }
+        return columns, wrong
 
-    def _parse_options(self, invalid: Callable[[pa.csv.InvalidRow], str] | None = None) -> pa.csv.ParseOptions:
+    def _of_one_byte(self, text: bytes) -> tuple[bytes, bytes]:
+        """Returns a text with a delimiter of one byte, as Arrow needs it, and that delimiter."""
+        one_byte = single_byte(text, self._delimiter)
+        return (text if one_byte == self._delimiter else text.replace(self._delimiter, one_byte)), one_byte
+
+    def _parse_options(
+        self, delimiter: bytes, invalid: Callable[[pa.csv.InvalidRow], str] | None = None
+    ) -> pa.csv.ParseOptions:
         return pa.csv.ParseOptions(
-            delimiter=self._delimiter.decode(),
+            delimiter=delimiter.decode(),
             quote_char='"' if self.quoted else False,
             newlines_in_values=self._spec.data.quoted_line_breaks,
             ignore_empty_lines=False,

@@ -6,12 +6,18 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from ctrpipe.transforms.log.files import Range
-from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.files import Range, no_rows
+from ctrpipe.transforms.log.first_bytes import (
+    BYTE_ORDER_MARK,
+    ENCODING_HINT,
+    is_json_array,
+    is_json_over_lines,
+    json_document,
+)
+from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines, whole_lines
 from ctrpipe.transforms.log.spec import LogSpec
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonLines(TextFormat):
@@ -24,14 +30,20 @@ class JsonLines(TextFormat):
         self._separators = spec.separators
         self._sequences = frozenset(spec.columns_of("sequence"))
 
-    def _head(self, path: str) -> tuple[Sequence[str], bytes]:
-        return [], _BYTE_ORDER_MARK if first_chunk(path).startswith(_BYTE_ORDER_MARK) else b""
+    def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
+        if not first:
+            raise no_rows(path)
+        if is_json_array(first) or is_json_over_lines(first):
+            raise json_document(path, is_json_array(first))
+        if not first.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+            raise InputError(f"{path}: line 1 is no JSON object, but data.format is jsonl; is the log tsv or csv?")
+        return [], BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
 
     def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
         return (Lines(chunk, b"", quoted=False) for chunk in whole_lines(file, part.length))
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
-        return dict.fromkeys(not_utf8, "invalid UTF-8")
+        return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         return parse_objects(text.split(b"\n")[:-1], self._columns, self._separators, self._sequences)

@@ -14,19 +14,19 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.byte_sum import ByteSum, changed
 from ctrpipe.transforms.log.files import Range, group, no_rows, open_stored
+from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, PARQUET_MARK, check_parquet
 from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
 BATCH_ROWS = 1 << 16
-_MARK = b"PAR1"  # the first and last bytes of a file
 
 
 class Parquet(Format):
     """Reads Parquet. Lists become one value with separators, and numbers of columns that are not numeric their text."""
 
-    mark = _MARK
+    mark = PARQUET_MARK
 
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
@@ -36,6 +36,7 @@ class Parquet(Format):
 
     def whole(self, path: str) -> list[Range]:
         with _read_errors(path), open_stored(path) as source:
+            check_parquet(path, source.read(HEAD_BYTES))
             layout = zlib.crc32(_footer(source))
             file = _opened(path, source)
             names = file.schema_arrow.names
@@ -57,9 +58,23 @@ class Parquet(Format):
         with _read_errors(part.path), open_stored(part.path) as source:
             file = _opened(part.path, source) if into is None else _in_memory(source, part, into)
             groups = list(range(part.start, part.start + (part.length or 0)))
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns):
+            for batch in self._batches(part.path, file, groups):
                 yield self._raw(part.path, batch, line)
                 line += batch.num_rows
+
+    def _batches(self, path: str, file: pa.parquet.ParquetFile, groups: list[int]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from file.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns)
+        except pa.ArrowException as error:
+            # Arrow cannot read some nested columns, such as missing lists of a fixed size: the file is not damaged.
+            for name in self._columns:
+                kind = file.schema_arrow.field(name).type
+                if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+                    raise InputError(
+                        f"{path}: column {name} of type {kind} cannot be read ({one_line(error, 200)}); "
+                        "write values, or lists of no fixed size"
+                    ) from error
+            raise
 
     def _raw(self, path: str, batch: pa.RecordBatch, first_row: int) -> RawBatch:
         columns: dict[str, pa.Array] = {}
@@ -88,6 +103,9 @@ def _read_errors(path: str) -> Iterator[None]:
     """Converts errors of reading a Parquet file to InputError."""
     try:
         yield
+    except pa.ArrowNotImplementedError as error:
+        text = one_line(error, 200)
+        raise InputError(f"{path}: a Parquet file in a form that is not read ({text}); write it anew") from error
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: the Parquet file is damaged ({one_line(error, 200)})") from error
 
@@ -129,7 +147,7 @@ def _in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.parquet.Parq
     size = source.tell()
     if zlib.crc32(footer) != part.layout:
         raise changed(part.path)
-    metadata = pa.parquet.read_metadata(pa.BufferReader(_MARK + footer))
+    metadata = pa.parquet.read_metadata(pa.BufferReader(PARQUET_MARK + footer))
     offsets = _offsets(metadata)
     stop = part.start + (part.length or 0)
     begin = offsets[part.start] if part.start else 0

@@ -14,6 +14,7 @@ from ctrpipe.transforms.log.byte_sum import ByteSum, changed
 from ctrpipe.transforms.log.files import (
     Range,
     cut_lines,
+    first_bytes,
     input_errors,
     is_compressed,
     no_rows,
@@ -21,22 +22,32 @@ from ctrpipe.transforms.log.files import (
     size_of,
     text_size,
 )
+from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, check_text, is_utf8_codec
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.lines import Lines, whole_lines
+from ctrpipe.transforms.log.spec import LogSpec
 
 
 class TextFormat(Format):
-    """Reads text, plain or compressed. A plain file is cut at line breaks; a compressed one is a single range."""
+    """Reads text, plain or compressed. A plain file of UTF-8 is cut at line breaks; any other is a single range."""
 
     has_escapes: ClassVar[bool] = False
     """Whether a line of valid UTF-8 may stand for a value that is not."""
 
+    def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
+        super().__init__(spec, columns, labels)
+        self._encoding = spec.data.encoding
+
     @abc.abstractmethod
-    def _head(self, path: str) -> tuple[Sequence[str], bytes]:
+    def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
         """Returns the column names of a file, and the bytes of its header, which no row has.
 
+        Args:
+            path: The file.
+            first: The first HEAD_BYTES of its text, in UTF-8.
+
         Raises:
-            InputError: the file has no bytes, or lacks a column.
+            InputError: the file has no bytes, lacks a column, or is of another format.
             OSError: the file cannot be read.
         """
 
@@ -70,10 +81,16 @@ class TextFormat(Format):
     def whole(self, path: str) -> list[Range]:
         with input_errors(path):
             stored = size_of(path)
-            names, header = self._head(path)
-            if not is_compressed(path) and stored == len(header):
+            with open_text(path) as file:
+                first = file.read(HEAD_BYTES)
+            check_text(path, first, self._encoding)
+            if not is_utf8_codec(self._encoding):
+                first = first_bytes(path, HEAD_BYTES, self._encoding)
+            names, header = self._head(path, first)
+            in_order = is_compressed(path) or not is_utf8_codec(self._encoding)
+            if not in_order and stored == len(header):
                 raise no_rows(path)
-            length = None if is_compressed(path) else stored - len(header)
+            length = None if in_order else stored - len(header)
             size = length or text_size(path)
         line, layout = 1 + header.count(b"\n"), zlib.crc32(header)
         return [Range(path, tuple(names), len(header), length, line, size, len(header), layout)]
@@ -84,7 +101,7 @@ class TextFormat(Format):
 
     def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
         line, position = part.line, 0
-        with input_errors(part.path), open_text(part.path, part.start - part.header, into) as file:
+        with input_errors(part.path), open_text(part.path, part.start - part.header, into, self._encoding) as file:
             if zlib.crc32(file.read(part.header)) != part.layout:
                 raise changed(part.path)
             for lines in self._lines(file, part):
@@ -124,14 +141,14 @@ class TextFormat(Format):
         )
 
 
-def first_chunk(path: str) -> bytes:
-    """Returns the first lines of a text file.
+def first_chunk(path: str, encoding: str) -> bytes:
+    """Returns the first lines of a text file of an encoding, in UTF-8.
 
     Raises:
         InputError: the file has no bytes.
         OSError: the file cannot be read.
     """
-    with open_text(path) as file:
+    with open_text(path, encoding=encoding) as file:
         chunk = next(whole_lines(file), b"")
     if not chunk:
         raise no_rows(path)
