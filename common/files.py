@@ -8,12 +8,24 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
 SUFFIX = ".unfinished"
+_DIGITS = re.compile("([0-9]+)")
+
+
+def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
+    """Returns a key that sorts paths by their names, and counts numbers in names as numbers: day_2 before day_10.
+
+    Folders are compared before the names in them.
+    """
+    pieces = [_DIGITS.split(part) for part in pathlib.Path(path).parts]
+    names = [tuple(int(piece) if place % 2 else piece for place, piece in enumerate(part)) for part in pieces]
+    return (names, str(path))
 
 
 @contextlib.contextmanager
