@@ -491,9 +491,7 @@ def test_numbers_in_names_are_counted_as_numbers(tmp_path):
     assert names == [
         *("2026-05-01.csv", "day_0.csv", "day_1.csv", "day_2.csv", "day_2b.csv", "day_10.csv", "day_11.csv"),
     ]
-    assert find_files([f"{tmp_path}/day_10.csv", f"{tmp_path}/day_2.csv"])[0].endswith(
-        "day_10.csv"
-    )
+    assert find_files([f"{tmp_path}/day_10.csv", f"{tmp_path}/day_2.csv"])[0].endswith("day_10.csv")
 
 
 def test_the_real_log_has_60000_good_rows(real_data):
