@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -17,6 +18,17 @@ from typing import Any
 from ctrpipe.common.errors import NotFiniteError
 
 SUFFIX = ".unfinished"
+_DIGITS = re.compile("([0-9]+)")
+
+
+def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
+    """Returns a key that sorts paths by their names, and counts numbers in names as numbers: day_2 before day_10.
+
+    Folders are compared before the names in them.
+    """
+    pieces = [_DIGITS.split(part) for part in pathlib.Path(path).parts]
+    names = [tuple(int(piece) if place % 2 else piece for place, piece in enumerate(part)) for part in pieces]
+    return (names, str(path))
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.files import by_number
 from ctrpipe.data import FOLDER, Data, PathLike, days_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
@@ -37,7 +38,7 @@ class Replay(Result):
     def history(self) -> "pd.DataFrame":
         """The evaluations of all training runs in order, by seed and folder of the training run."""
         trained = []
-        for path in sorted(self.output.glob("seed=*/runs/**/report_data/history.json")):
+        for path in sorted(self.output.glob("seed=*/runs/**/report_data/history.json"), key=by_number):
             run = path.parents[1].relative_to(self.output)
             seed, _, *parts = run.parts
             names = {"seed": int(seed.partition("=")[2]), "training": "/".join(parts)}

@@ -112,7 +112,7 @@ def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess) -> l
     times = [name for name, guess in guesses.items() if guess.settings.get("kind") == "time"]
     order, chance = "  split: {by: order}", "  split: {by: hash}"
     if "partitions" in sample.data:
-        return ["  # the last rows are the test rows; the folders are read in the order of their names", order]
+        return ["  # the last rows are the test rows; the folders are read in order, day=2 before day=10", order]
     digits = [name for name in times if all(value.isdigit() for value in sample.columns[name])]
     out_of_order = [name for name in digits if not _rises([int(value) for value in sample.columns[name]])]
     if out_of_order:

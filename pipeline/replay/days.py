@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import by_number
 from ctrpipe.transforms.log.files import files_below, matching
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -22,13 +23,13 @@ class Day:
 
 
 def find_days(patterns: Sequence[str]) -> list[Day]:
-    """Returns the days that match globs of folders or files, sorted by name.
+    """Returns the days that match globs of folders or files, in the order of `by_number` of their names.
 
     Raises:
         InputError: nothing matches, a folder is empty, or the dates in the names skip or repeat a day.
     """
     paths = [pathlib.Path(path) for pattern in patterns for path in matching(pattern)]
-    days = sorted((Day(path.name, _files_of(path)) for path in paths), key=lambda day: day.name)
+    days = sorted((Day(path.name, _files_of(path)) for path in paths), key=lambda day: by_number(day.name))
     if not days:
         raise InputError(f"--data {' '.join(patterns)}: no day matches; name folders or files, as in 'logs/day=*'")
     if empty := [day.name for day in days if not day.files]:

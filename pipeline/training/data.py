@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import by_number
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.transforms.features.packed_files import (
@@ -165,4 +166,4 @@ def weights_of(patterns: list[str]) -> np.ndarray | None:
 
 
 def _files(patterns: list[str]) -> list[pathlib.Path]:
-    return sorted(pathlib.Path(name) for pattern in patterns for name in glob.glob(pattern))
+    return sorted((pathlib.Path(name) for pattern in patterns for name in glob.glob(pattern)), key=by_number)

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.files import atomic_path
+from ctrpipe.common.files import atomic_path, by_number
 from ctrpipe.serving.server.grpc_answers import serialized
 from ctrpipe.serving.server.grpc_tensors import to_array
 from ctrpipe.transforms.log.spec import LogSpec
@@ -58,7 +58,7 @@ def write_rows(folder: pathlib.Path, spec: LogSpec, output: pathlib.Path) -> Wri
     Raises:
         InputError: the folder has no files, a file is damaged, or no request has raw columns.
     """
-    files = sorted(folder.glob("*.tfrecord"))
+    files = sorted(folder.glob("*.tfrecord"), key=by_number)
     if not files:
         raise InputError(f"{folder}: no *.tfrecord in it; give FOLDER/MODEL of ctrpipe serve --request_log=FOLDER")
     written = Written(files=len(files))

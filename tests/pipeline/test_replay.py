@@ -152,6 +152,18 @@ def test_days_are_folders_or_files_in_order_and_one_that_lacks_is_said(days, tmp
 
 
 @pytest.mark.slow
+def test_days_are_counted_by_the_numbers_in_their_names(tmp_path):
+    for number in (10, 2, 9, 11):
+        (tmp_path / f"day_{number}.csv").write_text("1\n")
+        (tmp_path / "days" / f"day={number}").mkdir(parents=True)
+        for part in (10, 9):
+            (tmp_path / "days" / f"day={number}" / f"part-{part}.csv").write_text("1\n")
+    assert [day.name for day in find_days([f"{tmp_path}/day_*"])] == [f"day_{number}.csv" for number in (2, 9, 10, 11)]
+    days = find_days([f"{tmp_path}/days/*"])
+    assert [day.name for day in days] == [f"day={number}" for number in (2, 9, 10, 11)]
+    assert [pathlib.Path(file).name for file in days[0].files] == ["part-9.csv", "part-10.csv"]
+
+
 def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^ctrpipe run in .*runs: .*absent.yaml: cannot read the configuration"):
         replay._call(["run", str(tmp_path / "absent.yaml")], tmp_path / "runs")

@@ -476,6 +476,25 @@ def test_globs_give_files_in_name_order_and_a_name_may_look_like_a_glob(tmp_path
     assert find_files([f"{tmp_path}/c[1].tsv", f"{tmp_path}/[b].tsv"]) == [f"{tmp_path}/c[1].tsv", f"{tmp_path}/b.tsv"]
 
 
+def test_numbers_in_names_are_counted_as_numbers(tmp_path):
+    days = ["day=2/hour=9.csv", "day=2/hour=10.csv", "day=10/hour=0.csv", "day=010/hour=1.csv"]
+    for name in days:
+        (tmp_path / "log" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "log" / name).write_text("1\n")
+    listed = [name.removeprefix(f"{tmp_path}/log/") for name in find_files([f"{tmp_path}/log"])]
+    assert listed == days
+    assert [path.rsplit("/", 2)[1] for path in find_files([f"{tmp_path}/log/day=*/*.csv"])] == [
+        *("day=2", "day=2", "day=10", "day=010")
+    ]
+    for name in ("day_11.csv", "day_1.csv", "day_10.csv", "day_0.csv", "day_2.csv", "day_2b.csv", "2026-05-01.csv"):
+        (tmp_path / name).write_text("1\n")
+    names = [path.rsplit("/")[-1] for path in find_files([f"{tmp_path}/*.csv"])]
+    assert names == [
+        *("2026-05-01.csv", "day_0.csv", "day_1.csv", "day_2.csv", "day_2b.csv", "day_10.csv", "day_11.csv"),
+    ]
+    assert find_files([f"{tmp_path}/day_10.csv", f"{tmp_path}/day_2.csv"])[0].endswith("day_10.csv")
+
+
 def test_the_real_log_has_60000_good_rows(real_data):
     features = [{"kind": "numeric", "columns": ["I1..I13"]}, {"kind": "categorical", "columns": ["C1..C26"]}]
     data = {"columns": ["label", "I1..I13", "C1..C26"], "labels": {"ctr": "label"}}

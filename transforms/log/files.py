@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import by_number
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.byte_sum import ByteSum, SummedFile, joined
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
@@ -32,7 +33,9 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files of paths, globs and partitioned folders; the files of one pattern are sorted by name.
+    """Returns the files of paths, globs and partitioned folders.
+
+    The files of one pattern are in the order of `by_number`.
 
     Raises:
         InputError: a file is missing, a glob matches nothing, or there are no patterns.
@@ -58,14 +61,17 @@ def find_files(patterns: list[str]) -> list[str]:
 
 
 def matching(pattern: str) -> list[str]:
-    """Returns the files and folders that match a glob, sorted by path."""
-    return sorted(glob.glob(pattern))
+    """Returns the files and folders that match a glob, in the order of `by_number`."""
+    return sorted(glob.glob(pattern), key=by_number)
 
 
 def files_below(folder: str, pattern: str = "**/*") -> list[str]:
-    """Returns the files in a folder that match a glob, sorted by path; none whose name begins with "." or "_"."""
+    """Returns the files in a folder that match a glob, in the order of `by_number`.
+
+    Files whose name begins with "." or "_" are left out.
+    """
     files = [path for path in pathlib.Path(folder).glob(pattern) if path.is_file()]
-    return sorted(str(path) for path in files if not path.name.startswith((".", "_")))
+    return sorted((str(path) for path in files if not path.name.startswith((".", "_"))), key=by_number)
 
 
 def partition_values(path: str) -> dict[str, bytes | None]:
