@@ -29,6 +29,7 @@ class Asset(enum.StrEnum):
     HISTORY = "history.json"  # losses and metrics by epoch
     CALIBRATION = "calibration.json"  # the calibration of the probabilities, if any
     NUMBERS = "numbers.json"  # what the transforms of numbers learned from the training rows
+    LIMITS = "limits.json"  # by column, the numbers to which lower and higher ones are clipped
     AGES = "ages.json"  # by column, the number of vocabulary values not seen for 0, 1, 2, ... training runs
     ITEM_INDEX = "item_index.json"  # the number of items in the index, and the recall of the approximate index
     PARENT = "parent.json"  # the parent model of a warm start, if any, and the weights taken from it

@@ -36,7 +36,7 @@ from ctrpipe.serving.layout import Asset
 from ctrpipe.transforms.features.former_counts import COUNTS
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.sample_negatives import is_sampled
-from ctrpipe.transforms.features.transform import AGES, NUMBERS
+from ctrpipe.transforms.features.transform import AGES, LIMITS, NUMBERS
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -120,6 +120,7 @@ def LogTrainer(
         Asset.CODE_VERSION: code_version,
         Asset.TRAINING_FINGERPRINT: given.training_fingerprint,
         Asset.NUMBERS: (pathlib.Path(transform_graph.uri) / NUMBERS).read_text(),
+        Asset.LIMITS: (pathlib.Path(transform_graph.uri) / LIMITS).read_text(),
         Asset.AGES: (pathlib.Path(transform_graph.uri) / AGES).read_text(),
         **statistics_assets(*train_statistics(statistics)),
     }

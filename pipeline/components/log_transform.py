@@ -27,7 +27,9 @@ from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 
-ALL_UNKNOWN = "all_unknown_by_split"  # a property of the packed rows, JSON: fields whose values are all unknown
+# Properties of the packed rows, JSON.
+CLIPPED = "clipped_by_split"  # by split and column, the number of rows with a number beyond the limits of the transform
+ALL_UNKNOWN = "all_unknown_by_split"  # fields whose values are all unknown
 
 
 class FormerSettings(StageSettings):
@@ -74,7 +76,7 @@ def LogTransform(
     Args:
         examples: The payload.
         transform_graph: The transform of the raw columns, as a TFT output folder.
-        transformed_examples: The packed rows, with the property ALL_UNKNOWN.
+        transformed_examples: The packed rows, with the properties ALL_UNKNOWN and CLIPPED.
         settings: TransformSettings as JSON.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
@@ -87,7 +89,8 @@ def LogTransform(
     stays = _read_former(log, given.former) if given.former else None
     analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce, stays)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
-    transform(log, graph, splits, given.seed, log_workers, throttled_announce())
+    packed = transform(log, graph, splits, given.seed, log_workers, throttled_announce())
+    transformed_examples.set_string_custom_property(CLIPPED, json.dumps(packed.clipped))
     unknown = {name: all_unknown(log, graph, packed_files(folder)) for name, (_, folder) in splits.items()}
     transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
     end_idle_pools()  # frees the memory of the worker processes before training
@@ -105,7 +108,13 @@ def _read_former(log: LogSpec, settings: FormerSettings) -> Former:
     numbers = {}
     if settings.boundaries == "keep":
         numbers = numbers_that_stay(log, spec, read_numbers(asset_path(folder, Asset.NUMBERS)))
-    former = Former(numbers, counts=counts, window=window)
+    limits = asset_path(folder, Asset.LIMITS)  # absent where an earlier version of ctrpipe trained the parent
+    former = Former(
+        numbers,
+        numbers_that_stay(log, spec, read_numbers(limits)) if limits.exists() else {},
+        counts=counts,
+        window=window,
+    )
     if not settings.max_age:
         return former
     ages = json.loads(asset_path(folder, Asset.AGES).read_text())

@@ -218,6 +218,7 @@ def summarise_statistics(
     spec: LogSpec,
     rates: Mapping[str, float],
     all_unknown: Mapping[str, Sequence[str]],
+    clipped: Mapping[str, Mapping[str, int]],
 ) -> dict[str, Any]:
     """Returns the contents of report_data/statistics.json.
 
@@ -228,6 +229,7 @@ def summarise_statistics(
         spec: The description of the log.
         rates: The share of rows drawn, by split.
         all_unknown: The fields whose values are all out of vocabulary, by split.
+        clipped: The number of rows whose number is clipped to the limits of the transform, by split and column.
     """
     splits = {
         name: {"rows": rows, "positives": counts["positives"][name], "rate": rates[name]}
@@ -250,6 +252,11 @@ def summarise_statistics(
     for split, fields in all_unknown.items():
         text = "every value is unknown: none is in the vocabulary of the training rows"
         anomalies_shown += [{"column": field, "split": split, "text": text} for field in fields]
+    for split, numbers in clipped.items():
+        for column, count in numbers.items():
+            share = f"{count:,} of {counts['rows'][split]:,} rows"
+            text = f"clipped in {share}, where the number lies far beyond the range of the training rows"
+            anomalies_shown.append({"column": column, "split": split, "text": text})
     letters = {"rows": counts["rejected"], "reasons": counts["reasons"]}
     return {"splits": splits, "columns": columns, "anomalies": anomalies_shown, "dead_letters": letters}
 

@@ -96,7 +96,7 @@ def finish(
 def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
     """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
     from ctrpipe.pipeline.components.log_statistics_gen import RATES
-    from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN
+    from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN, CLIPPED
     from ctrpipe.pipeline.monitoring.statistics import summarise_statistics
 
     return summarise_statistics(
@@ -105,7 +105,10 @@ def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
         json.loads((artifacts.folder("LogExampleGen", "examples") / "counts.json").read_text()),
         config.log_spec,
         json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES))),
-        json.loads(artifacts.property("LogTransform", "transformed_examples", ALL_UNKNOWN) or "{}"),
+        *(
+            json.loads(artifacts.property("LogTransform", "transformed_examples", name) or "{}")
+            for name in (ALL_UNKNOWN, CLIPPED)
+        ),
     )
 
 

@@ -159,7 +159,7 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
         "reasons": {},
     }
     rates = json.loads(statistics.get_string_custom_property(RATES))
-    shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {})
+    shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
     assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2}
     assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price"]
     assert [column["name"] for column in shown["columns"]] == ["click", "price", "site"]
@@ -178,12 +178,13 @@ def test_columns_of_which_nothing_is_understood_are_anomalies(tmp_path):
         (tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb").write_bytes(b"")
     rates = write_statistics(tmp_path, tmp_path / "statistics", list(values), ROWS, 0, ONE)
     counts = {"rows": {"train": 90, "test": 30}, "positives": {"train": 1, "test": 1}, "rejected": 0, "reasons": {}}
-    shown = summarise_statistics(
-        tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {"test": ["site"], "train": []}
-    )
+    unknown, clipped = {"test": ["site"], "train": []}, {"train": {}, "test": {"price": 12}}
+    folders = tmp_path / "statistics", tmp_path / "anomalies"
+    shown = summarise_statistics(*folders, counts, SPEC, rates, unknown, clipped)
     assert [tuple(anomaly.values()) for anomaly in shown["anomalies"]] == [
         ("price", "train", "one value in all rows: 7"),
         ("site", "train", "one value in all rows: one"),
         ("site", "test", "every value is missing"),
         ("site", "test", "every value is unknown: none is in the vocabulary of the training rows"),
+        ("price", "test", "clipped in 12 of 30 rows, where the number lies far beyond the range of the training rows"),
     ]

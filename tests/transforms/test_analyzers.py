@@ -172,7 +172,16 @@ def test_mean_deviation_and_range_are_those_of_numpy(parts):
         assert found.count == len(numbers)
         np.testing.assert_allclose([found.mean, found.variance], [numbers.mean(), numbers.var()], rtol=1e-9)
         assert (found.minimum, found.maximum) == (numbers.min(), numbers.max())
-    assert set(summary.numbers) == {"age", "price"}
+    assert set(summary.numbers) == {"age", "price", "plain"}
+
+
+def test_the_moments_of_the_largest_numbers_are_finite(parts):
+    rows = make_rows(3000)
+    largest = float(np.finfo(np.float32).max)
+    rows["age"] = [largest, -largest] * 1500
+    found = summarize(parts(rows), SPEC).numbers["age"]
+    assert found.mean == 0 and found.variance == pytest.approx(largest**2)
+    assert found.limits == (-largest, largest)
 
 
 def test_quantiles_are_numbers_of_the_log_within_the_error_of_their_place(parts):
@@ -218,7 +227,7 @@ def test_nothing_cannot_be_merged():
 
 
 def test_a_log_without_anything_to_learn_needs_no_reading(tmp_path):
-    features = [{"kind": "numeric", "columns": ["plain"]}]
+    features = [{"kind": "categorical", "columns": ["site"], "transform": "hash", "buckets": 9}]
     spec = LogSpec.model_validate({"data": SPEC.data.model_dump(), "features": features})
     assert summarize([tmp_path / "not there"], spec) == LogSummary({}, {}, spec.data.max_distinct_values)
 

@@ -66,7 +66,7 @@ def run(source: pathlib.Path, target: pathlib.Path, workers: Workers) -> dict[st
     """The packed rows of each split."""
     analyze(SPEC, payload_files(source / "Split-train"), target / "graph", workers)
     splits = {name: (source / f"Split-{name}", target / name) for name in ROWS}
-    assert transform(SPEC, target / "graph", splits, 7, workers) == ROWS
+    assert transform(SPEC, target / "graph", splits, 7, workers).rows == ROWS
     return {name: read(target / name) for name in ROWS}
 
 
@@ -157,7 +157,7 @@ def sampled_spec(share: float) -> LogSpec:
 def pack_sampled(share: float, seed: int, log, packed, target: pathlib.Path, processes: int = 1):
     """The numbers of packed rows, and the packed rows of each split; the order of `packed`'s graph is the log's."""
     splits = {name: (log[0] / f"Split-{name}", target / name) for name in ROWS}
-    counts = transform(sampled_spec(share), packed[0] / "graph", splits, seed, Workers(processes=processes))
+    counts = transform(sampled_spec(share), packed[0] / "graph", splits, seed, Workers(processes=processes)).rows
     return counts, {name: read(target / name) for name in ROWS}
 
 

@@ -25,6 +25,9 @@ QUANTILE_ERROR = 1e-3
 _MAX_ROWS = 1 << 36
 # A column's buffered values are merged above this number, or above the number of its counted values if that is larger.
 _BUFFERED_VALUES = 1 << 18
+# Numbers beyond the training rows' range by more than this multiple of its width are clipped.
+WIDENED = 1.0
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,17 @@ class Numbers:
     minimum: float = math.inf
     maximum: float = -math.inf
     sketch: sketches.QuantilesSketch | None = None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The range of the rows, widened on each side by WIDENED times its width.
+
+        Without rows the range is 0, and where it is a single number its width is 1, as for the transforms.
+        """
+        least, greatest = (self.minimum, self.maximum) if self.count else (0.0, 0.0)
+        more = WIDENED * ((greatest - least) or 1.0)
+        low, high = np.clip([least - more, greatest + more], -_LARGEST, _LARGEST).astype(np.float32)
+        return float(low), float(high)
 
     @property
     def variance(self) -> float:

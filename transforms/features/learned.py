@@ -27,6 +27,7 @@ class Former:
 
     Attributes:
         numbers: Numbers of the kept transforms by column, as `Learned.numbers` returns them.
+        limits: By column, the result of `Learned.limits` of the previous transform: the model knows these numbers too.
         vocabularies: Vocabulary by column, the most recently seen values first.
         ages: By column, how many values of the vocabulary have not been seen for 0, 1, 2, ... training runs.
         max_age: A value is kept for this many training runs without an occurrence; 0: only current values are kept.
@@ -38,6 +39,7 @@ class Former:
     """
 
     numbers: Numbers = dataclasses.field(default_factory=dict)
+    limits: Numbers = dataclasses.field(default_factory=dict)
     vocabularies: Mapping[str, pa.Array] = dataclasses.field(default_factory=dict)
     ages: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
     max_age: int = 0
@@ -92,6 +94,15 @@ class Learned:
             for name in self.spec.measured_columns
         }
 
+    def limits(self) -> dict[str, np.ndarray]:
+        """Returns the numbers of each measured column to which lower and higher ones are clipped, float64 [2]."""
+        limits: dict[str, np.ndarray] = {}
+        for name in self.spec.measured_columns:
+            own = self.summary.numbers[name].limits
+            former = self.former.limits.get(name, own)
+            limits[name] = np.array([min(own[0], former[0]), max(own[1], former[1])])
+        return limits
+
     @functools.cached_property
     def _vocabularies(self) -> dict[str, tuple[pa.Array, list[int]]]:
         """By column, the values of the vocabulary and the number of values of each age."""
@@ -104,7 +115,7 @@ class Learned:
 
 
 def write_numbers(path: pathlib.Path, numbers: Numbers) -> None:
-    """Writes the result of `Learned.numbers` to a JSON file."""
+    """Writes the result of `Learned.numbers` or `Learned.limits` to a JSON file."""
     write_json(path, {column: values.tolist() for column, values in numbers.items()})
 
 

@@ -13,7 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, FeatureMap, first_ids
 from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.kinds.kind import VocabularySize, constant, constants
-from ctrpipe.transforms.features.kinds.numeric import known_numbers
+from ctrpipe.transforms.features.kinds.numeric import clip, known_numbers
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.slots import dense_columns, fields_of
 from ctrpipe.transforms.features.vocabularies import vocabulary_sizes
@@ -50,11 +50,14 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
 def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
     """Returns the outputs of `preprocessing_fn`, without the label."""
     spec, numbers, vocabularies = learned.spec, learned.numbers(), learned.write_vocabularies()
+    limits = learned.limits()
     side_of = _sides(spec)
     parts: list[tuple[str, dict[str, tf.Tensor]]] = []
     for side, feature, names in _features_by_side(spec, side_of):
         transform = transform_of(feature, spec)
         columns = transform.plain([inputs[name] for name in names])
+        if feature.is_number:
+            columns = clip(columns, [limits[name] for name in names])
         parts.append((side, transform.tensors(dict(zip(names, columns, strict=True)), numbers, vocabularies)))
     outputs: dict[str, tf.Tensor] = {
         name: part[name] for _, part in parts for name in ("tokens", "segments") if name in part
@@ -70,6 +73,7 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
             outputs[f"{prefix}dense"] = tf.concat(dense, axis=1)
         if written := [name for name in spec.written_columns if side_of[name] in sides]:
             known = known_numbers([inputs[name] for name in written], spec.missing_numbers)
+            known = clip(known, [limits[name] for name in written])
             outputs[f"{prefix}numbers"] = written_numbers(tf.stack(known, axis=1))
     return outputs
 

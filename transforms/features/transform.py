@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import json
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +25,7 @@ from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
 from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
 from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_payload
+from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
-NUMBERS, AGES = "numbers.json", "ages.json"  # in the same folder: results of these methods of Learned
+# In the same folder: results of these methods of Learned.
+NUMBERS, LIMITS, AGES = "numbers.json", "limits.json", "ages.json"
 # Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
 # Maximum number of summaries to merge; each takes about 10 MB for a log like Criteo's.
@@ -54,8 +58,8 @@ def analyze(
     Args:
         spec: The description of the log.
         files: The payload's training parts.
-        folder: The output folder. TFT writes `transform_fn/` and `transformed_metadata/`; NUMBERS and AGES are written
-            next to them, and COUNTS if values are counted over several training runs.
+        folder: The output folder. TFT writes `transform_fn/` and `transformed_metadata/`; NUMBERS, LIMITS and AGES are
+            written next to them, and COUNTS if values are counted over several training runs.
         workers: Run the counting.
         progress: Called with one line for each column whose counts are not exact.
         former: The state of the previous transform to keep; None for nothing.
@@ -107,6 +111,7 @@ def write_graph(
         preprocess = functools.partial(preprocessing_fn, learned=learned)
         analyze_in_place(preprocess, False, features, types, str(folder))
         write_numbers(folder / NUMBERS, learned.numbers())
+        write_numbers(folder / LIMITS, learned.limits())
         write_json(folder / AGES, learned.ages())
 
 
@@ -163,11 +168,28 @@ class _PartToPack:
 
 @dataclasses.dataclass(frozen=True)
 class _PackedPart:
-    """Number of a part's rows in the payload, of its packed rows, and of the positives among these."""
+    """Number of a part's rows in the payload, of its packed rows, and of the positives among these.
+
+    `clipped` has the number of rows whose number is beyond the limits, by column.
+    """
 
     read: int
     packed: int
     positives: int
+    clipped: Counter[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedLog:
+    """What `transform` counts.
+
+    Attributes:
+        rows: Number of packed rows by split.
+        clipped: By split and column, the number of rows whose number is clipped to LIMITS; without zeros.
+    """
+
+    rows: dict[str, int]
+    clipped: dict[str, dict[str, int]]
 
 
 def transform(
@@ -177,7 +199,7 @@ def transform(
     seed: int,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
-) -> dict[str, int]:
+) -> PackedLog:
     """Packs the payload, part by part.
 
     Args:
@@ -189,9 +211,6 @@ def transform(
         seed: Seed of the order and the dropped values of `train`, and of the negative sampling.
         workers: Run the work.
         progress: Called with one line for each transformed part.
-
-    Returns:
-        The number of packed rows by split.
 
     Raises:
         InputError: no negative of a sampled split is left.
@@ -215,7 +234,13 @@ def transform(
     read = sum(part.read for part in done)
     if read != sum(rows.values()):
         raise RuntimeError(f"{sum(rows.values())} rows in the payload, but {read} transformed")
-    return {name: _packed_rows(name, spec, parts, done) for name in splits}
+    clipped = {name: Counter[str]() for name in splits}
+    for part, packed in zip(parts, done, strict=True):
+        clipped[part.split] += packed.clipped
+    return PackedLog(
+        {name: _packed_rows(name, spec, parts, done) for name in splits},
+        {name: dict(counts) for name, counts in clipped.items()},
+    )
 
 
 def _packed_rows(name: str, spec: LogSpec, parts: Sequence[_PartToPack], done: Sequence[_PackedPart]) -> int:
@@ -241,11 +266,14 @@ class _TransformPart:
             load_text_operations()
         run = load_graph(self.graph)
         random = np.random.default_rng(part.seed) if part.split == "train" else None
+        limits = json.loads((self.graph / LIMITS).read_text())
+        clipped = Counter[str]()
         kept = []
         read = 0
         draws = np.random.default_rng((*part.seed, NEGATIVES))
         for rows in read_payload([part.source], as_dictionaries=True):
             read += rows.num_rows
+            clipped += _beyond(rows, limits)
             if is_sampled(spec, part.split):
                 rows = sample_negatives(rows, spec, draws)
             if random is not None:
@@ -253,7 +281,7 @@ class _TransformPart:
             if rows.num_rows:
                 kept.append(rows)
         if not kept:
-            return _PackedPart(read, 0, 0)
+            return _PackedPart(read, 0, 0, clipped)
         packed = pack_rows(pa.Table.from_batches(kept), spec, run)
         if random is not None:
             order = random.permutation(len(packed["label"]))
@@ -261,4 +289,11 @@ class _TransformPart:
         with PackedWriter(part.target) as writer:
             writer.write(packed)
         labels = packed["label"][:, 0]
-        return _PackedPart(read, len(labels), int(labels.sum()))
+        return _PackedPart(read, len(labels), int(labels.sum()), clipped)
+
+
+def _beyond(rows: pa.RecordBatch, limits: Mapping[str, Sequence[float]]) -> Counter[str]:
+    """Returns how many numbers lie beyond the limits of their column, without zeros."""
+    found = {name: number_array(rows[name]) for name in limits}
+    counts = {name: int(((found[name] < low) | (found[name] > high)).sum()) for name, (low, high) in limits.items()}
+    return Counter({name: count for name, count in counts.items() if count})

@@ -31,7 +31,9 @@ class RowChecks:
 
     Args:
         spec: The description of the log.
-        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read.
+        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read: these
+            are rows to score, whose infinite numbers are the largest ones, as for a server. A statistic of rows with
+            labels would become infinite as well, so that such rows are malformed.
     """
 
     def __init__(self, spec: LogSpec, labels: bool):
@@ -49,7 +51,7 @@ class RowChecks:
         ]
         decimal = spec.data.decimal
         self._written = {
-            column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal)
+            column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
             for column, feature in spec.feature_by_column.items()
         }
         self._times = {
@@ -92,7 +94,7 @@ class RowChecks:
             if pa.types.is_binary(raw.columns[name].type):
                 columns[name] = to_floats(raw.columns[name], name, faults, self._written[name])
             else:
-                columns[name] = as_floats(raw.columns[name], name, faults)
+                columns[name] = as_floats(raw.columns[name], name, faults, self._written[name].infinite)
             columns[name] = without_numbers(columns[name], self._missing_numbers)
         for name in self._text_columns:
             columns[name] = self._plain_texts(raw.columns[name], name)

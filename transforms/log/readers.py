@@ -44,8 +44,8 @@ class LogReader:
 
     Args:
         spec: The description of the log.
-        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read, and files
-            may lack both.
+        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read, files may
+            lack both, and infinite numbers are not malformed (see RowChecks).
     """
 
     def __init__(self, spec: LogSpec, labels: bool = True):

@@ -20,6 +20,8 @@ from ctrpipe.transforms.log.times import time_pattern
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_OR_INFINITY = rb"[+-]?(?i:inf|infinity)"
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +31,13 @@ class TextNumbers:
     Attributes:
         missing: Words that mean a missing number, in addition to the empty value.
         decimal: The decimal separator: a point or a comma.
+        infinite: Whether infinity, and a number too large for float32, is the largest number of float32. Otherwise it
+            makes its row malformed.
     """
 
     missing: tuple[bytes, ...] = ()
     decimal: str = "."
+    infinite: bool = False
 
 
 def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
@@ -42,30 +47,30 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
         values = without_words(values, written.missing)
         # A point would be a thousands separator: replacing it by a quote makes the value invalid.
         pointed = pc.replace_substring(pc.replace_substring(values, b".", b"'"), b",", b".")
-        numbers = to_floats(pointed, name, faults, TextNumbers())
+        numbers = to_floats(pointed, name, faults, TextNumbers(infinite=written.infinite))
         for row in faults.keys() - faults_before:
             faults[row] = f"{name}: {_shown(values[row])} {_fault_of(pointed[row].as_py())}"
         return numbers
     suspects = _not_of_digits(values)
     if len(suspects) < len(values) // 32:
-        bad = _no_numbers(values, suspects)
+        bad = _no_numbers(values, suspects, written.infinite)
         numbers = _cast(_null_where(bad, values))
     else:  # with many suspects, converting all values is faster than matching the suspects
         bad = suspects[:0]
         try:
             numbers = _cast(values)
         except pa.ArrowInvalid:
-            bad = _no_numbers(values, suspects)
+            bad = _no_numbers(values, suspects, written.infinite)
             numbers = _cast(_null_where(bad, values))
     _note_numbers(values, _without_words(bad, values, written.missing), name, faults)
-    return _finite(numbers, values, name, faults, written.missing)
+    return _finite(numbers, values, name, faults, written)
 
 
-def as_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """Returns numbers as float32; null for NaN, which means a missing value."""
+def as_floats(values: pa.Array, name: str, faults: dict[int, str], infinite: bool = False) -> pa.Array:
+    """Returns numbers as float32; null for NaN, which means a missing value. `infinite`: see TextNumbers."""
     numbers = values.cast(pa.float32(), safe=False)
     numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers)
-    return _finite(numbers, values, name, faults)
+    return _finite(numbers, values, name, faults, TextNumbers(infinite=infinite))
 
 
 def to_labels(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:
@@ -267,28 +272,32 @@ def _not_of_digits(values: pa.Array) -> np.ndarray:
     return rows
 
 
-def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """Returns the given rows whose value is not a number."""
+def _no_numbers(values: pa.Array, rows: np.ndarray, infinite: bool) -> np.ndarray:
+    """Returns the given rows whose value is not a number, and not infinity where that is one."""
     if not len(rows):
         return rows
-    is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{_NUMBER.pattern.decode()})$").fill_null(
-        True
-    )
+    pattern = b"|".join([_NUMBER.pattern, _OR_INFINITY] if infinite else [_NUMBER.pattern])
+    is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{pattern.decode()})$").fill_null(True)
     wrong: np.ndarray = rows[~is_number.to_numpy(zero_copy_only=False)]
     return wrong
 
 
-def _finite(
-    numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str], missing: tuple[bytes, ...] = ()
-) -> pa.Array:
+def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
     """Returns the numbers, null where the value is a word for a missing number, because Arrow parses "nan".
 
-    Adds rows with other numbers that are not finite to `faults`.
+    Adds rows with other numbers that are not finite to `faults`, unless infinity is a number.
     """
     good = pc.is_finite(numbers)
     if pc.all(good).as_py() is False:  # None where all values are missing
         odd = np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False))
-        wrong = _without_words(odd, values, missing)
+        wrong = _without_words(odd, values, written.missing)
+        if written.infinite:
+            found = numbers.to_numpy(zero_copy_only=False)
+            infinite = wrong[np.isinf(found[wrong])]
+            largest = np.zeros(len(numbers), np.float32)
+            largest[infinite] = np.copysign(np.float32(_LARGEST), found[infinite])
+            numbers = pc.if_else(pa.array(largest != 0), pa.array(largest), numbers)
+            good, wrong = pc.or_(good.fill_null(False), pa.array(largest != 0)), np.setdiff1d(wrong, infinite)
         _note_numbers(values, wrong, name, faults)
         if len(wrong) < len(odd):
             numbers = pc.if_else(good.fill_null(False), numbers, pa.scalar(None, numbers.type))

@@ -46,7 +46,7 @@ class NumericTransform(KindTransform[Numeric]):
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
     ) -> dict[str, tf.Tensor]:
         values = tf.stack(list(columns.values()), axis=1)
-        learned = np.stack([numbers[column] for column in columns]) if self.feature.measured != "nothing" else None
+        learned = np.stack([numbers[column] for column in columns])
         if self.feature.transform == "standardize":
             return {"dense": standardize(values, tf.constant(learned))}
         if self.feature.transform == "quantile_normalize":
@@ -65,7 +65,7 @@ class NumericTransform(KindTransform[Numeric]):
         """Returns the numbers of a column's transform, float64.
 
         `standardize`: [2], mean and variance. `min_max`: [2], minimum and maximum. `quantile_bucketize`: [buckets - 1],
-        the boundaries. `quantile_normalize`: [NORMALIZE_QUANTILES], the quantiles.
+        the boundaries. `quantile_normalize`: [NORMALIZE_QUANTILES], the quantiles. Others: [0].
         """
         if self.feature.transform == "standardize":
             return np.array([measured.mean, measured.variance])
@@ -73,7 +73,9 @@ class NumericTransform(KindTransform[Numeric]):
             return np.array([measured.minimum, measured.maximum]) if measured.count else np.zeros(2)
         if self.feature.transform == "quantile_bucketize":
             return measured.quantiles(self._buckets)[1:-1]
-        return measured.quantiles(NORMALIZE_QUANTILES - 1)
+        if self.feature.transform == "quantile_normalize":
+            return measured.quantiles(NORMALIZE_QUANTILES - 1)
+        return np.zeros(0)
 
     @property
     def _buckets(self) -> int:
@@ -108,6 +110,18 @@ def known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf
     for number in missing:
         columns = [tf.where(tf.equal(column, number), np.float32("nan"), column) for column in columns]
     return columns
+
+
+def clip(columns: list[tf.Tensor], limits: Sequence[npt.NDArray[np.float64]]) -> list[tf.Tensor]:
+    """Returns columns [N] with the nearest of each column's two limits in place of the numbers beyond them.
+
+    A model has seen no such number: 1e30 outweighs the rest of its row, and infinity makes the answer NaN. A missing
+    number, which is NaN, stays missing.
+    """
+    values = tf.stack(columns, axis=1)
+    low, high = (tf.constant(ends, tf.float32) for ends in np.stack(limits, axis=1))
+    values = tf.where(values < low, low, tf.where(values > high, high, values))
+    return tf.unstack(values, axis=1)
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:

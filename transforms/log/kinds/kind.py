@@ -66,7 +66,7 @@ class Kind(Section, abc.ABC):
 
     @property
     def measured(self) -> Literal["nothing", "moments", "quantiles"]:
-        """The statistics of the training rows that the transform uses. Moments come with the range."""
+        """The statistics of the training rows that the transform uses. Moments come with the range, to clip by."""
         return "nothing"
 
     @property
