@@ -6,6 +6,7 @@ ends.
 
 import importlib
 import json
+import os
 import sys
 
 import click
@@ -16,6 +17,9 @@ from ctrpipe.common.exit_codes import BLOCKED, MISTAKE
 from ctrpipe.common.failures import explain_mistake
 from ctrpipe.common.libraries import importing_tfx, load_tensorflow
 from ctrpipe.pipeline.kubeflow.task import PREPARE, VERDICT, Task
+
+# Argo starts a step with the umask 000, with which every user of the volume could change a run's files.
+WRITABLE_BY_OTHERS = 0o022
 
 
 def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, str]) -> None:
@@ -72,6 +76,7 @@ def verdict(task: Task) -> None:
 @click.option("--executor_input", required=True)
 def main(stage: str, compiled: str, executor: str | None, classes: tuple[str, ...], executor_input: str) -> None:
     """Runs one step of the compiled pipeline."""
+    os.umask(os.umask(0) | WRITABLE_BY_OTHERS)
     try:
         version = code_version()
         if version != compiled:

@@ -17,7 +17,7 @@ class Task:
     Args:
         executor_input: ExecutorInput of Kubeflow's pipeline_spec.proto, as JSON.
         parameters: The output parameters. The step sets them.
-        metadata: The metadata of the output artifacts by name. The step sets it.
+        metadata: The metadata of the output artifacts by name. The step sets it for those that it has made.
     """
 
     executor_input: dict[str, Any]
@@ -45,15 +45,20 @@ class Task:
         return {name: several["artifacts"][0] for name, several in artifacts.items()}
 
     def outputs(self) -> dict[str, pathlib.Path]:
-        """Returns the local paths of the output artifacts by name."""
+        """Returns the local paths of the output artifacts by name.
+
+        They are more than the component declares: Kubeflow adds `executor-logs`, a file that its launcher writes while
+        the step runs. A step touches only those that it knows.
+        """
         artifacts = self._outputs.get("artifacts", {})
         return {name: local_path(several["artifacts"][0]) for name, several in artifacts.items()}
 
     def finish(self) -> None:
         """Writes ExecutorOutput of pipeline_spec.proto: the output parameters and the artifacts' metadata."""
+        given = self._outputs.get("artifacts", {})
         artifacts = {
-            name: {"artifacts": [{**several["artifacts"][0], "metadata": self.metadata.get(name, {})}]}
-            for name, several in self._outputs.get("artifacts", {}).items()
+            name: {"artifacts": [{**given[name]["artifacts"][0], "metadata": metadata}]}
+            for name, metadata in self.metadata.items()
         }
         file = pathlib.Path(self._outputs["outputFile"])
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,8 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
     with _scratch(shared) as scratch:
         given_artifacts = input_artifacts(task, scratch / "inputs" if shared else None)
         inputs = {name: [artifact] for name, artifact in given_artifacts.items()}
-        made = {name: scratch / "outputs" / name for name in classes} if shared else task.outputs()
+        stored = {name: task.outputs()[name] for name in classes}
+        made = {name: scratch / "outputs" / name for name in classes} if shared else stored
         for name, folder in made.items():
             folder.mkdir(parents=True, exist_ok=True)
             outputs[name][0].uri = str(folder)
@@ -69,7 +70,7 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
         else:
             context = executor_class.Context(**common)
         executor_class(context).Do(inputs, outputs, given["exec_properties"])
-        for name, folder in task.outputs().items():
+        for name, folder in stored.items():
             _without_links(made[name])
             if shared:
                 shutil.copytree(made[name], folder, dirs_exist_ok=True)
@@ -153,7 +154,7 @@ def report(task: Task) -> None:
     drift = "a log is further from the training rows than it may be" if metrics["drift_breached"] else ""
     task.parameters[key(VERDICT)] = blocked or drift
     scalars = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-    task.metadata["metrics"] = {name: float(value) for name, value in scalars.items()}
+    task.metadata |= {"metrics": {name: float(value) for name, value in scalars.items()}, "page": {}}
     for name, file in (("metrics", "metrics.json"), ("page", "report.html")):
         path = task.outputs()[name]
         path.parent.mkdir(parents=True, exist_ok=True)

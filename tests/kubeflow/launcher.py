@@ -2,8 +2,11 @@
 
 Artifacts lie in a folder in place of a bucket, which keeps neither links nor empty folders. The driver's part, see
 backend/src/v2/driver in kubeflow/pipelines: parameters in `parameterValues`, artifacts with `schemaTitle` and
-`schemaVersion` and the metadata that was published with them. The launcher's: `{{$}}` becomes the executor input; of
-the executor output, parameters and metadata count.
+`schemaVersion` and the metadata that was published with them; of output artifacts also `executor-logs`, which no
+component declares. The launcher's, backend/src/v2/component/launcher_v2.go: it opens the file of `executor-logs`, with the
+number of the attempt at its name's end, and copies into it what the command says; `{{$}}` becomes the executor input; what
+the executor output says of an artifact is merged into what the driver gave. Of a task that fails it stores the logs alone.
+Argo's part: the command runs with the umask 000.
 """
 
 import concurrent.futures
@@ -20,6 +23,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 ROOT = pathlib.Path(__file__).parents[2]
 OUTPUT = "output_metadata.json"
+LOGS = "executor-logs"
 
 
 class Launcher:
@@ -99,19 +103,25 @@ class Launcher:
             artifacts[key] = self.finished[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
         outputs = component.get("outputDefinitions", {})
         written = self.written(name)
+        given = {
+            key: {"name": key, "type": found["artifactType"], "uri": self.uri(name, key)}
+            for key, found in outputs.get("artifacts", {}).items()
+        }
+        logs = {"name": LOGS, "type": {"schemaTitle": "system.Artifact"}, "uri": self.uri(name, self.log_name(name))}
         return {
             "inputs": {"parameterValues": values, "artifacts": artifacts},
             "outputs": {
-                "artifacts": {
-                    key: {"artifacts": [{"type": found["artifactType"], "uri": self.uri(name, key)}]}
-                    for key, found in outputs.get("artifacts", {}).items()
-                },
+                "artifacts": {key: {"artifacts": [artifact]} for key, artifact in {**given, LOGS: logs}.items()},
                 "parameters": {
                     key: {"outputFile": f"{written}/parameters/{key}"} for key in outputs.get("parameters", {})
                 },
                 "outputFile": f"{written}/{OUTPUT}",
             },
         }
+
+    def log_name(self, name: str) -> str:
+        """The file of what a task's next attempt says."""
+        return f"{LOGS}-{self.executed.count(name)}"
 
     def uri(self, name: str, key: str) -> str:
         """Where an output artifact of a task lies, as the task is told."""
@@ -128,10 +138,12 @@ class Launcher:
             [sys.executable, *command[1:]],
             env={**environment, "PYTHONPATH": str(ROOT)},
             cwd=self.bucket / name,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
+            umask=0,
         )
-        return ended.returncode, ended.stderr
+        return ended.returncode, ended.stdout
 
     def _parameter(self, source: dict[str, Any]) -> Any:
         if "componentInputParameter" in source:
@@ -150,12 +162,15 @@ class Launcher:
         if self.tasks[name].get("cachingOptions", {}).get("enableCache") and key in self.cache:
             self.finished[name] = self.cache[key]
             return
+        log = self.bucket / name / self.log_name(name)
         self.executed.append(name)
         command = [*container["command"], *container["args"]]
         assert command[0] == "python" and command[-1] == "{{$}}"
         (self.bucket / name / "parameters").mkdir(parents=True, exist_ok=True)
+        log.touch()
         command = [*command[:-1], json_format.MessageToJson(given, indent=None)]
         code, said = self.execute(name, command, container)
+        log.write_text(said)
         if code:
             self.failed[name] = (code, said)
             return
@@ -163,13 +178,13 @@ class Launcher:
         written = json_format.MessageToDict(output)
         assert set(written.get("parameterValues", {})) == set(given.outputs.parameters)
         stored = {}
-        for output_name, found in (
-            json_format.MessageToDict(given.outputs)["artifacts"].items() if given.outputs.artifacts else []
-        ):
+        for output_name, found in json_format.MessageToDict(given.outputs)["artifacts"].items():
             [artifact] = found["artifacts"]
             _keep_what_a_bucket_keeps(self.bucket / name / output_name)
-            [said_of_it] = written["artifacts"][output_name]["artifacts"]
-            stored[output_name] = {"artifacts": [{**artifact, "metadata": said_of_it.get("metadata", {})}]}
+            [told] = written.get("artifacts", {}).get(output_name, found)["artifacts"]
+            if output_name != LOGS:
+                artifact |= {"uri": told["uri"], "metadata": artifact.get("metadata", {}) | told.get("metadata", {})}
+            stored[output_name] = {"artifacts": [artifact]}
         self.finished[name] = {"parameterValues": written.get("parameterValues", {}), "artifacts": stored}
         self.cache[key] = self.finished[name]
 

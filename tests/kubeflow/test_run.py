@@ -46,6 +46,12 @@ def test_every_task_runs_and_the_metrics_are_those_of_a_run_here(volume, launche
     versions = [found.pop("model_version") for found in (here, cluster)]
     assert all(versions) and here["blessed"] and here["baseline"]["name"] == "lr"
     assert here == cluster
+    modes = {oct(path.stat().st_mode & 0o777) for path in (volume / "cluster").rglob("*") if path.is_file()}
+    assert modes == {"0o644"}
+    assert {oct(path.stat().st_mode & 0o777) for path in (volume / "cluster").rglob("*/")} == {"0o755"}
+    logs = [launched.bucket / name / "executor-logs-0" for name in launched.executed]
+    assert all(log.is_file() for log in logs)
+    assert "validation AUC" in (launched.bucket / "trainer" / "executor-logs-0").read_text()
     [shown] = launched.finished["report"]["artifacts"]["metrics"]["artifacts"]
     assert shown["type"]["schemaTitle"] == "system.Metrics" and shown["metadata"]["auc"] == here["auc"]
     [page] = launched.finished["report"]["artifacts"]["page"]["artifacts"]

@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import json
+import os
 import pathlib
+import shutil
 
 from click.testing import CliRunner
 from tfx.dsl.components.base.base_executor import BaseExecutor
@@ -34,11 +36,15 @@ def step(folder, stage, arguments, executor=None, output=None, version=None, inp
     """Exit code and output of a step, and the ExecutorOutput that it wrote."""
     name = output.partition("=")[0] if output else ""
     artifact = {"type": {"schemaTitle": "system.Artifact", "schemaVersion": "0.0.1"}, "uri": str(folder / name)}
+    # Kubeflow's launcher adds this one, and has opened its file before the step starts.
+    (folder / "executor-logs-0").touch()
+    logs = {"type": {"schemaTitle": "system.Artifact"}, "uri": str(folder / "executor-logs-0")}
+    declared = {name: {"artifacts": [artifact]}} if output else {}
     given = {
         "inputs": {"parameterValues": {"arguments": arguments}, "artifacts": inputs or {}},
         "outputs": {
             "outputFile": str(folder / "out" / "output.json"),
-            "artifacts": {name: {"artifacts": [artifact]}} if output else {},
+            "artifacts": {**declared, "executor-logs": {"artifacts": [logs]}},
         },
     }
     command = ["--stage", stage, "--code_version", version or code_version(), "--executor_input", json.dumps(given)]
@@ -82,6 +88,27 @@ def test_an_object_store_gets_copies_of_what_links_lead_to(tmp_path):
     assert not serving.is_symlink() and (serving / "saved_model.pb").read_text() == "a model"
     [artifact] = written["artifacts"]["model"]["artifacts"]
     assert artifact["uri"] == str(tmp_path / "model") and "Model" in artifact["metadata"]["tfx"]
+    assert set(written["artifacts"]) == {"model"} and (tmp_path / "executor-logs-0").read_bytes() == b""
+
+
+def test_what_a_step_writes_is_not_for_others_to_change(tmp_path, monkeypatch):
+    """Argo starts a step with the umask 000; one that takes more away stays as it is."""
+
+    def write(task):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        (tmp_path / "folder" / "file").write_text("a run's")
+
+    monkeypatch.setattr("ctrpipe.pipeline.kubeflow.step.verdict", write)
+    before = os.umask(0)
+    try:
+        for umask, modes in ((0o000, (0o755, 0o644)), (0o027, (0o750, 0o640))):
+            shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+            os.umask(umask)
+            assert step(tmp_path, "Verdict", "")[0].exit_code == 0
+            paths = (tmp_path / "folder", tmp_path / "folder" / "file")
+            assert tuple(path.stat().st_mode & 0o777 for path in paths) == modes
+    finally:
+        os.umask(before)
 
 
 def test_beams_workers_see_the_artifacts_of_a_step_in_the_volume(tmp_path):
