@@ -31,7 +31,7 @@ from ctrpipe.transforms.generate import generate
 BAR = 1.03  # maximum ratio of the latency with calibration to that without
 NONE = "none"
 # Two epochs and no gate suffice: only the served graph is measured.
-SETTINGS = ("training.refit=false", "training.epochs=2", "evaluation.baseline=null", "gates={}")
+SETTINGS = ("training.refit=false", "training.epochs=2", "evaluation.baseline=null", "gates={rig: null}")
 KINDS = ("rest_row", "grpc_packed")
 
 Ask = Callable[[], bytes]

@@ -133,7 +133,7 @@ def _run_peak(model: str, rows: int, folder: pathlib.Path) -> Peak:
     config, log, output = ROOT / "configs" / "criteo" / f"{model}.yaml", raw_log(folder / "logs", rows), folder / "run"
     shutil.rmtree(output, ignore_errors=True)
     settings = ["training.epochs=1", "training.evaluations_per_epoch=1", "training.batch_size=8192"]
-    settings += ["training.refit=false", "gates={}", *(["model.embedding_dim=16"] if model != "lr" else [])]
+    settings += ["training.refit=false", "gates={rig: null}", *(["model.embedding_dim=16"] if model != "lr" else [])]
     program = [sys.executable, "-c", "from ctrpipe.pipeline.cli import main; main()", "run", config, "--data", log]
     program += ["--output", output, *(word for setting in settings for word in ("--set", setting))]
     _, usage = measured.run_plain(f"ctrpipe run, {rows:,} rows, {model}", program, PYTHONPATH=str(ROOT))

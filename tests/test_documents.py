@@ -41,7 +41,7 @@ BLOCK = re.compile(
     re.M | re.S,
 )
 # A page's own settings would train for minutes: these train a few steps, and let no gate stop what comes after.
-SMALL = "--set training.epochs=1 --set gates={} --set evaluation.baseline=null"
+SMALL = "--set training.epochs=1 --set 'gates={rig: null}' --set evaluation.baseline=null"
 
 
 def blocks(page: str, language: str) -> list[tuple[str, str, str]]:
