@@ -153,8 +153,8 @@ def _result(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -
     result = {"policy": policy, "day": day.name, "trained_to": plan.days[last].name, **metrics, **cost}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result)
-    auc, seconds = metrics["auc"] or float("nan"), cost["cpu_seconds"]
-    announce(f"{output.name}, {policy}, {day.name}: AUC {auc:.4f}, {seconds:.0f} CPU seconds")
+    auc = "-" if metrics["auc"] is None else f"{metrics['auc']:.4f}"
+    announce(f"{output.name}, {policy}, {day.name}: AUC {auc}, {cost['cpu_seconds']:.0f} CPU seconds")
     return result
 
 

@@ -92,11 +92,10 @@ def check_weights(model: str, learner: Learner, when: str, advice: str = SMALLER
         when: The time, such as "after the training".
         advice: What to do.
     """
-    for variable, values in zip(learner.network.variables, learner.weights(), strict=True):
+    weights = learner.weights()
+    for name, values in zip(learner.state_names()[: len(weights)], weights, strict=True):
         if np.issubdtype(values.dtype, np.floating) and not _all_finite(values):
-            raise NotFiniteError(
-                f"{model}: the weight {variable.path} is not finite everywhere {when}", advice, "train"
-            )
+            raise NotFiniteError(f"{model}: the weight {name} is not finite everywhere {when}", advice, "train")
 
 
 def _all_finite(values: np.ndarray) -> bool:

@@ -241,3 +241,12 @@ def test_a_real_process_says_its_stages_and_one_line(folder):
     assert process.returncode == 2 and printed == ""
     others = [line for line in said.splitlines() if not line.startswith("[")]
     assert len(others) == 1 and others[0].startswith("ctrpipe: label is 0 in all 40 train rows"), said
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_ends_the_run_before_there_is_a_model(folder):
+    """AUC would take the predictions, all NaN, for ties."""
+    steps = ("training.learning_rate=1e30", "training.gradient_clip_norm=null", "training.monitor=auc")
+    settings = [f"--set={setting}" for setting in (*steps, "model={name: dcn_v2, embedding_dim: 4}")]
+    one_line(*run(folder, GOOD, *settings), "dcn_v2: the training loss is not a finite number in epoch 1")
+    assert nothing_was_made(folder)

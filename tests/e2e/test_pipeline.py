@@ -148,7 +148,16 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
 def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
     assert call("generate", "--rows", 1500, "--seed", 9, "--output", tmp_path / "log.tsv")[0] == 0
     given = ("run", done / "config.yaml", "--data", tmp_path / "log.tsv", "--output", tmp_path / "out")
-    given += ("--warm-start", done / "out", "--set", "serving={}", "--set", "evaluation={}", "--set", "gates={rig: null}")
+    given += (
+        "--warm-start",
+        done / "out",
+        "--set",
+        "serving={}",
+        "--set",
+        "evaluation={}",
+        "--set",
+        "gates={rig: null}",
+    )
     code, output = call(*given, "--set", "training.epochs=1", "--set", "training.warm_start={window: 3}")
     assert code == 0 and f"Warm start from {done / 'out'}: " in output, output
     assert "Warm start: the parent kept no counts of values" in output

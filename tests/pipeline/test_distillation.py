@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.distillation import soften_labels
@@ -51,6 +51,21 @@ def test_labels_are_mixed_and_rows_stay(teacher, log, tmp_path, weight):
     np.testing.assert_allclose(found, (1 - weight) * labels + weight * predicted, atol=1e-6)
     for name, values in packed.items():
         np.testing.assert_array_equal(inputs[name], values)
+
+
+def test_a_teacher_whose_predictions_are_not_finite_is_refused(teacher, log, tmp_path, monkeypatch):
+    run = Servable.run
+
+    def broken(servable, signature, inputs):
+        outputs = run(servable, signature, inputs)
+        return {name: np.where(np.arange(len(values)) == 7, np.nan, values) for name, values in outputs.items()}
+
+    monkeypatch.setattr(Servable, "run", broken)
+    with pytest.raises(
+        NotFiniteError, match="the teacher .*predictions came out NaN.*name another training.distillation"
+    ):
+        soften_labels([log[0]], read_feature_map(teacher), teacher, 0.5, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_there_is_not_written_again(teacher, log, tmp_path):

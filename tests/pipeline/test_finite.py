@@ -13,6 +13,7 @@ from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import FeatureMap
+from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Model, RunConfig, Training
 from ctrpipe.pipeline.evaluation.evaluate import evaluate
 from ctrpipe.pipeline.evaluation.judge import judge
@@ -27,7 +28,9 @@ from ctrpipe.pipeline.training.process import TrainingProcess, mistake_message
 from ctrpipe.pipeline.training.progress import Progress
 from ctrpipe.pipeline.training.tensorflow_learner import TensorFlowLearner
 from ctrpipe.pipeline.training.train import train
+from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.transforms.features.packed_files import PackedWriter
+from ctrpipe.transforms.features.table_rows import SourceRows
 from ctrpipe.transforms.log.outliers import find_outlier, place_of_number
 from tests.pipeline import scored_log
 
@@ -67,7 +70,6 @@ class Scripted:
 
     def __init__(self, losses, predictions, weight=0.0):
         self.losses, self.predictions = iter(losses), iter(predictions)
-        self.network = types.SimpleNamespace(variables=[types.SimpleNamespace(path="net/kernel")])
         self.kernel = np.array([0.0, weight], np.float32)
 
     def fit(self, batches):
@@ -84,6 +86,9 @@ class Scripted:
     def weights(self):
         return [self.kernel]
 
+    def state_names(self):
+        return ["net.kernel", "net.kernel:m"]
+
 
 def evaluations(learner: Scripted, files: list[str], **training) -> Progress:
     progress = Progress(learning_rate=0.1)
@@ -99,7 +104,7 @@ def evaluations(learner: Scripted, files: list[str], **training) -> Progress:
         ([0.7, -INFINITE], [0.4, 0.4], 0.0, LOSS),
         ([0.7, 0.7], [0.4, {17: NAN}], 0.0, f"1 {PREDICTIONS} 18 of"),
         ([0.7, 0.7], [0.4, {5: INFINITE, 60: NAN}], 0.0, f"2 {PREDICTIONS} 6 of"),
-        ([0.7, 0.7], [0.4, NAN], NAN, "dcn_v2: the weight net/kernel is not finite everywhere in epoch 2 (step 6)"),
+        ([0.7, 0.7], [0.4, NAN], NAN, "dcn_v2: the weight net.kernel is not finite everywhere in epoch 2 (step 6)"),
     ],
 )
 def test_the_training_ends_at_the_evaluation_where_the_number_appears(
@@ -155,12 +160,26 @@ def test_the_best_weights_before_are_what_is_kept(files, tmp_path, monkeypatch):
 def test_a_weight_is_named_wherever_in_a_large_table_it_is():
     table = np.zeros((3000, 1000), np.float32)
     table[2999, 999] = INFINITE
-    network = types.SimpleNamespace(variables=[types.SimpleNamespace(path=name) for name in ("seed", "table")])
-    learner = types.SimpleNamespace(network=network, weights=lambda: [np.array([1, 2], np.uint32), table])
+    names = ["", "table", "table:m"]  # of a seed, of a table, and of its moments
+    learner = types.SimpleNamespace(state_names=lambda: names, weights=lambda: [np.array([1, 2], np.uint32), table])
     with pytest.raises(NotFiniteError, match="^lr: the weight table is not finite everywhere in the parent; another"):
         check_weights("lr", learner, "in the parent", "another")
     table[2999, 999] = 0
     check_weights("lr", learner, "in the parent")
+
+
+@pytest.mark.slow
+def test_a_parent_whose_weights_are_not_finite_is_refused(files, tmp_path):
+    first = train(job(files, epochs=1), tmp_path / "first")
+    bias = next(weight for weight in first.model.trainable_variables if weight.path.endswith("bias"))
+    bias.assign(np.full(bias.shape, NAN, np.float32))
+    save_model(tmp_path / "kept", "dcn_v2", first.model)
+    same = np.arange(MAP.total_ids)
+    start = Start("yesterday", tmp_path / "kept", {"ids": SourceRows(same, same)}, same_columns=True)
+    with pytest.raises(
+        NotFiniteError, match=r"weight crosses.0.dense.bias is not finite everywhere in the parent; name another"
+    ):
+        train(job(files, warm_start={"parent": "runs/yesterday"}), tmp_path / "second", start=start)
 
 
 def test_lightgbm_gets_no_nan_that_it_would_take_for_missing():
