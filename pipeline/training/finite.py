@@ -34,7 +34,7 @@ def check_loss(model: str, loss: float, when: str) -> None:
 def check_predictions(
     name: str, predictions: np.ndarray, split: str, when: str = "", in_order: bool = True, advice: str = SMALLER_STEPS
 ) -> None:
-    """Raises NotFiniteError if a prediction is not finite; it names the first such row.
+    """Raises NotFiniteError if a prediction is not finite; it names the first such row, unless all are so.
 
     Args:
         name: The name of the model.
@@ -48,6 +48,8 @@ def check_predictions(
     if not len(rows):
         return
     time = f" {when}" if when else ""
+    if len(rows) == len(predictions):  # the weights are the cause, not a row
+        raise NotFiniteError(f"{name}: all {len(rows):,} predictions came out NaN or infinite{time}", advice, "train")
     raise NotFiniteError(
         f"{name}: {len(rows):,} of {len(predictions):,} predictions came out NaN or infinite{time}",
         advice,

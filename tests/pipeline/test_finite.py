@@ -104,6 +104,7 @@ def evaluations(learner: Scripted, files: list[str], **training) -> Progress:
         ([0.7, -INFINITE], [0.4, 0.4], 0.0, LOSS),
         ([0.7, 0.7], [0.4, {17: NAN}], 0.0, f"1 {PREDICTIONS} 18 of"),
         ([0.7, 0.7], [0.4, {5: INFINITE, 60: NAN}], 0.0, f"2 {PREDICTIONS} 6 of"),
+        ([0.7, 0.7], [0.4, NAN], 0.0, "dcn_v2: all 96 predictions came out NaN or infinite in epoch 2 (step 6); lower"),
         ([0.7, 0.7], [0.4, NAN], NAN, "dcn_v2: the weight net.kernel is not finite everywhere in epoch 2 (step 6)"),
     ],
 )
