@@ -138,8 +138,6 @@ def _number(name: str, present: Sequence[str], distinct: collections.Counter[str
     if any("." in value.removesuffix(".0") or "e" in value.lower() for value in present):
         return numeric
     codes = Guess(_vocabulary(distinct), f"whole numbers taken as ids, {seen}")
-    if any(value.endswith(".0") for value in present):
-        codes.settings["whole_numbers"] = True
     if _NUMBER_NAME.search(name) and not _ID_NAME.search(name):
         return numeric
     if _ID_NAME.search(name) or _CODE_NAME.match(name):

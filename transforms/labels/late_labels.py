@@ -97,8 +97,8 @@ def join_late_labels(
         InputError: a file cannot be read; a column is missing, or has no times; a key has two labels; or no row is
             left.
     """
-    rows = TextFiles.of(log)
-    partners = TextFiles.of(delay.labels) if delay.labels else None
+    rows = TextFiles.of(log, delay.key)
+    partners = TextFiles.of(delay.labels, delay.key) if delay.labels else None
     brought = brought_columns(rows, partners, delay.key, delay.label_time) if partners else {}
     _check_columns(rows, partners, delay, fake_negatives)
     since = -np.inf if delay.since is None else moment_of(delay.since, delay, "since")
