@@ -157,15 +157,16 @@ class Model:
 
         columns = {}
         faults: dict[int, str] = {}
+        whole = self._log_spec.whole_number_columns
         for name, kind in self._servable.input_types[SIGNATURE].items():
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
             if is_list(values.type) and name in self._log_spec.separators:
-                is_sequence = name in self._log_spec.columns_of("sequence")
-                values = join_lists(values, self._log_spec.separators[name], name, TABLE, faults, is_sequence)
+                separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
+                values = join_lists(values, separator, name, TABLE, faults, is_sequence, name in whole)
             elif kind == tf.string:
-                values = as_binary(values, name, TABLE)
+                values = as_binary(values, name, TABLE, faults if name in whole else None)
             columns[name] = values
         if faults:
             row = min(faults)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import FeatureMap
@@ -24,10 +23,10 @@ def read_log_spec(version: pathlib.Path) -> LogSpec:
     """
     path = asset_path(version, Asset.LOG_SPEC)
     try:
-        return LogSpec.model_validate_json(path.read_bytes())
+        return LogSpec.of_model(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); ctrpipe exports it with a model") from error
-    except pydantic.ValidationError as error:
+    except ValueError as error:
         raise InputError(f"{path}: damaged; push the model again") from error
 
 

@@ -14,9 +14,11 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import Split
 
@@ -141,7 +143,12 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
         for (before, first), (task, second) in itertools.pairwise(labels):
             if count := pc.sum(pc.greater(rows[second], rows[first])).as_py():
                 yield f"data.labels: {count:,} of the first {rows.num_rows:,} rows have {task} without {before}"
-    for column in config.feature_columns:
+    for column, feature in config.feature_by_column.items():
+        if isinstance(feature, Time) and feature.format == "auto":
+            try:
+                eight_digits(rows[column].combine_chunks()).are_dates(column)
+            except InputError as error:
+                yield str(error)
         if rows[column].null_count == rows.num_rows:
             yield f"{column}: missing in {seen}; a run ends where it is so in all training rows"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ctrpipe.transforms.log.sample import LogSample, numbers_rows
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
-from ctrpipe.transforms.log.times import time_pattern
+from ctrpipe.transforms.log.times import EightDigits, time_pattern
 
 # A column has a kind if at least this share of its values matches it.
 _SHARE = 0.99
@@ -20,9 +20,9 @@ _LABELS = (
 _PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
 _PATTERNS = (
     *("%m/%d/%Y %I:%M:%S %p", "%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
-    *("%Y%m%d", "%Y%m%d%H%M%S", "%m/%d/%Y %H:%M", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%d/%m/%Y", "%d-%b-%Y", "%Y/%m/%d"),
+    *("%m/%d/%Y %H:%M", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%d/%m/%Y", "%d-%b-%Y", "%Y/%m/%d"),
 )
-_TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
+_TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
 _ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?$", re.I)
 _CODE_NAME = re.compile(r"^[Cc]\d+$")
 _NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
@@ -110,8 +110,7 @@ def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
     if is_list:
         return _lists(present, "|", f"lists, {seen}")
     if time_format := _time_format(name, present):
-        settings = {"kind": "time"} | ({} if time_format == "auto" else {"format": time_format})
-        return Guess(settings, f"times as {present[0]}, {seen}", "/%m/" in time_format or "%m/%d" in time_format)
+        return _time(time_format, present, seen)
     if _most(present, lambda value: bool(NUMBER.fullmatch(value))):
         return _number(name, present, distinct, seen)
     if separator := _separator(present):
@@ -129,6 +128,19 @@ def _is_index(name: str, present: Sequence[str]) -> bool:
     return len(present) >= _FEWEST_ROWS and numbers_rows(present) and not _TIME_NAME.search(name)
 
 
+def _time(time_format: str, present: Sequence[str], seen: str) -> Guess:
+    comment, unsure = f"times as {present[0]}, {seen}", "/%m/" in time_format or "%m/%d" in time_format
+    digits = EightDigits.among(present)
+    if time_format == "auto" and digits.example:
+        # A run reads more rows, but may not be asked what these rows leave open.
+        time_format = "yyyymmdd" if digits.no_hour or not digits.are_told else "yymmddhh"
+        unsure = not digits.are_told
+        comment += "; or format: yymmddhh, which fits as well?" if unsure else ""
+        if not all(len(value) == 8 for value in present):
+            time_format = "auto"
+    return Guess({"kind": "time"} | ({} if time_format == "auto" else {"format": time_format}), comment, unsure)
+
+
 def _all_different(seen: str) -> Guess:
     return Guess({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
 
@@ -138,8 +150,6 @@ def _number(name: str, present: Sequence[str], distinct: collections.Counter[str
     if any("." in value.removesuffix(".0") or "e" in value.lower() for value in present):
         return numeric
     codes = Guess(_vocabulary(distinct), f"whole numbers taken as ids, {seen}")
-    if any(value.endswith(".0") for value in present):
-        codes.settings["whole_numbers"] = True
     if _NUMBER_NAME.search(name) and not _ID_NAME.search(name):
         return numeric
     if _ID_NAME.search(name) or _CODE_NAME.match(name):

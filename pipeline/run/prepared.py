@@ -45,7 +45,7 @@ def with_histories(
             process works in it.
     """
     files = find_files(list(paths))
-    spec = spec_of_texts(read_sample(files[0]), events.label, events.columns)
+    spec = spec_of_texts(read_sample(files[0]), events.label, events.columns, ids=[events.user, events.item])
     data = spec.data.model_copy(update={"max_bad_row_rate": max_bad_row_rate})
     check_output(output)
     with one_run_at_a_time(output):

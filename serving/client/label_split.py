@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.whole_numbers import text_of_float
 
-Key = str | bytes | int
+Key = str | bytes | int | float
 
 
 class LabelSplit:
@@ -58,7 +59,8 @@ class LabelSplit:
 
 
 def _hashed(key: Key) -> float:
-    """Returns a uniform hash of the key in [0, 1), equal in every process; 7 and "7" are the same key."""
+    """Returns a uniform hash of the key in [0, 1), equal in every process; 7, 7.0 and "7" are the same key."""
+    key = text_of_float(key) if isinstance(key, float) else key
     text = key if isinstance(key, bytes) else str(key).encode()
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

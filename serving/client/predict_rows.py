@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving import explained
@@ -171,8 +170,8 @@ def _spec(client: ModelClient, model: pathlib.Path | None) -> LogSpec:
             raise InputError(f"{error}; {hint}") from error
         raise
     try:
-        return LogSpec.model_validate_json(outputs["log_spec"][0])
-    except (pydantic.ValidationError, LookupError, TypeError) as error:
+        return LogSpec.of_model(outputs["log_spec"][0])
+    except (ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{client.address}: the server does not say what the model's log looks like; {hint}"
         ) from error

@@ -72,10 +72,10 @@ JSON = [
 ]
 JSON_ROWS = [
     (5.0, b"a", b"p|q", 1.0),
-    (1000.0, b"123456789012345678901", b"1|2.50", 1.0),
+    (1000.0, b"123456789012345678901", b"1|2.5", 1.0),
     (7.5, "éé".encode(), b"p|q", 0.0),
     (None, None, None, 0.0),
-    (None, b"1.0", None, 0.0),
+    (None, b"1", None, 0.0),
 ]
 BAD_JSON = {
     '{"y": 1,': "no valid JSON (Expecting property name enclosed in double quotes, column 9)",

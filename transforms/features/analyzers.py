@@ -15,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tfx_bsl import sketches
 
+from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.kinds.text import Text
+from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.times import EightDigits
 
 # Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
@@ -96,12 +99,14 @@ class LogSummary:
         numbers: Moments and quantiles of the columns whose transform uses them.
         capacity: Number of distinct values of a column up to which counting is exact.
         documents: Document counts of the columns whose tokens are ranked by TF x IDF.
+        eight_digits: What the times of eight digits can be in the columns of times whose format does not say it.
     """
 
     values: dict[str, ValueCounts]
     numbers: dict[str, Numbers]
     capacity: int
     documents: dict[str, "Documents"] = dataclasses.field(default_factory=dict)
+    eight_digits: dict[str, EightDigits] = dataclasses.field(default_factory=dict)
 
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
         """Returns the column's values in descending order of count, then of their bytes, as in TFT.
@@ -216,7 +221,7 @@ def merge(summaries: Sequence[LogSummary], threads: int = 1) -> LogSummary:
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         values = dict(zip(first.values, pool.map(add_up, first.values), strict=True))
     sketched = {column: numbers.sketch is not None for column, numbers in first.numbers.items()}
-    counter = LogCounter({}, sketched, first.capacity, first.documents)
+    counter = LogCounter({}, sketched, first.capacity, first.documents, times=first.eight_digits)
     for summary in summaries:
         counter.include(summary)
     return dataclasses.replace(counter.summary(), values=values)
@@ -232,6 +237,7 @@ class LogCounter:
         documents: The columns whose tokens need document counts.
         owners: Maps each column with a vocabulary to the column under which its values are counted. Columns that share
             a vocabulary are counted together. None: each column is counted on its own.
+        times: The columns of times whose format does not say what eight digits are.
     """
 
     def __init__(
@@ -241,6 +247,7 @@ class LogCounter:
         capacity: int,
         documents: Collection[str] = (),
         owners: Mapping[str, str] | None = None,
+        times: Collection[str] = (),
     ):
         self._separators = separators
         self._capacity = capacity
@@ -248,6 +255,7 @@ class LogCounter:
         self._document_rows = dict.fromkeys(documents, 0)
         self._owners = owners or {column: column for column in separators}
         self._values = {column: _ValueCounter(capacity) for column in dict.fromkeys(self._owners.values())}
+        self._eight_digits = dict.fromkeys(times, EightDigits())
         self._numbers = {column: _NumberCounter(with_sketch) for column, with_sketch in sketched.items()}
 
     @classmethod
@@ -260,12 +268,13 @@ class LogCounter:
             capacity or spec.data.max_distinct_values,
             [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
+            [name for name, feature in features.items() if isinstance(feature, Time) and feature.format == "auto"],
         )
 
     @property
     def columns(self) -> list[str]:
         """The columns that are counted or measured."""
-        return [*self._separators, *self._numbers]
+        return [*self._separators, *self._numbers, *self._eight_digits]
 
     def add(self, rows: Mapping[str, pa.Array]) -> None:
         """Adds rows, one [N] array per column: binary or dictionary arrays for vocabularies, floats for numbers.
@@ -280,6 +289,8 @@ class LogCounter:
             self._document_rows[column] += batch.rows
         for column, numbers in self._numbers.items():
             numbers.add(rows[column])
+        for column, found in self._eight_digits.items():
+            self._eight_digits[column] = found | eight_digits(rows[column])
 
     def include(self, summary: LogSummary) -> None:
         """Adds rows that are already summarised."""
@@ -290,6 +301,8 @@ class LogCounter:
             self._document_rows[column] += summary.documents[column].rows
         for column, numbers in self._numbers.items():
             numbers.merge(summary.numbers[column])
+        for column, found in self._eight_digits.items():
+            self._eight_digits[column] = found | summary.eight_digits[column]
 
     def summary(self) -> LogSummary:
         """Returns the summary of all added rows."""
@@ -301,6 +314,7 @@ class LogCounter:
                 column: Documents(counter.counts(), self._document_rows[column])
                 for column, counter in self._documents.items()
             },
+            dict(self._eight_digits),
         )
 
 

@@ -17,6 +17,7 @@ from ctrpipe.transforms.features.analyzers import LogSummary
 from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.times import EightDigits
 
 Numbers = Mapping[str, np.ndarray]
 
@@ -85,9 +86,16 @@ class Learned:
         return {column: ages for column, (_, ages) in self._vocabularies.items()}
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Returns the numbers of each measured column's transform, float64 [numbers]."""
+        """Returns the numbers of each measured column's transform, float64 [numbers].
+
+        For a column of times it is [1]: 1 if times of eight digits are YYYYMMDD, 0 if they are YYMMDDHH.
+
+        Raises:
+            InputError: the training rows do not tell which of the two they are.
+        """
         features, former = self.spec.feature_by_column, self.former.numbers
-        return {
+        dates = {name: self.summary.eight_digits.get(name, EightDigits()) for name in self.spec.columns_of("time")}
+        return {name: np.array([float(found.are_dates(name))]) for name, found in dates.items()} | {
             name: former[name]
             if name in former
             else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])

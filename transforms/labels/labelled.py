@@ -62,7 +62,7 @@ def join_labels(
         InputError: a file cannot be read, the key is missing from one input or has two labels, or, without a key, the
             inputs have different numbers of rows.
     """
-    rows, partners = TextFiles.of(log), TextFiles.of(labels)
+    rows, partners = TextFiles.of(log, key), TextFiles.of(labels, key)
     brought = brought_columns(rows, partners, key)
     check_output(output)
     with one_run_at_a_time(output), atomic_folder(output / LOG) as unfinished:
@@ -90,10 +90,11 @@ class TextFiles:
     spec: LogSpec
 
     @classmethod
-    def of(cls, patterns: list[str]) -> "TextFiles":
+    def of(cls, patterns: list[str], key: str | None = None) -> "TextFiles":
+        """Returns the files of some patterns; `key` is the column by which they are joined."""
         files = find_files(patterns)
         sample = read_sample(files[0])
-        return cls(files, sample, spec_of_texts(sample))
+        return cls(files, sample, spec_of_texts(sample, ids=[key]))
 
     @property
     def names(self) -> list[str]:

@@ -36,9 +36,10 @@ from ctrpipe.transforms.labels.labelled import (
     partner_columns,
 )
 from ctrpipe.transforms.log.batches import LogBatch, Reject
-from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
 from ctrpipe.transforms.log.payload import PayloadWriter
 from ctrpipe.transforms.log.spec import Data, LabelDelay
+from ctrpipe.transforms.log.times import EightDigits
 
 PART = "part"  # values: 0 training, 1 validation, 2 test
 _MOMENT = "\0moment"  # name of the column of times in the table of labels
@@ -97,8 +98,8 @@ def join_late_labels(
         InputError: a file cannot be read; a column is missing, or has no times; a key has two labels; or no row is
             left.
     """
-    rows = TextFiles.of(log)
-    partners = TextFiles.of(delay.labels) if delay.labels else None
+    rows = TextFiles.of(log, delay.key)
+    partners = TextFiles.of(delay.labels, delay.key) if delay.labels else None
     brought = brought_columns(rows, partners, delay.key, delay.label_time) if partners else {}
     _check_columns(rows, partners, delay, fake_negatives)
     since = -np.inf if delay.since is None else moment_of(delay.since, delay, "since")
@@ -148,9 +149,10 @@ def moment_of(text: str, delay: LabelDelay, name: str) -> float:
     """Parses a time, and returns it in seconds since 1970.
 
     Raises:
-        InputError: the text is not a time.
+        InputError: the text is not a time, or eight digits that are a date and an hour.
     """
-    moments = [epoch_seconds(pa.array([text]), form)[0] for form in (delay.time_format, "auto")]
+    dates = EightDigits.among([text]).are_dates(name) if delay.time_format not in ("yymmddhh", "yyyymmdd") else False
+    moments = [epoch_seconds(pa.array([text]), form, dates)[0] for form in (delay.time_format, "auto")]
     known = [moment for moment in moments if not np.isnan(moment)]
     if not known:
         raise InputError(f"{name}: '{text}' is no time; write it as the log does, or as 2026-11-02T00:00:00Z")
@@ -196,10 +198,11 @@ def _with_moments(
         InputError: more than 1% of the rows have no time.
     """
     column = column or delay.time
+    dates = delay.time_format == "auto" and _are_dates(side, column)
     rows = wrong = 0
     first = ""
     for batch in side.batches(letters):
-        moments = epoch_seconds(batch.rows[column], delay.time_format)
+        moments = epoch_seconds(batch.rows[column], delay.time_format, dates)
         bad = np.isnan(moments)
         rejects = _rejects(batch, column, np.flatnonzero(bad))
         letters.add(batch.path, rejects)
@@ -211,6 +214,16 @@ def _with_moments(
             f"{side.files[0]}: {wrong} of {rows} rows have no time that can be read; the first is {first}; name the "
             "column of the time, and its form by time_format"
         )
+
+
+def _are_dates(side: TextFiles, column: str) -> bool:
+    """Returns whether times of eight digits are YYYYMMDD. Reads the rows until they tell it; see `EightDigits`."""
+    found = EightDigits()
+    for batch in side.batches(Letters()):
+        found |= eight_digits(batch.rows[column])
+        if found.are_told:
+            break
+    return found.are_dates(column)
 
 
 def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> list[Reject]:

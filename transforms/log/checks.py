@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
-from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
 from ctrpipe.transforms.log.values import (
@@ -57,11 +56,7 @@ class RowChecks:
         self._times = {
             column: feature.format for column, feature in spec.feature_by_column.items() if isinstance(feature, Time)
         }
-        self._whole = {
-            column
-            for column, feature in spec.feature_by_column.items()
-            if isinstance(feature, Categorical) and feature.whole_numbers
-        }
+        self._whole = set(spec.whole_number_columns)
         words = USUAL_MISSING if spec.data.missing_values is None else sorted(spellings(spec.data.missing_values))
         self._label_written = TextNumbers(tuple(word.encode() for word in words), decimal)
         self._missing_numbers = spec.missing_numbers
@@ -113,10 +108,10 @@ class RowChecks:
         return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
 
     def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
-        """Normalises missing values and whole numbers, as the served graph does (`_plain_values`)."""
+        """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""
         if name in self._written:
             values = without_words(values, self._written[name].missing)
-        return whole_numbers(values) if name in self._whole else values
+        return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
 
 
 def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.times import PARTS, TimeRule, time_rules
+from ctrpipe.transforms.log.times import PARTS, EightDigits, TimeRule, time_rules
 
 
-def epoch_seconds(texts: pa.Array, time_format: str) -> np.ndarray:
+def epoch_seconds(texts: pa.Array, time_format: str, dates: bool = False) -> np.ndarray:
     """Returns times as seconds since 1970, float64 `[N]`; NaN for missing or invalid times.
 
     Times are read to the minute, epochs to the second. Times without a zone are UTC.
@@ -15,16 +15,25 @@ def epoch_seconds(texts: pa.Array, time_format: str) -> np.ndarray:
     Args:
         texts: The times, binary or strings `[N]`.
         time_format: A format of `times.time_rules`.
+        dates: See `times.time_rules`.
     """
     distinct = texts.cast(pa.binary()).dictionary_encode()
     moments = np.full(len(distinct.dictionary) + 1, np.nan)  # the last entry is for missing times
-    for rule in time_rules(time_format):
+    for rule in time_rules(time_format, dates):
         matches = pc.match_substring_regex(distinct.dictionary, rule.pattern).to_numpy(zero_copy_only=False)
         found = np.flatnonzero(matches & np.isnan(moments[:-1]))
         if len(found):
             moments[found] = _seconds(distinct.dictionary.take(pa.array(found)), rule)
     seconds: np.ndarray = moments[distinct.indices.fill_null(len(moments) - 1).to_numpy(zero_copy_only=False)]
     return seconds
+
+
+def eight_digits(texts: pa.Array) -> EightDigits:
+    """Returns what the times of eight digits among binary values can be; a dictionary array is faster."""
+    distinct = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
+    words = distinct.dictionary.cast(pa.binary())
+    found = words.filter(pc.match_substring_regex(words, r"^\d{8}$"))
+    return EightDigits.among(word.decode() for word in found.to_pylist())
 
 
 def _seconds(texts: pa.Array, rule: TimeRule) -> np.ndarray:

@@ -91,13 +91,16 @@ def read_sample(path: str) -> LogSample:
     )
 
 
-def spec_of_texts(sample: LogSample, label: Label | None = None, names: Sequence[str] = ()) -> LogSpec:
+def spec_of_texts(
+    sample: LogSample, label: Label | None = None, names: Sequence[str] = (), ids: Sequence[str | None] = ()
+) -> LogSpec:
     """Returns a log description that reads all columns except the label as text.
 
     Args:
         sample: The first rows of one of the files.
         label: The label; None to read files without one.
         names: Column names, in order, instead of generated ones.
+        ids: The columns whose values are compared, such as keys, users and items: 123.0 is 123 there.
 
     Raises:
         InputError: `names` is given, but the files have a header or another number of columns.
@@ -113,9 +116,14 @@ def spec_of_texts(sample: LogSample, label: Label | None = None, names: Sequence
         data["columns"] = columns if label else [*columns, _NO_LABEL]
     read = [name for name in columns if label is None or name != label.column]
     single = [name for name in read if name not in sample.lists]
-    features: list[dict[str, Any]] = [{"kind": "categorical", "columns": single}] if single else []
+    features: list[dict[str, Any]] = [
+        {"kind": "categorical", "columns": list(group), "whole_numbers": is_id}
+        for is_id, group in itertools.groupby(single, ids.__contains__)
+    ]
     if sample.lists:
-        features.append({"kind": "multivalent", "columns": sorted(sample.lists), "max_length": 1})
+        features.append(
+            {"kind": "multivalent", "columns": sorted(sample.lists), "max_length": 1, "whole_numbers": False}
+        )
     return LogSpec.model_validate({"data": data, "features": features})
 
 

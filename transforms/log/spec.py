@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
+import pydantic_core
 
 from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
 from ctrpipe.transforms.log.kinds.categorical import Categorical
@@ -27,7 +28,6 @@ USUAL_MISSING = (
     *("None", "none", "\\N", "-", "?"),
 )
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # all decimals are 0; the group is the number without them
 TEXT = "text"  # name of all columns of the text together, in explanations
 
 
@@ -387,6 +387,21 @@ class LogSpec(Section):
                 raise ValueError(f"data.columns does not list {listed}, which features, labels, weight or split need")
         return self
 
+    @classmethod
+    def of_model(cls, text: str | bytes) -> "LogSpec":
+        """Returns the description that a model has of its log.
+
+        Only single values had whole_numbers in models of ctrpipe 0.2: in their lists 123.0 is another value than 123.
+
+        Raises:
+            pydantic.ValidationError: the text is no description of a log.
+        """
+        described = pydantic_core.from_json(text)
+        for feature in described.get("features", ()) if isinstance(described, dict) else ():
+            if isinstance(feature, dict) and feature.get("kind") in ("multivalent", "sequence"):
+                feature.setdefault("whole_numbers", bool(feature.get("shared_with")))
+        return cls.model_validate(described)
+
     @property
     def line_or_row(self) -> str:
         """The unit of a row number in a message, counted from 1: "line" of a text file, "row" of Parquet."""
@@ -519,6 +534,13 @@ class LogSpec(Section):
         """Maps each column that may hold a list to the separator of its elements."""
         separators = {column: feature.list_separator for column, feature in self.feature_by_column.items()}
         return {column: separator for column, separator in separators.items() if separator}
+
+    @property
+    def whole_number_columns(self) -> list[str]:
+        """Columns in which the text 123.0 is the same value as 123; those that share a vocabulary as its owner."""
+        features = self.feature_by_column
+        owners = {column: feature.owner_of(column) for column, feature in features.items()}
+        return [column for column, owner in owners.items() if features[owner].reads_whole_numbers]
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:

@@ -8,13 +8,16 @@ import dataclasses
 import datetime
 import functools
 import itertools
+import re
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from ctrpipe.common.errors import InputError
 
 # The parts of a time. `epoch` is in seconds and excludes all other parts. The hour of a 12-hour clock is `hour` +
 # `afternoon`. The last three are the zone's offset, absent if the value has none.
 PARTS = ("epoch", "year", "month", "day", "hour", "afternoon", "minute", "sign", "zone_hours", "zone_minutes")
-NAMED_FORMATS = ("auto", "yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601")
+NAMED_FORMATS = ("auto", "yymmddhh", "yyyymmdd", "epoch_seconds", "epoch_milliseconds", "iso8601")
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _LONG_MONTHS = (
@@ -50,18 +53,26 @@ def _rule(pattern: str, parts: Mapping[str, str]) -> TimeRule:
 
 
 @functools.cache
-def time_rules(time_format: str) -> tuple[TimeRule, ...]:
+def time_rules(time_format: str, dates: bool = False) -> tuple[TimeRule, ...]:
     """Returns the rules of a format: one of NAMED_FORMATS, or a pattern of strptime.
+
+    Args:
+        time_format: The format.
+        dates: Whether eight digits are YYYYMMDD rather than YYMMDDHH where the format is `auto` (see `EightDigits`).
 
     Raises:
         ValueError: the format is neither, or has an unsupported directive.
     """
     if time_format == "auto":
-        # 2,000,000,000 seconds is the year 2033; ten digits that begin with 20 are YYYYMMDDHH.
+        # 2,000,000,000 seconds is the year 2033; ten digits that begin with 20 are YYYYMMDDHH. Twelve that do are
+        # YYYYMMDDHHMM, as milliseconds they would be of 1976.
         epochs = [_rule(r"([1-9]\d{8}|1\d{9})", {"epoch": r"\1"}), _rule(r"([1-9]\d{8}|1\d{9})\d{3}", {"epoch": r"\1"})]
-        return (*_compact("(?:20)?"), *_iso(), *epochs)
+        eight = _dates() if dates else _compact("")
+        return (*eight, *_compact("20"), *_to_the_minute(), *_iso(), *epochs)
     if time_format == "yymmddhh":
         return _compact("")
+    if time_format == "yyyymmdd":
+        return _dates()
     if time_format == "epoch_seconds":
         return (_rule(r"(-?\d{1,11})(?:\.\d*)?", {"epoch": r"\1"}),)
     if time_format == "epoch_milliseconds":
@@ -77,6 +88,16 @@ def time_rules(time_format: str) -> tuple[TimeRule, ...]:
 def _compact(century: str) -> tuple[TimeRule, ...]:
     parts = {"year": r"20\1", "month": r"\2", "day": r"\3", "hour": r"\4"}
     return (_rule(rf"{century}(\d\d){_MONTH}{_DAY}{_HOUR}", parts),)
+
+
+def _dates() -> tuple[TimeRule, ...]:
+    # The years that a log may have: 14102100 is no date of the year 1410 but an hour of 2014.
+    return (_rule(rf"(19[7-9]\d|20\d\d){_MONTH}{_DAY}", {"year": r"\1", "month": r"\2", "day": r"\3"}),)
+
+
+def _to_the_minute() -> tuple[TimeRule, ...]:
+    parts = {"year": r"20\1", "month": r"\2", "day": r"\3", "hour": r"\4", "minute": r"\5"}
+    return (_rule(rf"20(\d\d){_MONTH}{_DAY}{_HOUR}{_MINUTE}(?:[0-5]\d|60)?", parts),)
 
 
 def _iso() -> tuple[TimeRule, ...]:
@@ -171,15 +192,75 @@ def _choices(piece: str) -> list[_Choice]:
     raise ValueError(f"format: {piece} cannot be read; what can: {read}")
 
 
-def said_parts(time_format: str) -> tuple[str, ...]:
-    """Returns the parts that times of a format may have, in the order of PARTS."""
-    said = set().union(*(rule.parts for rule in time_rules(time_format)))
+def said_parts(time_format: str, dates: bool = False) -> tuple[str, ...]:
+    """Returns the parts that times of a format may have, in the order of PARTS. `dates`: see `time_rules`."""
+    said = set().union(*(rule.parts for rule in time_rules(time_format, dates)))
     return tuple(part for part in PARTS if part in said)
 
 
-def time_pattern(time_format: str) -> str:
-    """Returns a regular expression that matches exactly the times of a format."""
-    return "|".join(rule.pattern for rule in time_rules(time_format))
+def time_pattern(time_format: str, dates: bool | None = None) -> str:
+    """Returns a regular expression that matches exactly the times of a format.
+
+    Args:
+        time_format: The format.
+        dates: See `time_rules`; None: eight digits of `auto` may be either.
+    """
+    meanings = (False, True) if dates is None else (dates,)
+    rules = dict.fromkeys(rule.pattern for meaning in meanings for rule in time_rules(time_format, meaning))
+    return "|".join(rules)
+
+
+@dataclasses.dataclass(frozen=True)
+class EightDigits:
+    """What the times of eight digits in a column can be, as far as the column is read.
+
+    20120315 is the 15th of March 2012, or 15 o'clock on the 3rd of December 2020: a single value does not tell. The
+    column does, where one of its values is no hour (20120331) or no date (14102100).
+
+    Attributes:
+        example: One of them; "" if there is none.
+        no_hour: One that is not YYMMDDHH; "" if there is none.
+        no_date: One that is not YYYYMMDD; "" if there is none.
+    """
+
+    example: str = ""
+    no_hour: str = ""
+    no_date: str = ""
+
+    @classmethod
+    def among(cls, texts: Iterable[str]) -> "EightDigits":
+        """Returns what the times among some texts can be."""
+        found = [text for text in texts if len(text) == 8 and text.isascii() and text.isdigit()]
+        hour, date = (re.compile(time_pattern(name)) for name in ("yymmddhh", "yyyymmdd"))
+        no_hour = next((text for text in found if not hour.match(text) and date.match(text)), "")
+        no_date = next((text for text in found if not date.match(text) and hour.match(text)), "")
+        return cls(found[0] if found else "", no_hour, no_date)
+
+    def __or__(self, other: "EightDigits") -> "EightDigits":
+        return EightDigits(*(getattr(self, name) or getattr(other, name) for name in ("example", "no_hour", "no_date")))
+
+    @property
+    def are_told(self) -> bool:
+        """Whether the values read so far say what they are."""
+        return not self.example or bool(self.no_hour) != bool(self.no_date)
+
+    def are_dates(self, column: str) -> bool:
+        """Returns whether they are YYYYMMDD rather than YYMMDDHH.
+
+        Raises:
+            InputError: they can be both, or some are the one and some the other.
+        """
+        if self.no_hour and self.no_date:
+            raise InputError(
+                f"{column}: {self.no_hour} can only be YYYYMMDD, {self.no_date} only YYMMDDHH; write all times of the "
+                "column in one form"
+            )
+        if not self.are_told:
+            raise InputError(
+                f"{column}: its times of eight digits, as {self.example}, can be YYYYMMDD and YYMMDDHH; set the format "
+                "of the times to yyyymmdd or yymmddhh"
+            )
+        return bool(self.no_hour)
 
 
 # Zones ---------------------------------------------------------------------------------------------------------------

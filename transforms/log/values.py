@@ -15,8 +15,9 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
-from ctrpipe.transforms.log.spec import WHOLE_NUMBER, Label, Word, spellings
+from ctrpipe.transforms.log.spec import Label, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -134,9 +135,23 @@ def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
     return pc.if_else(found, pa.scalar(None, pa.float32()), values)
 
 
-def whole_numbers(values: pa.Array) -> pa.Array:
-    """Returns binary values with 123 in place of 123.0."""
-    return pc.replace_substring_regex(values, WHOLE_NUMBER, r"\1")
+def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
+    """Returns binary values with 123 in place of 123.0, as the served graph reads them.
+
+    Args:
+        values: The values.
+        separator: What parts the elements of a list, each of which is a value; None for single values.
+    """
+    _, _, contents = values.buffers()
+    if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
+        return values
+    if separator is None:
+        return pc.replace_substring_regex(values, WHOLE_NUMBER, r"\1")
+    elements = pc.split_pattern(values.fill_null(b""), separator)
+    plain_elements = pc.replace_substring_regex(elements.values, WHOLE_NUMBER, r"\1")
+    lists = pa.ListArray.from_arrays(elements.offsets, plain_elements)
+    absent = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+    return _null_where(absent, pc.binary_join(lists, separator.encode()))
 
 
 def check_times(values: pa.Array, name: str, faults: dict[int, str], time_format: str) -> None:
@@ -166,8 +181,13 @@ def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict
             faults[row] = f"{name}: invalid UTF-8{hint}"
 
 
-def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
+def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | None = None) -> pa.Array:
     """Returns a Parquet column as the bytes that a text file would contain; null for an empty string.
+
+    Args:
+        values: The column.
+        name, path: Its name and the file, for error messages.
+        faults: The rows whose floating-point number is no exact whole number are added; None: they are not malformed.
 
     Raises:
         InputError: the column's type does not have a single value per row.
@@ -175,7 +195,7 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN means missing
+        values = texts_of_floats(values, name, faults)
     try:
         values = values if pa.types.is_binary(values.type) else values.cast(pa.string()).cast(pa.binary())
     except pa.ArrowException as error:
@@ -191,20 +211,30 @@ def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
 
 
 def join_lists(
-    values: pa.Array, separator: str, name: str, path: str, faults: dict[int, str], keep_missing: bool = False
+    values: pa.Array,
+    separator: str,
+    name: str,
+    path: str,
+    faults: dict[int, str],
+    keep_missing: bool = False,
+    exact: bool = False,
 ) -> pa.Array:
     """Joins each list of a Parquet column to a binary value with separators; null for an empty list.
 
-    With `keep_missing`, a missing element keeps its place as an empty value.
+    With `keep_missing`, a missing element keeps its place as an empty value. With `exact`, an element that is no exact
+    whole number makes its row malformed.
 
     Raises:
         InputError: the elements are not single values.
     """
-    elements = plain(pc.list_flatten(values))
-    if pa.types.is_nested(elements.type):
+    flat = plain(pc.list_flatten(values))
+    if pa.types.is_nested(flat.type):
         raise no_value_per_row(path, name, values.type)
-    elements = as_binary(elements, name, path)
     parents = pc.list_parent_indices(values)
+    inexact: dict[int, str] = {}
+    elements = as_binary(flat, name, path, inexact if exact else None)
+    for element, fault in inexact.items():
+        faults.setdefault(parents[element].as_py(), fault)
     if keep_missing:
         elements = elements.fill_null(b"")
     present = elements.is_valid()

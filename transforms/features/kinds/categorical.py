@@ -21,7 +21,6 @@ from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.table_rows import Rows
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.categorical import Categorical
-from ctrpipe.transforms.log.spec import WHOLE_NUMBER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +29,9 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
 
     def plain(self, columns: list[tf.Tensor]) -> list[tf.Tensor]:
         columns = KindTransform.plain(self, columns)
-        if self.feature.whole_numbers:
-            texts = tf.strings.regex_replace(tf.stack(columns, axis=1), WHOLE_NUMBER, r"\1", replace_global=False)
-            columns = tf.unstack(texts, axis=1)
-        return columns
+        if not self.feature.whole_numbers:
+            return columns
+        return tf.unstack(self.whole_numbers(tf.stack(columns, axis=1), self.feature.columns[0]), axis=1)
 
     def tensors(
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies

@@ -20,6 +20,7 @@ from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.kind import Kind, WithVocabulary
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids before its vocabulary; see ctrpipe.models.base.feature_map
 PADDING = -1  # the local id of a slot without a value
@@ -68,6 +69,12 @@ class KindTransform(abc.ABC, Generic[KindT]):
             texts = tf.where(tf.strings.regex_full_match(texts, "|".join(map(re.escape, words))), "", texts)
             columns = tf.unstack(texts, axis=1)
         return columns
+
+    def whole_numbers(self, values: tf.Tensor, column: str) -> tf.Tensor:
+        """Returns values of a column with 123 in place of 123.0, as LogReader does (`whole_numbers`)."""
+        if column not in self.spec.whole_number_columns:
+            return values
+        return tf.strings.regex_replace(values, WHOLE_NUMBER, r"\1", replace_global=False)
 
     @abc.abstractmethod
     def tensors(

@@ -34,6 +34,7 @@ class MultivalentTransform(VocabularyTransform[Multivalent]):
     def _ids(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the ids of the first max_length values of each row; a row without values begins with MISSING."""
         split = without_empty(tf.strings.split(values, self.feature.separator))
+        split = split.with_flat_values(self.whole_numbers(split.flat_values, column))
         tokens = split.to_tensor("", shape=[None, self.feature.max_length])
         places = vocabularies.places_of(column, tokens)
         known = self.local_ids(places, tokens, [vocabularies.sizes[column]], UNKNOWN)

@@ -36,6 +36,7 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         """Returns the ids of the last max_length values of each row, in order; an empty value has the missing id."""
         split = tf.strings.split(values, self.feature.separator)
         kept = split[:, -self.feature.max_length :]
+        kept = kept.with_flat_values(self.whole_numbers(kept.flat_values, column))
         tokens = kept.to_tensor("", shape=[None, self.feature.max_length])
         owner = self.feature.owner_of(column)
         local = self._owner(owner).look_up_tokens(owner, tokens, vocabularies)

@@ -32,27 +32,28 @@ class TimeTransform(KindTransform[Time]):
     def tensors(
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
     ) -> dict[str, tf.Tensor]:
-        return {"ids": tf.concat([time_ids(values, self.feature) for values in columns.values()], axis=1)}
+        ids = [time_ids(values, self.feature, bool(numbers[name].any())) for name, values in columns.items()]
+        return {"ids": tf.concat(ids, axis=1)}
 
     def field(self, place: FieldSlots, vocabulary_size: VocabularySize) -> tuple[Any, ...]:
         size = TIME_PARTS[place.name.removeprefix(f"{place.column}_")]
         return (place.name, "time", size, place.slots, self.feature.role)
 
 
-def time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
+def time_ids(values: tf.Tensor, feature: Time, dates: bool = False) -> tf.Tensor:
     """Returns the ids of hour, weekday (0 = Monday) and is_weekend of times; "" is missing. int64 [N, 3].
 
-    The hour is missing if the value does not contain it, such as a date alone.
+    `dates`: see `time_rules`. The hour is missing if the value does not contain it, such as a date alone.
     """
     distinct, places = tf.unique(values)  # the rows of a request have few distinct times
-    return tf.gather(_time_ids(distinct, feature), places)
+    return tf.gather(_time_ids(distinct, feature, dates), places)
 
 
-def _time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
-    names = said_parts(feature.format)
-    is_time = tf.strings.regex_full_match(values, time_pattern(feature.format))
+def _time_ids(values: tf.Tensor, feature: Time, dates: bool) -> tf.Tensor:
+    names = said_parts(feature.format, dates)
+    is_time = tf.strings.regex_full_match(values, time_pattern(feature.format, dates))
     text = tf.where(is_time, values, "," * (len(names) - 1))
-    for rule in time_rules(feature.format):
+    for rule in time_rules(feature.format, dates):
         text = tf.strings.regex_replace(text, rule.pattern, rule.rewriting(names), replace_global=False)
     found = tf.strings.split(text, ",").to_tensor("", shape=[None, len(names)])
     is_said = dict(zip(names, tf.unstack(tf.not_equal(found, ""), axis=1), strict=True))

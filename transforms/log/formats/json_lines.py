@@ -18,6 +18,7 @@ from ctrpipe.transforms.log.first_bytes import (
 from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines, whole_lines
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 
 class JsonLines(TextFormat):
@@ -29,6 +30,8 @@ class JsonLines(TextFormat):
         super().__init__(spec, columns, labels)
         self._separators = spec.separators
         self._sequences = frozenset(spec.columns_of("sequence"))
+        self._numeric = frozenset([*spec.numeric_columns, *spec.target_columns])
+        self._whole = frozenset(spec.whole_number_columns)
 
     def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
         if not first:
@@ -46,7 +49,12 @@ class JsonLines(TextFormat):
         return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        return parse_objects(text.split(b"\n")[:-1], self._columns, self._separators, self._sequences)
+        lines = text.split(b"\n")[:-1]
+        return parse_objects(lines, self._columns, self._separators, self._sequences, self._numeric, self._whole)
+
+
+class _Float(str):
+    """A number with decimals or an exponent, as the file has it."""
 
 
 class _Wrong(Exception):
@@ -54,18 +62,25 @@ class _Wrong(Exception):
 
 
 def parse_objects(
-    lines: Sequence[bytes], columns: Sequence[str], separators: Mapping[str, str], ordered: Collection[str] = ()
+    lines: Sequence[bytes],
+    columns: Sequence[str],
+    separators: Mapping[str, str],
+    ordered: Collection[str] = (),
+    numeric: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
-    Columns are binary, null where a value is absent or "". Numbers keep the digits of the file: an id of twenty digits
-    is exact. true and false become 1 and 0.
+    Columns are binary, null where a value is absent or "". Whole numbers and those of numeric columns keep the
+    digits of the file: an id of twenty digits is exact. true and false become 1 and 0.
 
     Args:
         lines: The lines, valid UTF-8.
         columns: The keys to read.
         separators: Maps each column that may hold a list to the separator of its elements in the result.
         ordered: The columns in which a missing element of a list keeps its place, as an empty value.
+        numeric: The columns of numbers.
+        whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
     """
     rows: list[list[bytes | None]] = []
     wrong: dict[int, str] = {}
@@ -74,7 +89,13 @@ def parse_objects(
             values = _DECODER.decode(line.decode())
             if not isinstance(values, dict):
                 raise _Wrong("expected a JSON object")
-            rows.append([_as_bytes(values.get(name), name, separators.get(name), name in ordered) for name in columns])
+            row = []
+            for name in columns:
+                value = values.get(name)
+                if isinstance(value, _Float | list) and name not in numeric:
+                    value = _plain(value, name, name in whole)
+                row.append(_as_bytes(value, name, separators.get(name), name in ordered))
+            rows.append(row)
         except json.JSONDecodeError as error:
             wrong[number] = f"no valid JSON ({error.msg}, column {error.colno})"
         except RecursionError:
@@ -85,7 +106,21 @@ def parse_objects(
     return {name: pa.array(values, pa.binary()) for name, values in zip(columns, by_column, strict=True)}, wrong
 
 
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+def _constant(name: str) -> _Float | None:
+    return None if name == "NaN" else _Float(name)  # as in Parquet, NaN is a missing number
+
+
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=_Float, parse_constant=_constant)
+
+
+def _plain(value: Any, name: str, exact: bool) -> Any:
+    """Returns a number, or a list with its numbers, as the text that the same number of Parquet has."""
+    if isinstance(value, list):
+        return [_plain(element, name, exact) if isinstance(element, _Float) else element for element in value]
+    number = float(value)
+    if exact and abs(number) > exact_limit(64):
+        raise _Wrong(inexact(name, value, 64))
+    return text_of_float(number)
 
 
 def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:

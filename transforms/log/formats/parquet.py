@@ -33,6 +33,7 @@ class Parquet(Format):
         self._numeric = frozenset(spec.numeric_columns)
         self._separators = spec.separators
         self._sequences = frozenset(spec.columns_of("sequence"))
+        self._whole = frozenset(spec.whole_number_columns)
 
     def whole(self, path: str) -> list[Range]:
         with _read_errors(path), open_stored(path) as source:
@@ -85,9 +86,10 @@ class Parquet(Format):
             if is_number and name in self._numeric:
                 columns[name] = values
             elif is_list(values.type) and name in self._separators:
-                columns[name] = join_lists(values, self._separators[name], name, path, faults, name in self._sequences)
+                separator, is_sequence = self._separators[name], name in self._sequences
+                columns[name] = join_lists(values, separator, name, path, faults, is_sequence, name in self._whole)
             else:
-                columns[name] = as_binary(values, name, path)
+                columns[name] = as_binary(values, name, path, faults if name in self._whole else None)
         lines = first_row + np.arange(batch.num_rows)
         return RawBatch(path, columns, lines, rejects=[], faults=faults, not_utf8=None, text=None)
 

@@ -23,8 +23,6 @@ class Categorical(WithVocabulary):
     """`vocabulary` gives each value of the training rows its own id. `hash` maps a value to one of `buckets` ids."""
     buckets: int | None = pydantic.Field(None, ge=2, examples=[100_000])
     """Number of ids of `transform: hash`, which requires it."""
-    whole_numbers: bool = False
-    """Whether 123.0 is the same value as 123. For ids that a program has converted to floating-point numbers."""
     missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
     """Share of the training rows' values that are replaced by a missing value, to train the embedding of the missing
     id. Out-of-vocabulary values then have the missing id too (robust training of BERT4CTR, appendix A.2).

@@ -84,6 +84,11 @@ class Kind(Section, abc.ABC):
         """Share of the training rows' values that become missing values."""
         return 0.0
 
+    @property
+    def reads_whole_numbers(self) -> bool:
+        """Whether the text 123.0 is the same value as 123, unless the column shares another one's vocabulary."""
+        return False
+
     def has_vocabulary(self, column: str) -> bool:
         """Returns whether the column has its own vocabulary, built from the training rows."""
         return False
@@ -148,3 +153,14 @@ class WithVocabulary(Columns):
     """Values that occur less often than this in the training rows are not in the vocabulary."""
     oov_buckets: int = pydantic.Field(1, ge=1)
     """Number of out-of-vocabulary ids. A hash of the value selects one of them."""
+    whole_numbers: bool = True
+    """Whether the text 123.0 is the same value as 123, in the log and in requests: programs convert ids to
+    floating-point numbers, pandas where one is missing. Numbers of Parquet and JSON always are. A floating-point number
+    beyond 2^53 (2^24 in 32 bits) is no exact id and makes its row malformed. A number that is not whole has the
+    shortest text that is read as the same number: 0.1, 1e-05. false: such text is another value, and no number makes
+    its row malformed.
+    """
+
+    @property
+    def reads_whole_numbers(self) -> bool:
+        return self.whole_numbers

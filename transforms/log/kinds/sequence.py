@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind, Seen, WithVocabulary
 
 
@@ -52,9 +51,10 @@ class ItemSequence(WithVocabulary):
                 f"shared_with has {len(self.shared_with)} entries for {len(self.columns)} columns; give one for each"
             )
         if self.shared_with and None not in self.shared_with:
-            if (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
+            if (self.top_k, self.min_count, self.oov_buckets, self.whole_numbers) != (None, 1, 1, True):
                 raise ValueError(
-                    "top_k, min_count and oov_buckets of a shared vocabulary stand with the column in shared_with"
+                    "top_k, min_count, oov_buckets and whole_numbers of a shared vocabulary stand with the column in "
+                    "shared_with"
                 )
         elif self.pooling == "attention":
             raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
@@ -89,8 +89,6 @@ class ItemSequence(WithVocabulary):
                 raise ValueError(
                     f"features: {column} has pooling: attention, which {owner}, a sequence, cannot ask for"
                 )
-            if isinstance(shared, Categorical) and shared.whole_numbers:
-                raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
 
     def slots(self, column: str) -> dict[str, int]:
         return {column: self.max_length}

@@ -1,0 +1,54 @@
+"""Floating-point numbers as values of a category, a key, a user or an item: 123.0 is the value 123.
+
+pandas makes floating-point numbers of ids where one is missing, and Parquet, CSV and JSON then hold 123.0 or 1.23e+10.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # all decimals are 0; the group is the number without them; RE2, as in the graph
+
+
+def exact_limit(bits: int) -> int:
+    """Returns the number up to which a floating-point type of so many bits has every whole number."""
+    limit: int = 2 ** (1 + np.finfo(f"float{bits}").nmant)
+    return limit
+
+
+def text_of_float(number: float) -> str:
+    """Returns the digits of an exact whole number, else the shortest text that is read as the same number."""
+    return str(int(number)) if abs(number) <= exact_limit(64) and number == int(number) else repr(number)
+
+
+def inexact(name: str, number: str, bits: int) -> str:
+    """Returns the reason why a row with such a number is malformed."""
+    return (
+        f"{name}: '{number}' is beyond {exact_limit(bits):,}, the last exact id of a {bits}-bit floating-point number; "
+        "write it as a whole number or text"
+    )
+
+
+def texts_of_floats(values: pa.Array, name: str, faults: dict[int, str] | None) -> pa.Array:
+    """Returns floating-point numbers as text; null for NaN, which means a missing value.
+
+    Args:
+        values: The numbers, of any width.
+        name: The column, for error messages.
+        faults: Rows whose number is beyond the exact whole numbers are added; None: they are not malformed.
+    """
+    numbers = values.to_numpy(zero_copy_only=False)
+    bits = numbers.dtype.itemsize * 8
+    missing = np.isnan(numbers)
+    large = ~missing & (np.abs(numbers) > exact_limit(bits))
+    whole = ~missing & ~large & (np.trunc(numbers) == numbers)
+    texts = pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole).cast(pa.string())
+    others = np.flatnonzero(~missing & ~whole)
+    if len(others):
+        distinct, places = np.unique(numbers[others], return_inverse=True)
+        # str of a numpy number is the shortest text of its own type, as Python's repr is of a 64-bit one.
+        written = pa.array([str(number) for number in distinct], pa.string()).take(pa.array(places))
+        texts = pc.replace_with_mask(texts, pa.array(~missing & ~whole), written)
+    for row in np.flatnonzero(large).tolist() if faults is not None else ():
+        faults.setdefault(row, inexact(name, f"{float(numbers[row]):.17g}", bits))  # type: ignore[union-attr]
+    return texts
