@@ -130,7 +130,7 @@ def fit_calibration(
         weights[labels < 0.5] *= scale
     tasks = {}
     for index, task in enumerate(feature_map.tasks):
-        counted = weights[:, index] > 0
+        counted = (weights[:, index] > 0) & ~np.isnan(labels[:, index])
         rows = CalibrationRows(*(values[counted, index] for values in (logits, labels, weights)), scale)
         tasks[task] = fit_task(settings, rows, feature_map, ids[counted])
     return FittedCalibration(settings.method, tasks)
@@ -179,7 +179,7 @@ def _reason(settings: Calibration, taken: str, by: bool | None) -> str:
     if by is None:
         return text
     listed = ", ".join(settings.by)
-    return f"{text}; a correction by {listed} {'lowers it further' if by else 'does not lower it, and is left out'}"
+    return f"{text}; a correction by {listed} {'lowers it' if by else 'does not lower it, and is left out'}"
 
 
 def fold_numbers(rows: CalibrationRows) -> npt.NDArray[np.int64]:

@@ -218,7 +218,7 @@ def test_values_have_corrections_of_their_own_where_these_help(differs):
     )
     assert task.choice.by is differs and (task.slices is not None) is differs
     assert [name for name in task.choice.held_out if name.endswith(" by a")]
-    assert ("lowers it further" in task.choice.text) is differs
+    assert ("by a lowers it" in task.choice.text) is differs
 
 
 def test_a_histogram_has_the_bins_shares_and_joins_those_that_fall():
@@ -388,6 +388,17 @@ def test_each_task_has_a_calibration_of_its_own(tmp_path):
     probabilities = found.probabilities(by_first_id(asked, False), asked).numpy()
     np.testing.assert_allclose(probabilities.mean(axis=0), labels.mean(axis=0), atol=1e-4)
     assert list(found.tasks) == ["ctr", "cvr"]
+    # A row without a label counts for its other tasks alone.
+    known = np.arange(3000) < 2000
+    some = np.where(known[:, None] | [True, False], labels, np.nan)
+    files, head = (
+        write(tmp_path / name, ids[:size], of[:size])
+        for name, size, of in (("some", 3000, some), ("head", 2000, labels))
+    )
+    with_missing, first = (
+        fit_calibration(Calibration(method="platt"), two, each, None, by_first_id) for each in (files, head)
+    )
+    assert with_missing.tasks == {"ctr": found.tasks["ctr"], "cvr": first.tasks["cvr"]}
 
 
 def test_validation_rows_of_one_class_are_refused_in_one_line(tmp_path):
