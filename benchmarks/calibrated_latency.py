@@ -39,7 +39,7 @@ Ask = Callable[[], bytes]
 
 def calibrations(by: str) -> dict[str, str]:
     """Returns the `calibration` setting of each method by name; `by` is a list of columns."""
-    of_all = {method: f"{{method: {method}}}" for method in ("platt", "isotonic", "histogram")}
+    of_all = {method: f"{{method: {method}}}" for method in ("platt", "beta", "isotonic", "histogram")}
     by_value = {f"{method}, by {by}": f"{{method: {method}, by: [{by}]}}" for method in ("platt", "isotonic")}
     return {NONE: "null", **of_all, **by_value}
 

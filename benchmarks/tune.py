@@ -125,7 +125,7 @@ def main(data: str, seeds: int, trials: int, folder: pathlib.Path, output: pathl
         table.add_column(title, justify="right")
     studies = []
     for seed in range(1, seeds + 1):
-        tuned = run_tune(dataclasses.replace(plan, seed=seed), [data], folder / f"{key}-seed{seed}").report
+        tuned = run_tune(dataclasses.replace(plan, seed=seed, seeds=0), [data], folder / f"{key}-seed{seed}").report
         steps, within = reached(tuned, auc), best_within(tuned, BAR * total)
         share = None if steps is None else steps / total
         stopped = sum(trial["state"] == "stopped" for trial in tuned["trials"])

@@ -35,6 +35,14 @@ class Tuning(Result):
         return dict(self.report["best"]["settings"])
 
     @property
+    def proposed(self) -> pathlib.Path | None:
+        """The file with the configuration to run: the best, or the default where no difference is shown. None if the
+        two were not compared.
+        """
+        confirmation = self.report["confirmation"]
+        return self.output / "proposed.yaml" if confirmation and confirmation["proposed"] else None
+
+    @property
     def page(self) -> pathlib.Path:
         """The path of the report, tune.html."""
         return self.output / "tune.html"
@@ -83,6 +91,7 @@ def tune(
     workers: int = 1,
     p99_ms: float | None = None,
     objective: Literal["log_loss", "auc"] | None = None,
+    seeds: int = 3,
     **settings: Any,
 ) -> Tuning:
     """Searches for the hyperparameters with the best metric on the validation rows, within a budget.
@@ -95,10 +104,12 @@ def tune(
         data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
         output: Folder of the search. None uses runs/<name of the configuration>-tune.
         trials: Total number of trials, including those of earlier calls. Give `trials`, `budget` or both.
-        budget: Total time of all trials, such as "2h" or "90m".
+        budget: Total time of all trials and the comparison at the end, such as "2h" or "90m".
         workers: Number of trials to run in parallel, each in its own process.
         p99_ms: Upper limit of the 99th percentile of the time to serve one row, in milliseconds. Needs `workers=1`.
         objective: The validation metric to optimize. None uses `training.monitor`.
+        seeds: Number of trainings of the best and of the default configuration at the end, compared on the test rows. 0
+            for none.
         settings: Configuration keys to override in every trial, as in `run`.
 
     Returns:
@@ -117,7 +128,7 @@ def tune(
 
     limits = read_budget(budget, None if trials is None else str(trials))
     load_tensorflow()
-    plan = make_plan(source_of(config), overrides(settings), limits, objective, workers, p99_ms)
+    plan = make_plan(source_of(config), overrides(settings), limits, objective, workers, p99_ms, seeds)
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import BEST
     from ctrpipe.pipeline.tune.run import run_tune

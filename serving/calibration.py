@@ -30,6 +30,25 @@ class Line:
 
 
 @dataclasses.dataclass(frozen=True)
+class Beta:
+    """The log-odds `rise * ln p - fall * ln(1 - p) + intercept` of the model's probability p (Kull et al. 2017).
+
+    It bends where a line cannot: `rise` is the slope for low log-odds, `fall` for high ones. Neither is negative.
+    """
+
+    rise: float
+    fall: float
+    intercept: float
+
+    def log_odds(self, logits: tf.Tensor) -> tf.Tensor:
+        # ln p = -softplus(-z) and ln(1 - p) = -softplus(z): finite for every logit.
+        return self.fall * tf.nn.softplus(logits) - self.rise * tf.nn.softplus(-logits) + self.intercept
+
+    def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+        return tf.sigmoid(self.log_odds(logits))
+
+
+@dataclasses.dataclass(frozen=True)
 class Curve:
     """A piecewise linear probability that rises with the logit: `start + slope * (logit - from)`.
 
@@ -81,12 +100,45 @@ class SliceLines:
         return slope * log_odds + intercept
 
 
+Overall = Line | Beta | Curve
+
+UNCHANGED = Line(1.0, 0.0)  # the probabilities as the model has them
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationChoice:
+    """Why a task has the calibration it has.
+
+    Attributes:
+        taken: What was taken: the name of a method, or "none".
+        by: Whether each value of the columns `by` has a correction of its own. None if the configuration names none.
+        held_out: The log loss of each candidate on held-out folds of the validation rows, in nats: "none", the methods,
+            and "<taken> by <columns>". Empty if the rows were too few to hold some out.
+        reason: A sentence about the choice.
+    """
+
+    taken: str
+    by: bool | None
+    held_out: dict[str, float]
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """The choice as one line."""
+        losses = ", ".join(f"{name} {loss:.6f}" for name, loss in self.held_out.items())
+        return f"{self.taken}: {self.reason}" + (f" (held-out log loss: {losses})" if losses else "")
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskCalibration:
-    """The calibration of one task: a function for all rows, and a correction by column values."""
+    """The calibration of one task: a function for all rows, and a correction by column values.
 
-    overall: Line | Curve
+    `choice` says why it was taken. None if it was not chosen among several.
+    """
+
+    overall: Overall
     slices: SliceLines | None = None
+    choice: CalibrationChoice | None = None
 
     def probabilities(self, logits: tf.Tensor, ids: tf.Tensor | None) -> tf.Tensor:
         """Returns float32 probabilities `[N]` of float32 logits `[N]` and int32 ids `[N, slots]`."""
@@ -100,7 +152,7 @@ class FittedCalibration:
     """The calibration of each task of a model.
 
     Attributes:
-        method: The method of the fit, as named in the configuration.
+        method: The method that the configuration asks for. A task may have another one, see its `choice`.
         tasks: The calibrations by task, in the model's order.
     """
 
@@ -128,6 +180,11 @@ class FittedCalibration:
         """Returns the largest change of a probability when its logit changes by up to `by`."""
         low, middle, high = (self.probabilities(logits + step, packed) for step in (-by, 0.0, by))
         return float(tf.reduce_max(tf.maximum(high - middle, middle - low)))
+
+    def choices(self) -> dict[str, dict[str, Any]]:
+        """Returns why each task has its calibration, for JSON: the fields of CalibrationChoice and its `text`."""
+        choices = {name: task.choice for name, task in self.tasks.items() if task.choice}
+        return {name: {**dataclasses.asdict(choice), "text": choice.text} for name, choice in choices.items()}
 
     def to_json(self) -> str:
         """Returns a JSON description for readers and plots."""

@@ -31,7 +31,8 @@ def without_fake_negatives(logits: Tensor) -> Tensor:
 class BinaryCrossEntropy(keras.losses.Loss):
     """Cross-entropy of binary labels and logits, averaged over rows and tasks, in nats.
 
-    `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each.
+    `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each. A label that is NaN is unknown:
+    its loss and gradient are 0, and the row counts for its other tasks.
 
     With `fake_negatives`, every row appears as a negative, and every positive row a second time as a positive. The loss
     is then weighted by `1 + p` where y = 1 and `(1 - p)(1 + p)` where y = 0, with `p = 1 / (1 + e^-z)` as a constant.
@@ -67,7 +68,9 @@ class BinaryCrossEntropy(keras.losses.Loss):
         self.fake_negatives = fake_negatives
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        losses = ops.softplus(y_pred) - y_pred * y_true
+        known = ops.logical_not(ops.isnan(y_true))
+        y_true = ops.where(known, y_true, ops.zeros_like(y_true))
+        losses = ops.where(known, ops.softplus(y_pred) - y_pred * y_true, ops.zeros_like(y_pred))
         if self.fake_negatives:
             p = ops.stop_gradient(ops.sigmoid(y_pred))
             losses = losses * (1.0 + p) * (1.0 - p * (1.0 - y_true))

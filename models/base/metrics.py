@@ -1,4 +1,7 @@
-"""Exact metrics of click-through rates, in numpy. An undefined metric (no rows, one class only) is None."""
+"""Exact metrics of click-through rates, in numpy. An undefined metric (no rows, one class only) is None.
+
+A label of NaN is unknown: its row is left out.
+"""
 
 import statistics
 
@@ -10,6 +13,17 @@ EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
 Weights = np.ndarray | None  # how often each row counts, (N,); None: once
 
 
+def labelled(
+    labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None
+) -> tuple[np.ndarray, np.ndarray, Weights]:
+    """Returns the labels, predictions and weights of the rows whose label is known: not NaN."""
+    labels, probabilities = np.asarray(labels), np.asarray(probabilities)
+    unknown = np.isnan(labels) if np.issubdtype(labels.dtype, np.floating) else np.zeros(len(labels), bool)
+    if not unknown.any():
+        return labels, probabilities, weights
+    return labels[~unknown], probabilities[~unknown], None if weights is None else np.asarray(weights)[~unknown]
+
+
 def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the area under the ROC curve, ties counted half. Exact, in O(N log N).
 
@@ -18,7 +32,8 @@ def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) 
         probabilities: Predictions, (N,).
         weights: How often each row counts, (N,); None: once.
     """
-    positive = np.asarray(labels) > 0.5
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
+    positive = labels > 0.5
     if weights is not None:
         _, places = np.unique(probabilities, return_inverse=True)
         clicks = np.bincount(places, np.where(positive, weights, 0.0))
@@ -51,6 +66,7 @@ def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
     return mean(log_losses(labels, probabilities), weights)
 
 
@@ -71,6 +87,7 @@ def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 def rig(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the relative information gain, 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
     rate, loss = mean(labels, weights), log_loss(labels, probabilities, weights)
     base = entropy(rate) if rate is not None else 0.0
     return None if loss is None or not base else float(1 - loss / base)
@@ -83,6 +100,7 @@ def entropy(rate: float) -> float:
 
 def calibration(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the mean prediction divided by the observed click rate; above 1, the model predicts too much."""
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
     predicted, observed = mean(probabilities, weights), mean(labels, weights)
     return predicted / observed if predicted is not None and observed else None
 
@@ -92,6 +110,7 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, 
 
     Rows with equal predictions share a bin: their order never matters, and the base rate as every prediction gives 0.
     """
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
     p, y, w = _as_float64(probabilities, labels, weights)
     if not w.sum():
         return None
@@ -122,6 +141,7 @@ def reliability(
     which also holds for few clicks. Weighted rows count as (sum of the weights)^2 / (sum of their squares) rows (Kish
     1965).
     """
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
     p, y, w = _as_float64(probabilities, labels, weights)
     p, y, w = p[w > 0], y[w > 0], w[w > 0]
     _, places = np.unique(_bins_of_equal_mass(p, w, bins), return_inverse=True)
@@ -155,10 +175,11 @@ def _bins_of_equal_mass(values: np.ndarray, weights: np.ndarray, bins: int) -> n
 
 
 def summarise(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> dict[str, float | int | None]:
-    """Returns all metrics by name, and the number of rows as `examples`.
+    """Returns all metrics by name, and the number of rows with a label as `examples`.
 
     A row of weight 2 counts as two rows, except in `examples` and `ece_if_calibrated`.
     """
+    labels, probabilities, weights = labelled(labels, probabilities, weights)
     return {
         "auc": auc(labels, probabilities, weights),
         "log_loss": log_loss(labels, probabilities, weights),

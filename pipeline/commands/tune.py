@@ -25,7 +25,9 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
 @click.command()
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, help="Raw log: a file or quoted glob; repeatable. Replaces data.paths.")
-@click.option("--budget", metavar="TIME", help="Time for all trials, including earlier calls: 2h, 90m, 1h30m.")
+@click.option(
+    "--budget", metavar="TIME", help="Time for all trials and the comparison, including earlier calls: 2h, 90m, 1h30m."
+)
 @click.option("--trials", metavar="NUMBER", help="Total number of trials, including earlier calls.")
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name>-tune.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel trials.")
@@ -38,6 +40,13 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
 @click.option(
     "--objective", type=click.Choice(["log_loss", "auc"]), help="Validation metric. Default: training.monitor."
 )
+@click.option(
+    "--seeds",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Trainings of the best and of the default at the end, compared on test rows; 0 for none.",
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key in every trial.")
 def tune(
     config: pathlib.Path,
@@ -48,6 +57,7 @@ def tune(
     workers: int,
     p99_ms: float | None,
     objective: Literal["log_loss", "auc"] | None,
+    seeds: int,
     settings: tuple[str, ...],
 ) -> None:
     """Search for the best hyperparameters of a model.
@@ -59,20 +69,22 @@ def tune(
       search: {model.embedding_dim: [8, 16, 32], training.learning_rate: {log: [1e-4, 1e-2]}}
     Writes to the result folder:
       best.yaml     the best configuration, for `ctrpipe run`
+      proposed.yaml what to run: the best, or the default where no difference is shown
       tune.html     report: parameter importance, parallel coordinates, best value by budget
       tune.json     all trials
       study.sqlite  the Optuna study
 
-    Trials are compared on the validation rows only. The log is read and transformed once. Unpromising trials are
-    pruned. Repeat the command to continue an interrupted search, or with a larger budget to extend it. With one worker,
-    the same seed gives the same trials.
+    Trials are compared on the validation rows only. At the end the best and the configuration as it stands are trained
+    with several seeds each and compared on the test rows, which --budget counts too. The log is read and transformed
+    once. Unpromising trials are pruned. Repeat the command to continue an interrupted search, or with a larger budget
+    to extend it. With one worker, the same seed gives the same trials.
     """
     # Lazy: numpy, pydantic and Optuna take 0.8 s to import.
     from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 
     limits = read_budget(budget, trials)
     load_tensorflow()
-    plan = make_plan(config, settings, limits, objective, workers, p99_ms)
+    plan = make_plan(config, settings, limits, objective, workers, p99_ms, seeds)
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import print_summary
     from ctrpipe.pipeline.tune.run import run_tune

@@ -46,6 +46,8 @@ def compare(
     for name, trainings in scored.items():
         for each in trainings:
             _check_same(names[0], first, name, each, task)
+    scored = {name: [each.labelled(task) for each in trainings] for name, trainings in scored.items()}
+    first = scored[names[0]][0]
     labels = first.labels[task]
     probabilities = {name: [each.probabilities[task] for each in trainings] for name, trainings in scored.items()}
     shard = shards(len(labels), shard_count)
@@ -75,8 +77,9 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
         reason = f"{len(each):,} test rows, not {len(first):,}"
     elif each.rows != first.rows:
         reason = "other files, or another split"
-    elif not np.array_equal(each.labels[task], first.labels[task]):
-        row = int(np.flatnonzero(each.labels[task] != first.labels[task])[0])
+    elif not np.array_equal(each.labels[task], first.labels[task], equal_nan=True):
+        same = (each.labels[task] == first.labels[task]) | (np.isnan(each.labels[task]) & np.isnan(first.labels[task]))
+        row = int(np.flatnonzero(~same)[0])
         reason = f"row {row} has another label"
     elif not np.array_equal(_weights(each), _weights(first)):
         reason = "other weights"

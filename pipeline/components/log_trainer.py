@@ -32,7 +32,7 @@ from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start, counts, listed
 from ctrpipe.serving.calibration import FittedCalibration
 from ctrpipe.serving.export.export import export
-from ctrpipe.serving.layout import Asset
+from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.features.former_counts import COUNTS
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.sample_negatives import is_sampled
@@ -116,7 +116,6 @@ def LogTrainer(
     start_phase("Trainer's export")
     assets = {
         Asset.TRAINING: json.dumps(given.model_dump(mode="json", include={"model", "training"}), indent=1),
-        Asset.HISTORY: json.dumps(result.history, indent=1),
         Asset.CODE_VERSION: code_version,
         Asset.TRAINING_FINGERPRINT: given.training_fingerprint,
         Asset.NUMBERS: (pathlib.Path(transform_graph.uri) / NUMBERS).read_text(),
@@ -138,7 +137,11 @@ def LogTrainer(
         calibrate = functools.partial(_calibrate, by, fields, validation_files, negatives)
     served_as = (given.position, given.encoder_precision, calibrate, given.explains)
     with naming_the_number(log, pathlib.Path(payload.uri)):
-        export(result.model, transform, log, fields, rows, folder, assets, *served_as)
+        calibration = export(result.model, transform, log, fields, rows, folder, assets, *served_as)
+    choices = calibration.choices() if calibration else None
+    for task, choice in (choices or {}).items():
+        announce(f"Calibration of {task}: {choice['text']}")
+    asset_path(folder, Asset.HISTORY).write_text(json.dumps({**result.history, "calibration": choices}, indent=1))
 
 
 def _calibrate(

@@ -36,6 +36,9 @@ def catalogue_gates(
     columns = columns_of(spec, bounds.group, bounds.item)
     label = next(iter(spec.data.columns_by_task.values()))
     rows = pa.Table.from_batches(read_payload(files, [columns.group, columns.item, label]))
+    known = rows[label].is_valid().to_numpy()
+    rows, probabilities = rows.filter(pa.array(known)), probabilities[known]
+    last_blessed = None if last_blessed is None else last_blessed[known]
     lists, _ = candidate_lists(rows[columns.group], rows[columns.item], rows[label].to_numpy())
     lists, kept = lists.only(lists.judged())
     if not lists.count:

@@ -1,5 +1,7 @@
 """Metrics on the test rows with their sampling errors, as the contribution of each row.
 
+A label of NaN is unknown: its row is left out, so that estimates on the same labels are of the same rows.
+
 References:
     DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
     characteristic curves", 1988: the covariance of AUCs on the same rows.
@@ -52,6 +54,7 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
     References:
         Sun and Xu, "Fast Implementation of DeLong's Algorithm", 2014.
     """
+    labels, probabilities, weights = metrics.labelled(labels, probabilities, weights)
     clicked = labels > 0.5
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     if min(np.count_nonzero(mass[clicked]), np.count_nonzero(mass[~clicked])) < 2:
@@ -84,6 +87,7 @@ def rig_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
 
     Returns None with fewer than two rows or with one class only. See `auc_estimate` for the arguments.
     """
+    labels, probabilities, weights = metrics.labelled(labels, probabilities, weights)
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     value, rate = metrics.rig(labels, probabilities, weights), metrics.mean(labels, weights)
     if value is None or rate is None or np.count_nonzero(mass) < 2:
@@ -102,6 +106,7 @@ def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: We
 
     See `auc_estimate` for the arguments.
     """
+    labels, probabilities, weights = metrics.labelled(labels, probabilities, weights)
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     if np.count_nonzero(mass) < 2:
         return None
@@ -115,6 +120,7 @@ def calibration_estimate(labels: np.ndarray, probabilities: np.ndarray, weights:
 
     Returns None without clicks or with fewer than two rows. See `auc_estimate` for the arguments.
     """
+    labels, probabilities, weights = metrics.labelled(labels, probabilities, weights)
     mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
     value, rate = metrics.calibration(labels, probabilities, weights), metrics.mean(labels, weights)
     if value is None or not rate or np.count_nonzero(mass) < 2:

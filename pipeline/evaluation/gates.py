@@ -101,6 +101,8 @@ def read_gates(
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
     task = next(iter(scored.labels))
+    last_blessed = None if last_blessed is None else last_blessed[scored.known(task)]
+    scored = scored.labelled(task)
     labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
     rows: list[dict[str, Any]] = []
     absolute = {"auc": gates.auc, "log_loss": gates.log_loss, "rig": gates.rig, "calibration": gates.calibration}

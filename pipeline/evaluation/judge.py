@@ -187,6 +187,8 @@ def _blocks(
     """Yields one extract per slice with all its rows. TFMA's own extractors yield one per row."""
     rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
     first = config.model_specs[0]
+    if rows[first.label_key].null_count:  # the row has a label of another task
+        rows = rows.filter(rows[first.label_key].is_valid())
     targets = {tfma.LABELS_KEY: rows[first.label_key].to_numpy()}
     if first.example_weight_key:
         targets[tfma.EXAMPLE_WEIGHTS_KEY] = rows[first.example_weight_key].to_numpy()

@@ -26,7 +26,8 @@ class ScoredRows:
 
     Args:
         rows: The identity of the rows. Models with equal texts were scored on the same rows.
-        labels, probabilities: Values by task, [N] each; the first task is the primary one.
+        labels, probabilities: Values by task, [N] each; the first task is the primary one. A label that is missing is
+            NaN.
         slices: The values of each slicing column as text, [N] each.
         tail: Whether each row is in the Tail slice, bool [N]; None without this slice.
         tail_of: The definition of the Tail slice.
@@ -40,6 +41,25 @@ class ScoredRows:
     tail: np.ndarray | None = None
     tail_of: dict[str, Any] | None = None
     weights: np.ndarray | None = None
+
+    def labelled(self, task: str) -> "ScoredRows":
+        """Returns the rows that have a label of the task."""
+        known = self.known(task)
+        if known.all():
+            return self
+        return dataclasses.replace(
+            self,
+            labels={name: values[known] for name, values in self.labels.items()},
+            probabilities={name: values[known] for name, values in self.probabilities.items()},
+            slices={name: values.filter(pa.array(known)) for name, values in self.slices.items()},
+            tail=None if self.tail is None else self.tail[known],
+            weights=None if self.weights is None else self.weights[known],
+        )
+
+    def known(self, task: str) -> np.ndarray:
+        """Returns whether each row has a label of the task, bool [N]: one that is not NaN."""
+        known: np.ndarray = ~np.isnan(self.labels[task])
+        return known
 
     def __len__(self) -> int:
         return len(next(iter(self.labels.values())))

@@ -319,14 +319,14 @@ def _read(
     """
     sample = RowSample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))
     for batch in read_rows(source, data, spec):
-        sample.add(_in_slice(batch, settings))
+        sample.add(_in_slice(batch, settings, spec.label_columns[0]))
     learned = sample.table()
     if learned is None or not learned.num_rows:
         raise _no_rows(settings)
     codes = LogCodes(learned, spec)
     counts = PairCounts([len(names) for names in codes.names])
     for batch in read_rows(source, data, spec):
-        rows = _in_slice(batch, settings)
+        rows = _in_slice(batch, settings, spec.label_columns[0])
         counts.add(codes.codes(rows), rows[spec.label_columns[0]].to_numpy(zero_copy_only=False) > 0.5)
     kept = sample.table(settings.rows)
     assert kept is not None
@@ -336,7 +336,7 @@ def _read(
 def _read_sample(source: TrainedModel, data: Sequence[str], spec: LogSpec, settings: Settings) -> pa.Table:
     sample = RowSample(settings.rows, np.random.default_rng(settings.seed))
     for batch in read_rows(source, data, spec):
-        sample.add(_in_slice(batch, settings))
+        sample.add(_in_slice(batch, settings, spec.label_columns[0]))
     rows = sample.table()
     if rows is None or not rows.num_rows:
         raise _no_rows(settings)
@@ -348,7 +348,10 @@ def _no_rows(settings: Settings) -> InputError:
     return InputError(f"--data: no good row{where}; give a log with labels that the model reads")
 
 
-def _in_slice(rows: pa.RecordBatch, settings: Settings) -> pa.RecordBatch:
+def _in_slice(rows: pa.RecordBatch, settings: Settings, label: str) -> pa.RecordBatch:
+    """Returns the rows of the slice, if there is one, that have a label."""
+    if rows[label].null_count:
+        rows = rows.filter(rows[label].is_valid())
     if settings.slice is None:
         return rows
     column, value = settings.slice

@@ -90,9 +90,9 @@ def _scored(
     names, labels, scores = [], [], []
     try:
         for batch in read_rows(source, data, spec):
-            rows = pa.Table.from_batches([batch])
+            rows = pa.Table.from_batches([batch.filter(batch[label].is_valid())])
             scores.append(scorer(rows)[task])
-            labels.append(batch[label].to_numpy())
+            labels.append(rows[label].to_numpy())
             names.append(rows.select([columns.group, columns.item]))
     finally:
         scorer.close()

@@ -47,6 +47,8 @@ def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Chart]:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"predictions.parquet: {error}") from error
     columns = {name: as_numpy(table[name]) for name in table.column_names}
+    known = ~np.isnan(columns["label"])
+    columns = {name: values[known] for name, values in columns.items()}
     columns.setdefault("weight", np.ones(len(columns["label"]), np.float32))
     if metrics.auc(columns["label"], columns["probability"], columns["weight"]) is not None:
         plots["ROC"] = _roc(columns)

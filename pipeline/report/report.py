@@ -50,7 +50,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     plots = _plots(data, history)
     explanation = _explanation(data / EXPLANATION) if (data / EXPLANATION).exists() else None
     return template("report.html.jinja").render(
-        metrics={"tail": None, "uncalibrated": None, **measured},
+        metrics={"tail": None, "uncalibrated": None, "calibration_choice": None, **measured},
         notes=notes(measured, history),
         gates=_read_json(data / "gates.json"),
         history=history,

@@ -47,6 +47,8 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     if best:
         table.add_row("best possible", *_cells(best))
     console.print(table)
+    for task, choice in (metrics.get("calibration_choice") or {}).items():
+        print(f"Calibration of {task}: {choice['text']}")
     model = output / "models" / config.serving.model_name
     history = json.loads((output / "report_data" / "history.json").read_text())
     if metrics["blessed"]:

@@ -75,6 +75,8 @@ def finish(
     pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
     metrics["model_version"] = pushed
     model = artifacts.folder("Trainer", "model") / SERVABLE
+    history = json.loads(asset_path(model, Asset.HISTORY).read_text())
+    metrics["calibration_choice"] = history.get("calibration")
     with atomic_folder(output / "report_data") as unfinished:
         shutil.copy(evaluation / SCORED, unfinished / "predictions.parquet")
         shutil.copy(asset_path(model, Asset.HISTORY), unfinished / "history.json")

@@ -15,7 +15,6 @@ from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
-from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
@@ -31,7 +30,7 @@ SPEED_STEPS, SPEED_REPEATS = 10, 3
 def train_and_measure(
     config: RunConfig,
     log: TransformedLog,
-    plan: SweepPlan,
+    latency: bool,
     test: ScoredRows,
     work: pathlib.Path,
     key: str,
@@ -42,7 +41,7 @@ def train_and_measure(
     Args:
         config: The point's configuration, with the seed.
         log: The transformed log.
-        plan: The sweep. It decides whether latency is measured.
+        latency: Whether to measure the prediction time.
         test: The test rows, without predictions.
         work: Folder of unfinished training runs. A first stage that several points share is trained once and kept
             there.
@@ -62,7 +61,7 @@ def train_and_measure(
         save_model(keep, model.name, trained.model, trained.weights_file)
     history = trained.history
     best = history["evaluations"][history["best"]]
-    measured, scored = measure(trained, config.training, log, plan.latency, test)
+    measured, scored = measure(trained, config.training, log, latency, test)
     result = {
         "model": config.model.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json"),

@@ -124,7 +124,7 @@ def _train_missing(
         keep = _model(output, run) if keep_models else None
         try:
             with placing_the_number(plan.base, files), naming_the_number(plan.base.log_spec, log.payload):
-                result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key, keep)
+                result, scored = train_and_measure(run.config, log, plan.latency, test, output / "work", run.key, keep)
         except NotFiniteError as error:
             raise error.with_(what=f"{run.point.name}, seed {run.config.seed}: {error.what}") from error
         write_scored(_file(output, run).with_suffix(".parquet"), scored)

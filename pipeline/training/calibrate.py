@@ -3,7 +3,9 @@
 References:
     Platt, "Probabilistic Outputs for Support Vector Machines", 1999; Zadrozny and Elkan, "Obtaining calibrated
     probability estimates from decision trees and naive Bayesian classifiers", 2001 (histogram), and "Transforming
-    classifier scores into accurate multiclass probability estimates", 2002 (isotonic).
+    classifier scores into accurate multiclass probability estimates", 2002 (isotonic); Kull, Silva Filho and Flach,
+    "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary
+    classifiers", 2017.
 """
 
 import dataclasses
@@ -18,12 +20,23 @@ import tensorflow as tf
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.metrics import EPSILON
+from ctrpipe.models.base.metrics import EPSILON, log_loss
 from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.learner import Batch
-from ctrpipe.serving.calibration import Curve, FittedCalibration, Line, SliceLines, TaskCalibration, slice_rows
+from ctrpipe.serving.calibration import (
+    UNCHANGED,
+    Beta,
+    CalibrationChoice,
+    Curve,
+    FittedCalibration,
+    Line,
+    Overall,
+    SliceLines,
+    TaskCalibration,
+    slice_rows,
+)
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec
@@ -31,6 +44,16 @@ from ctrpipe.transforms.log.spec import LogSpec
 # Precision of the prior on the line of all rows: negligible, but it keeps the fit finite if the logit separates the
 # classes.
 NO_SHRINKAGE = 1e-6
+FOLDS = 5  # of the validation rows, to choose a calibration
+LEAST_CLASS = 2 * FOLDS  # rows with a click, and rows without one, below which no calibration can be judged
+NONE = "none"  # the candidate that leaves the model's probabilities as they are
+# The methods to choose from by the configuration's method, the simplest first.
+CANDIDATES: dict[str, tuple[str, ...]] = {
+    "platt": ("platt",),
+    "beta": ("platt", "beta"),
+    "isotonic": ("platt", "beta", "isotonic"),
+    "histogram": ("platt", "beta", "histogram"),
+}
 LEAST_STRETCH = 0.05  # lower bound of a row's stretch: its log-odds must increase with the logit
 
 Floats = npt.NDArray[np.float64]
@@ -42,11 +65,21 @@ class CalibrationRows:
 
     Attributes:
         logits, labels, weights: Values per row, `[N]`; weights are positive.
+        others_scale: The factor in the weights of the rows without a click, where they are a sample.
     """
 
     logits: Floats
     labels: Floats
     weights: Floats
+    others_scale: float = 1.0
+
+    def at(self, chosen: npt.NDArray[np.bool_]) -> "CalibrationRows":
+        """Returns the rows where `chosen`, `[N]`, is true."""
+        return CalibrationRows(self.logits[chosen], self.labels[chosen], self.weights[chosen], self.others_scale)
+
+    def classes(self) -> tuple[int, int]:
+        """Returns the numbers of rows with a click and of rows without one."""
+        return int((self.labels > 0).sum()), int((self.labels < 1).sum())
 
 
 def check_classes(feature_map: FeatureMap, files: list[str]) -> None:
@@ -91,16 +124,108 @@ def fit_calibration(
     own = weights_of(validation_files)
     if own is not None:
         weights *= own[:, None]
+    scale = 1.0
     if negatives is not None:
-        weights[labels < 0.5] *= negatives / weights[labels < 0.5].sum()
+        scale = negatives / float(weights[labels < 0.5].sum())
+        weights[labels < 0.5] *= scale
     tasks = {}
     for index, task in enumerate(feature_map.tasks):
-        counted = weights[:, index] > 0
-        rows = CalibrationRows(*(values[counted, index] for values in (logits, labels, weights)))
-        overall = fit_overall(settings, rows)
-        slices = fit_slices(settings, rows, overall, feature_map, ids[counted]) if settings.by else None
-        tasks[task] = TaskCalibration(overall, slices)
+        counted = (weights[:, index] > 0) & ~np.isnan(labels[:, index])
+        rows = CalibrationRows(*(values[counted, index] for values in (logits, labels, weights)), scale)
+        tasks[task] = fit_task(settings, rows, feature_map, ids[counted])
     return FittedCalibration(settings.method, tasks)
+
+
+def fit_task(
+    settings: Calibration, rows: CalibrationRows, feature_map: FeatureMap, ids: npt.NDArray[np.int32]
+) -> TaskCalibration:
+    """Fits the calibration that has the lowest log loss on held-out rows: none, `settings.method` or a simpler one.
+
+    A calibration that was fitted to few clicks follows their noise, and can be further from the truth than the model.
+    Its loss on the rows of its fit hides this, so each candidate is fitted FOLDS times on the other folds.
+
+    Args:
+        settings: The method and its slices.
+        rows: The rows of a task.
+        feature_map: The description of the packed tensors.
+        ids: The ids of the columns `settings.by`, `[N, columns]`.
+    """
+    clicks, others = rows.classes()
+    if min(clicks, others) < LEAST_CLASS:
+        few = f"{clicks:,} validation rows with a click" if clicks < others else f"{others:,} without a click"
+        reason = f"{few} are too few to hold some out, {LEAST_CLASS} are needed"
+        return TaskCalibration(UNCHANGED, None, CalibrationChoice(NONE, False if settings.by else None, {}, reason))
+    folds = fold_numbers(rows)
+    losses = {method: held_out_loss(settings, method, rows, folds) for method in (NONE, *CANDIDATES[settings.method])}
+    taken = min(losses, key=lambda method: losses[method])  # the simpler one of equal candidates
+    overall = fit_overall(settings, taken, rows)
+    slices, by = None, None
+    if settings.by:
+        with_slices = f"{taken} by {', '.join(settings.by)}"
+        losses[with_slices] = held_out_loss(settings, taken, rows, folds, feature_map, ids)
+        by = losses[with_slices] < losses[taken]
+        slices = fit_slices(settings, rows, overall, feature_map, ids) if by else None
+    return TaskCalibration(overall, slices, CalibrationChoice(taken, by, losses, _reason(settings, taken, by)))
+
+
+def _reason(settings: Calibration, taken: str, by: bool | None) -> str:
+    """Returns a sentence about what was taken."""
+    if taken == NONE:
+        text = "no method lowers the log loss on held-out rows"
+    elif taken != settings.method:
+        text = f"it lowers the log loss on held-out rows, more than {settings.method}"
+    else:
+        text = "it lowers the log loss on held-out rows"
+    if by is None:
+        return text
+    listed = ", ".join(settings.by)
+    return f"{text}; a correction by {listed} {'lowers it' if by else 'does not lower it, and is left out'}"
+
+
+def fold_numbers(rows: CalibrationRows) -> npt.NDArray[np.int64]:
+    """Returns the fold of each row, `[N]`: at random, with equal shares of the clicks in each fold.
+
+    The folds depend on the labels alone, so a repeated run has the same.
+    """
+    shuffled = np.random.default_rng(0).permutation(len(rows.labels))
+    by_label = shuffled[np.argsort(rows.labels[shuffled], kind="stable")]
+    folds = np.empty(len(by_label), np.int64)
+    folds[by_label] = np.arange(len(by_label)) % FOLDS
+    return folds
+
+
+def held_out_loss(
+    settings: Calibration,
+    method: str,
+    rows: CalibrationRows,
+    folds: npt.NDArray[np.int64],
+    feature_map: FeatureMap | None = None,
+    ids: npt.NDArray[np.int32] | None = None,
+) -> float:
+    """Returns the mean log loss of a method, in nats, where each row is predicted by a fit without its fold.
+
+    Args:
+        settings: The settings of the methods.
+        method: The name of a method, or NONE.
+        rows: The rows of a task.
+        folds: The fold of each row, `[N]`.
+        feature_map, ids: As in `fit_task`, for a correction by the values of columns; None for none.
+    """
+    predicted = np.empty(len(rows.labels))
+    for fold in range(FOLDS):
+        own = folds == fold
+        kept = rows.at(~own)
+        overall = fit_overall(settings, method, kept)
+        slices, slots = None, None
+        if feature_map is not None and ids is not None:
+            slices = fit_slices(settings, kept, overall, feature_map, ids[~own])
+            slots = np.zeros((int(own.sum()), feature_map.total_slots), np.int32)
+            slots[:, slices.slots] = ids[own]
+        found = TaskCalibration(overall, slices).probabilities(tf.constant(rows.logits[own], tf.float32), slots)
+        predicted[own] = found.numpy()
+    loss = log_loss(rows.labels, predicted, rows.weights)
+    assert loss is not None  # rows have positive weights
+    return loss
 
 
 def _predicted(
@@ -118,62 +243,158 @@ def _predicted(
     return logits.astype(np.float64), labels.astype(np.float64), ids
 
 
-def fit_overall(settings: Calibration, rows: CalibrationRows) -> Line | Curve:
-    """Fits the calibration of all rows with the method of `settings`."""
-    if settings.method == "platt":
-        return fit_line(rows)
-    return fit_isotonic(rows) if settings.method == "isotonic" else fit_histogram(rows, settings.bins)
+def fit_overall(settings: Calibration, method: str, rows: CalibrationRows) -> Overall:
+    """Fits the calibration of all rows with a method of CANDIDATES, or returns UNCHANGED for NONE."""
+    match method:
+        case "platt":
+            return fit_line(rows)
+        case "beta":
+            return fit_beta(rows)
+        case "isotonic":
+            return fit_isotonic(rows, settings.clicks_per_step)
+        case "histogram":
+            return fit_histogram(rows, settings.bins, settings.clicks_per_step)
+    return UNCHANGED
 
 
 def fit_line(rows: CalibrationRows) -> Line:
     """Fits a logistic regression of the labels on the logit, with a slope of at least 0."""
-    mean = np.average(rows.logits, weights=rows.weights)
-    scale = np.sqrt(np.average((rows.logits - mean) ** 2, weights=rows.weights)) or 1.0
-    nothing = np.zeros(len(rows.logits))
-    one_group = np.zeros((len(rows.logits), 1), np.int64)
-    [[slope, shift]] = _fit_lines(rows, nothing, (rows.logits - mean) / scale, one_group, 1, NO_SHRINKAGE, 0.0)
-    return Line(float(slope / scale), float(shift - slope / scale * mean))
+    [slope], intercept = _fit_logistic(rows, rows.logits[:, None])
+    return Line(slope, intercept)
 
 
-def fit_isotonic(rows: CalibrationRows) -> Curve:
-    """Fits scikit-learn's isotonic regression, which is linear between the ends of its steps.
+def fit_beta(rows: CalibrationRows) -> Beta:
+    """Fits a logistic regression of the labels on ln p and -ln(1 - p), with coefficients of at least 0."""
+    features = np.stack([-np.logaddexp(0, -rows.logits), np.logaddexp(0, rows.logits)], axis=1)
+    [rise, fall], intercept = _fit_logistic(rows, features)
+    return Beta(rise, fall, intercept)
 
-    Rates stay at least 1 / (total weight + 2) away from 0 and 1: if no row of a step was clicked, the next one may be.
+
+def _fit_logistic(rows: CalibrationRows, features: Floats) -> tuple[list[float], float]:
+    """Returns the coefficients, at least 0, and the intercept of a logistic regression on features, `[N, features]`.
+
+    A feature whose coefficient would be negative is left out, as Kull et al. do.
     """
-    from sklearn.isotonic import IsotonicRegression  # takes a second to import
+    mean = np.average(features, axis=0, weights=rows.weights)
+    scale = np.sqrt(np.average((features - mean) ** 2, axis=0, weights=rows.weights))
+    scale[scale < 1e-9] = 1.0  # one logit: its rounding errors are no deviation
+    scaled = np.append((features - mean) / scale, np.ones((len(features), 1)), axis=1)
+    used = np.ones(len(mean) + 1, bool)
+    while (found := _newton(rows, scaled[:, used]))[:-1].min(initial=0) < 0:
+        used[np.flatnonzero(used)[np.argmin(found[:-1])]] = False
+    coefficients = np.zeros(len(mean))
+    coefficients[used[:-1]] = found[:-1]
+    coefficients /= scale
+    return coefficients.tolist(), float(found[-1] - coefficients @ mean)
 
-    least = _least_rate(rows)
-    fitted = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
-    fitted.fit(rows.logits, rows.labels, rows.weights)
-    points, rates = fitted.X_thresholds_.astype(np.float32), fitted.y_thresholds_.astype(np.float32)
+
+def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
+    """Returns the coefficients of a logistic regression on columns, `[N, columns]`."""
+    from scipy.optimize import minimize  # takes 0.2 s of CPU time, so it is imported only if there is a calibration
+
+    total = rows.weights.sum()
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        log_odds = columns @ flat
+        error = rows.weights * (scipy.special.expit(log_odds) - rows.labels)
+        value = rows.weights @ (np.logaddexp(0, log_odds) - rows.labels * log_odds) + NO_SHRINKAGE / 2 * flat @ flat
+        return value / total, (columns.T @ error + NO_SHRINKAGE * flat) / total
+
+    def curvature(flat: Floats) -> Floats:
+        rates = scipy.special.expit(columns @ flat)
+        information = (columns * (rows.weights * rates * (1 - rates))[:, None]).T @ columns
+        return (information + NO_SHRINKAGE * np.eye(len(flat))) / total
+
+    start = np.zeros(columns.shape[1])
+    # Newton's method: ln p and ln(1 - p) are almost one column where clicks are rare, and take L-BFGS 100 steps.
+    options = {"gtol": 1e-9, "initial_trust_radius": 4.0, "max_trust_radius": 100.0}
+    found: Floats = minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options=options).x
+    return found
+
+
+def fit_isotonic(rows: CalibrationRows, clicks_per_step: int) -> Curve:
+    """Fits the isotonic regression, linear between the ends of its steps, and joins steps of little evidence.
+
+    Each step has at least `clicks_per_step` clicks and as many rows without one, except for a single step of all rows.
+    Rates stay at least 1 / (total weight + 2) away from 0 and 1.
+    """
+    steps, least = _steps(rows), _least_rate(rows)
+    from scipy.optimize import isotonic_regression  # see _newton
+
+    fitted = isotonic_regression(steps.clicks / steps.weights, weights=steps.weights)
+    firsts = steps.joined(fitted.blocks[:-1], clicks_per_step)
+    lasts = np.append(firsts[1:], len(steps.points)) - 1
+    ends = np.stack([firsts, lasts], axis=1).ravel()
+    known = np.append(True, np.diff(ends) > 0)  # a step of one logit has one end
+    points = steps.points[ends][known]
+    rates = np.repeat(np.clip(steps.rates(firsts), least, 1 - least), 2)[known].astype(np.float32)
     slopes = np.diff(rates) / np.diff(points)
     inner = np.stack([points[:-1], rates[:-1], slopes], axis=1)
-    ends = [[points[end], rates[end], 0.0] for end in (0, -1)]
-    return Curve(points, np.concatenate([ends[:1], inner, ends[1:]]).astype(np.float32))
+    edges = [[points[end], rates[end], 0.0] for end in (0, -1)]
+    return Curve(points, np.concatenate([edges[:1], inner, edges[1:]]).astype(np.float32))
 
 
-def fit_histogram(rows: CalibrationRows, bins: int) -> Curve:
+def fit_histogram(rows: CalibrationRows, bins: int, clicks_per_bin: int) -> Curve:
     """Fits the share of clicks in bins of equal weight. Neighbouring bins with falling shares are joined.
 
-    Rows with equal logits are in the same bin.
+    Rows with equal logits are in the same bin. Each bin has at least `clicks_per_bin` clicks and as many rows without
+    one, except for a single bin of all rows.
     """
-    points, places = np.unique(rows.logits.astype(np.float32), return_inverse=True)
-    weights = np.bincount(places, rows.weights)
-    middles = np.cumsum(weights) - weights / 2
-    bin_of_point = np.minimum((middles * bins / weights.sum()).astype(np.int64), bins - 1)
-    starts = np.append(True, np.diff(bin_of_point) > 0)
-    bin_of_row = (np.cumsum(starts) - 1)[places]
-    of_bins = np.bincount(bin_of_row, rows.weights)
-    rates = np.bincount(bin_of_row, rows.weights * rows.labels) / of_bins
-    from scipy.optimize import isotonic_regression  # see _fit_lines
+    steps, least = _steps(rows), _least_rate(rows)
+    middles = np.cumsum(steps.weights) - steps.weights / 2
+    bin_of_point = np.minimum((middles * bins / steps.weights.sum()).astype(np.int64), bins - 1)
+    starts = steps.joined(np.flatnonzero(np.append(True, np.diff(bin_of_point) > 0)), clicks_per_bin)
+    from scipy.optimize import isotonic_regression  # see _newton
 
-    rising = isotonic_regression(rates, weights=of_bins).x
-    least = _least_rate(rows)
-    rates = np.clip(rising, least, 1 - least)
-    edges = points[starts][1:]
-    firsts = np.append(points[0], edges)
-    pieces = np.stack([firsts, rates, np.zeros(len(rates))], axis=1)
-    return Curve(edges, pieces.astype(np.float32))
+    of_bins = np.add.reduceat(steps.weights, starts)
+    rates = np.clip(isotonic_regression(steps.rates(starts), weights=of_bins).x, least, 1 - least)
+    pieces = np.stack([steps.points[starts], rates, np.zeros(len(rates))], axis=1)
+    return Curve(steps.points[starts[1:]], pieces.astype(np.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """Rows by their logits, in steps that follow one another.
+
+    Attributes:
+        points: The distinct logits, ascending, `[P]`.
+        clicks, weights: The weight of the clicks and of all rows at each, `[P]`.
+        others_scale: As in CalibrationRows.
+    """
+
+    points: npt.NDArray[np.float32]
+    clicks: Floats
+    weights: Floats
+    others_scale: float
+
+    def joined(self, firsts: npt.NDArray[np.int64], least: float) -> npt.NDArray[np.int64]:
+        """Returns the first places of steps, of which each has `least` clicks and as many rows without one.
+
+        A step with fewer is joined with the next one, and what is left at the end with the last one.
+        """
+        clicks, weights = np.add.reduceat(self.clicks, firsts), np.add.reduceat(self.weights, firsts)
+        others = (weights - clicks) / self.others_scale
+        kept = [firsts[0]]
+        seen = np.zeros(2)
+        for index in range(len(firsts)):
+            seen += clicks[index], others[index]
+            if seen.min() >= least and index + 1 < len(firsts):
+                kept.append(firsts[index + 1])
+                seen[:] = 0
+        if len(kept) > 1 and seen.min() < least:
+            kept.pop()
+        return np.array(kept)
+
+    def rates(self, firsts: npt.NDArray[np.int64]) -> Floats:
+        """Returns the click rate of each step."""
+        rates: Floats = np.add.reduceat(self.clicks, firsts) / np.add.reduceat(self.weights, firsts)
+        return rates
+
+
+def _steps(rows: CalibrationRows) -> _Steps:
+    points, places = np.unique(rows.logits.astype(np.float32), return_inverse=True)
+    clicks, weights = np.bincount(places, rows.weights * rows.labels), np.bincount(places, rows.weights)
+    return _Steps(points, clicks, weights, rows.others_scale)
 
 
 def _least_rate(rows: CalibrationRows) -> float:
@@ -183,7 +404,7 @@ def _least_rate(rows: CalibrationRows) -> float:
 def fit_slices(
     settings: Calibration,
     rows: CalibrationRows,
-    overall: Line | Curve,
+    overall: Overall,
     feature_map: FeatureMap,
     ids: npt.NDArray[np.int32],
 ) -> SliceLines:
@@ -230,8 +451,6 @@ def _fit_lines(
         shrinkage: The penalty is `shrinkage / 2` times the sum of the squared slopes and shifts.
         least_slope: Lower bound of a group's slope.
     """
-    from scipy.optimize import minimize  # takes 0.2 s of CPU time, so it is imported only if there is a calibration
-
     total = rows.weights.sum()
     used, place = np.unique(codes, return_inverse=True)
     place = place.reshape(codes.shape)
@@ -249,6 +468,8 @@ def _fit_lines(
         return value / total, gradient / total
 
     bounds = [(least_slope, None)] * len(used) + [(None, None)] * len(used)
+    from scipy.optimize import minimize  # see _newton
+
     options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-15, "gtol": 1e-9}
     start = np.zeros(2 * len(used))
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

@@ -26,6 +26,7 @@ def page(summary: Summary) -> str:
         refused=[{**trial, "texts": _texts(trial)} for trial in report["trials"] if trial["state"] == "refused"],
         counts={state: states.count(state) for state in ("complete", "stopped", "refused")},
         importance=report["importance"],
+        confirmation=report["confirmation"],
     )
 
 

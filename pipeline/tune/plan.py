@@ -11,6 +11,7 @@ from ctrpipe.pipeline.config import RunConfig, Source, load_config, path_of
 from ctrpipe.pipeline.tune.space import Space, make_space
 
 Objective = Literal["log_loss", "auc"]
+SEEDS = 3  # trainings of each side at the end
 LEAST_EVALUATIONS = 8  # per training run, so a lagging trial can be stopped early
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
@@ -21,7 +22,7 @@ class Budget:
 
     Attributes:
         trials: Maximum number of trials. None for no limit.
-        seconds: Maximum seconds of trials, including earlier calls. None for no limit.
+        seconds: Maximum seconds of trials and of the comparison at the end, including earlier calls. None for no limit.
     """
 
     trials: int | None = None
@@ -41,6 +42,8 @@ class TunePlan:
         budget: When the study ends.
         workers: Number of parallel trials, each in its own process. 1: sequential trials in this process.
         p99_ms: Maximum p99 latency of serving one row, in milliseconds. None for no limit.
+        seeds: Number of trainings of the best and of the default configuration that are compared on the test rows at
+            the end. 0 for no comparison.
     """
 
     name: str
@@ -51,10 +54,17 @@ class TunePlan:
     budget: Budget
     workers: int = 1
     p99_ms: float | None = None
+    seeds: int = SEEDS
 
     def best_config(self, parameters: dict[str, Any]) -> RunConfig:
         """Returns the configuration of a trial's parameters, for `ctrpipe run`."""
-        config = self.space.config(parameters)
+        return self._as_run(self.space.config(parameters))
+
+    def default_config(self) -> RunConfig:
+        """Returns the configuration as it stands, for `ctrpipe run`."""
+        return self._as_run(self.space.base)
+
+    def _as_run(self, config: RunConfig) -> RunConfig:
         return config.model_copy(update={"training": config.training.model_copy(update={"refit": self.refit})})
 
 
@@ -95,6 +105,7 @@ def make_plan(
     objective: Objective | None = None,
     workers: int = 1,
     p99_ms: float | None = None,
+    seeds: int = SEEDS,
 ) -> TunePlan:
     """Reads a run's configuration, with its `search` or the model's default space, for a study.
 
@@ -107,12 +118,15 @@ def make_plan(
         objective: The validation metric to optimize. None: `training.monitor`.
         workers: Number of parallel trials.
         p99_ms: Maximum p99 latency of serving one row, in milliseconds.
+        seeds: Number of trainings of each side at the end; 0 for none.
 
     Raises:
         InputError: the file, the space or an option cannot be used.
     """
     if p99_ms is not None and workers > 1:
         raise InputError("--p99-ms: trials beside would disturb what is measured; give --workers 1")
+    if seeds == 1:
+        raise InputError("--seeds 1: one training says nothing of other seeds; give 2 or more, or 0 for no comparison")
     config = load_config(source, settings)
     fixed = [setting.partition("=")[0] for setting in settings]
     if both := [key for key in fixed if key in (config.search or {})]:
@@ -123,7 +137,7 @@ def make_plan(
     training = config.training.model_copy(update={"monitor": objective, "refit": False})
     base = space.base.model_copy(update={"training": training})
     space = dataclasses.replace(space, base=_evaluated_often(base, space))
-    return TunePlan(config.name, space, config.seed, refit, objective, budget, workers, p99_ms)
+    return TunePlan(config.name, space, config.seed, refit, objective, budget, workers, p99_ms, seeds)
 
 
 def _evaluated_often(config: RunConfig, space: Space) -> RunConfig:

@@ -1,15 +1,17 @@
 """Writes a study's results: tune.json (all trials), best.yaml (for `ctrpipe run`) and tune.html. Prints a table."""
 
 import pathlib
+from typing import Any
 
 import rich.table
 
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.terminal import console
+from ctrpipe.pipeline.compare.show import print_comparison
 from ctrpipe.pipeline.sweep.summary import show
 from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
-BEST, TRIALS, PAGE = "best.yaml", "tune.json", "tune.html"
+BEST, PROPOSED, TRIALS, PAGE = "best.yaml", "proposed.yaml", "tune.json", "tune.html"
 SHOWN = 10  # trials in the table
 
 
@@ -18,6 +20,10 @@ def write_results(summary: Summary, output: pathlib.Path) -> None:
     from ctrpipe.pipeline.tune.page import page  # matplotlib: 0.4 s
 
     write_text(output / BEST, summary.best)
+    if summary.proposed:
+        write_text(output / PROPOSED, summary.proposed)
+    else:
+        (output / PROPOSED).unlink(missing_ok=True)
     write_json(output / TRIALS, summary.report)
     write_text(output / PAGE, page(summary))
 
@@ -46,4 +52,16 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
     terminal.print(f"{counts}; {report['steps']:,} training steps, {report['seconds']:,.0f} s")
     if report["exhausted"]:
         terminal.print("Every point of the search space was tried")
-    terminal.print(f"Written: {output}/{BEST}, {TRIALS}, {PAGE}", soft_wrap=True)
+    if confirmation := report["confirmation"]:
+        _print_confirmation(confirmation)
+    files = [BEST, *([PROPOSED] if summary.proposed else []), TRIALS, PAGE]
+    terminal.print(f"Written: {output}/{', '.join(files)}", soft_wrap=True)
+
+
+def _print_confirmation(confirmation: dict[str, Any]) -> None:
+    terminal = console()
+    if confirmation["comparison"]:
+        print_comparison(confirmation["comparison"])
+    terminal.print(confirmation["text"], soft_wrap=True)
+    if proposed := confirmation["proposed"]:
+        terminal.print(f"Proposed: the {proposed} configuration ({PROPOSED})", soft_wrap=True)

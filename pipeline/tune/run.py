@@ -52,8 +52,8 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
     with one_run_at_a_time(output):
         study = Study(plan, output, _identity(plan, paths, output))
         try:
-            log = dataclasses.replace(transform(plan.space.base, files, output), test=[])
-            session = _Session(plan, study, log, output)
+            log = transform(plan.space.base, files, output)
+            session = _Session(plan, study, dataclasses.replace(log, test=[]), output)
             session.announce_start()
             if plan.workers == 1:
                 _one_after_another(session)
@@ -61,7 +61,9 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
                 _beside_each_other(session)
             if not study.is_cut:
                 shutil.rmtree(session.work, ignore_errors=True)
-            summary = summarise(plan, study)
+            from ctrpipe.pipeline.tune.confirm import confirm
+
+            summary = summarise(plan, study, confirm(plan, study, log, output))
         finally:
             study.close()
         write_results(summary, output)

@@ -91,9 +91,27 @@ class Study:
 
     @property
     def is_over_time(self) -> bool:
-        """Whether the time budget is spent and a trial has completed. Without a completed trial there is no result."""
+        """Whether the search's time is spent and a trial has completed. Without a completed trial there is no result.
+
+        The search leaves time for the trainings at the end, as long as its complete trials took, and half of the budget
+        at most.
+        """
         limit = self._plan.budget.seconds
-        return limit is not None and self.seconds >= limit and self.best is not None
+        if limit is None or self.best is None:
+            return False
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        longest = max(trial.user_attrs.get("trial_seconds", 0.0) for trial in complete)
+        return self.seconds >= limit - min(2 * self._plan.seeds * longest, limit / 2)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the whole time budget is spent."""
+        limit = self._plan.budget.seconds
+        return limit is not None and self.seconds >= limit
+
+    def note_seconds(self) -> None:
+        """Stores the seconds so far, for later sessions."""
+        self._study.set_user_attr("seconds", self.seconds)
 
     @property
     def is_cut(self) -> bool:
@@ -150,7 +168,7 @@ class Study:
     def _end(self, trial: optuna.Trial, state: TrialState, value: float | None) -> FrozenTrial:
         ended = self._study.tell(trial, value, state)
         del self._running[trial.number]
-        self._study.set_user_attr("seconds", self.seconds)
+        self.note_seconds()
         return ended
 
     def close(self) -> None:

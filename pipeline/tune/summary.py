@@ -8,6 +8,7 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
@@ -21,15 +22,23 @@ class Summary:
 
     Attributes:
         best: The best configuration, as YAML for `ctrpipe run`.
+        proposed: The proposed configuration, likewise: the best one, or the default where no difference was shown.
+            None where nothing is proposed.
         report: The contents of tune.json.
     """
 
     best: str
+    proposed: str | None
     report: dict[str, Any]
 
 
-def summarise(plan: TunePlan, study: Study) -> Summary:
+def summarise(plan: TunePlan, study: Study, confirmation: dict[str, Any] | None = None) -> Summary:
     """Returns the summary of a study.
+
+    Args:
+        plan: The plan of the study.
+        study: The study.
+        confirmation: What `confirm` returned.
 
     Raises:
         InputError: no trial has a result.
@@ -49,13 +58,22 @@ def summarise(plan: TunePlan, study: Study) -> Summary:
         "exhausted": study.exhausted,
         "space": _space(plan),
         "best": next(trial for trial in trials if trial["number"] == best.number),
+        "confirmation": confirmation,
         "importance": importance(study),
         "trials": trials,
     }
-    config = plan.best_config(best.params)
+    head = f"The best of {len(trials)} trials by validation {plan.objective.replace('_', ' ')}, {best.value:.6f}."
+    found = plan.best_config(best.params)
+    proposed = None
+    if confirmation and confirmation["proposed"]:
+        config = found if confirmation["proposed"] == "best" else plan.default_config()
+        proposed = _as_yaml(config, f"Proposed: the {confirmation['proposed']} configuration. {confirmation['text']}.")
+    return Summary(_as_yaml(found, head), proposed, report)
+
+
+def _as_yaml(config: RunConfig, head: str) -> str:
     settings = config.model_dump(mode="json", exclude_unset=True, exclude={"search"})
-    head = f"# The best of {len(trials)} trials by validation {plan.objective.replace('_', ' ')}, {best.value:.6f}.\n"
-    return Summary(head + yaml.safe_dump(settings, sort_keys=False), report)
+    return f"# {head}\n{yaml.safe_dump(settings, sort_keys=False)}"
 
 
 def _why_none(finished: list[FrozenTrial]) -> str:

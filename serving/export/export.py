@@ -370,8 +370,8 @@ def export(
     encoder_precision: str = "float32",
     calibrate: Callable[[CTRModel], FittedCalibration] | None = None,
     explains: bool = False,
-) -> None:
-    """Writes the SavedModel with its signatures and its assets.
+) -> FittedCalibration | None:
+    """Writes the SavedModel with its signatures and its assets, and returns its calibration; None for none.
 
     Args:
         model: The trained model. It is folded in place if it keeps its precision; otherwise a copy is folded.
@@ -434,6 +434,7 @@ def export(
     golden = GoldenRows(raw, packed, probabilities, candidates, allowed)
     golden.save(asset_path(path, Asset.GOLDEN))
     _write_warmup(asset_path(path, Asset.WARMUP), spec, rows, raw, packed, servable)
+    return calibration
 
 
 def candidates_of(

@@ -122,3 +122,18 @@ def test_undefined_metrics_are_none():
     assert found["auc"] is None and found["rig"] is None and found["calibration"] is None
     assert found["log_loss"] == pytest.approx(-np.log(0.9))
     assert metrics.summarise(np.zeros(0), np.zeros(0))["log_loss"] is None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_without_a_label_are_left_out(scored, weighted):
+    y, p = scored
+    weights = np.arange(len(y)) % 3 if weighted else None
+    known = np.arange(len(y)) % 4 != 1
+    given = np.where(known, y, np.nan)
+    kept = None if weights is None else weights[known]
+    found = metrics.summarise(given, p, weights)
+    assert found == metrics.summarise(y[known], p[known], kept) and found["examples"] == known.sum()
+    for metric in (metrics.auc, metrics.log_loss, metrics.rig, metrics.calibration, metrics.ece, metrics.reliability):
+        assert metric(given, p, weights) == metric(y[known], p[known], kept)
+    nothing = metrics.summarise(np.full(3, np.nan), p[:3])
+    assert nothing["examples"] == 0 and nothing["auc"] is nothing["log_loss"] is nothing["calibration"] is None

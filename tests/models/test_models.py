@@ -287,3 +287,19 @@ def test_no_part_of_a_model_is_left_without_weights(name):
 def test_every_model_tells_its_options():
     assert {model.name for model in available()} == set(SMALL)
     assert all(model.description and model.options for model in available())
+
+
+def test_an_unknown_label_adds_nothing_to_the_loss_and_its_gradient():
+    z, y = (
+        np.array([[0.5, -1.0], [2.0, 0.1], [-3.0, 4.0]], np.float32),
+        np.array([[1, 0], [0, np.nan], [np.nan, 1]], np.float32),
+    )
+    each = np.where(np.isnan(y), 0, np.log1p(np.exp(z)) - z * np.nan_to_num(y))
+    logits = tf.constant(z)
+    for weights, shares in ((None, [0.5, 0.5]), ((3.0, 1.0), [0.75, 0.25])):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = BinaryCrossEntropy(weights)(tf.constant(y), logits)
+        assert float(loss) == pytest.approx((each @ shares).mean(), rel=1e-6)
+        expected = np.where(np.isnan(y), 0, (1 / (1 + np.exp(-z)) - np.nan_to_num(y)) * shares) / 3
+        np.testing.assert_allclose(tape.gradient(loss, logits), expected, rtol=1e-5)

@@ -327,3 +327,19 @@ def test_scorings_are_compared_by_the_labels_of_the_log(scorings):
     one_line(*call("compare", *both), "a scoring has no labels; give --config")
     (scorings / "log.tsv").write_text("0\ta\n" * 150)
     one_line(*call("compare", *both, *end), "rows that were scored are no longer there")
+
+
+def test_rows_without_the_label_take_no_part():
+    known = np.arange(4000) % 3 > 0
+    models = {"first": scored(noise=0.3), "second": scored(noise=0.1, seed=2)}
+    some, kept = {}, {}
+    for name, each in models.items():
+        labels = {"ctr": np.where(known, each.labels["ctr"], np.nan)}
+        some[name] = [dataclasses.replace(each, labels=labels)]
+        kept[name] = [some[name][0].labelled("ctr")]
+        np.testing.assert_array_equal(kept[name][0].probabilities["ctr"], each.probabilities["ctr"][known])
+    found = compare(some)
+    assert found == compare(kept) and found["rows"] == known.sum()
+    [other] = [{"ctr": np.where(np.arange(4000) == 7, np.nan, some["first"][0].labels["ctr"])}]
+    with pytest.raises(InputError, match="row 7 has another label"):
+        compare({**some, "second": [dataclasses.replace(some["second"][0], labels=other)]})

@@ -19,6 +19,7 @@ from ctrpipe.pipeline.components.gated_evaluator import EvaluatorSettings, Gated
 from ctrpipe.pipeline.config import Evaluation, Model, Tail
 from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from ctrpipe.pipeline.evaluation.evaluate import evaluate
+from ctrpipe.pipeline.evaluation.gates import read_gates
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, judge
 from ctrpipe.pipeline.evaluation.predictions import predict
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored, write_scored
@@ -127,6 +128,38 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     hours = ["(missing)" if value is None else f"{value:g}" for value in log["hour"]]
     assert scored.slices["hour"].to_pylist() == hours
     np.testing.assert_array_equal(others["baseline_probability"], q)
+
+
+@pytest.mark.slow
+def test_rows_without_a_label_count_for_the_other_task(tmp_path, log, judged):
+    """In TFMA, metrics.json and the gates, with a row of either task missing."""
+    click = [None if row % 5 == 0 else value for row, value in enumerate(log["click"])]
+    order = [None if row % 5 in (1, 2) else value for row, value in enumerate(log["order"])]
+    some = {**log, "click": click, "order": order}
+    limits = {"auc": {"min": 0.5, "confidence": 0.9}, "max_drop": {"auc": 1.0}, "max_drop_confidence": 0.9}
+    run = scored_log.config(some, TASKS, ("site",), limits)
+    files = scored_log.write(tmp_path / "payload", run, some, parts=2)
+    last = judged / "last"
+    assert judge(judged / "model", last, files, scored_log.gates_of(run), tmp_path / "evaluation", ALONE)
+    found, scored, _ = evaluate(tmp_path / "evaluation", None, files, run.log_spec, run.evaluation, "these")
+    p, q = np.array(log["p"], np.float32), np.array(log["q"], np.float32)
+    clicked, ordered = np.array(click, float), np.array(order, float)
+    known, of_order = ~np.isnan(clicked), ~np.isnan(ordered)
+    assert found["tasks"]["ctr"] == metrics.summarise(clicked[known], p[known]) and found["examples"] == 480
+    assert found["tasks"]["cvr"] == metrics.summarise(ordered[of_order], q[of_order])
+    news = known & rows_where(log, "site", b"news")
+    assert found["slices"]["site"]["news"] == metrics.summarise(clicked[news], p[news])
+    of_tfma = tfma.load_eval_result(str(tmp_path / "evaluation"), model_name=tfma.CANDIDATE_KEY)
+    values = of_tfma.get_metrics_for_all_slices()[()]
+    assert values["example_count"]["doubleValue"] == 480
+    assert values["auc"]["doubleValue"] == pytest.approx(sklearn.metrics.roc_auc_score(clicked[known], p[known]))
+    write_scored(tmp_path / "scored.parquet", scored)
+    again = read_scored(tmp_path / "scored.parquet").labelled("cvr")
+    np.testing.assert_array_equal(again.labels["cvr"], ordered[of_order])
+    assert len(again.slices["site"]) == len(again) == of_order.sum()
+    gates = read_gates(tmp_path / "evaluation", run.gates, scored, q)
+    assert [gate["passed"] for gate in gates] == [True, True]
+    assert gates[1]["value"] == pytest.approx(metrics.auc(clicked, q) - metrics.auc(clicked, p))
 
 
 @pytest.mark.slow

@@ -165,10 +165,12 @@ def test_a_calibrated_model_stands_beside_itself_before_the_calibration(tmp_path
     assert "uncalibrated" not in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     metrics["uncalibrated"] = {**SUMMARY, "calibration": 1.2345}
+    metrics["calibration_choice"] = {"ctr": {"text": "platt: <it> lowers the log loss"}}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
     row = texts.index("uncalibrated")
     assert texts[row : row + 5] == ["uncalibrated", "0.7500", "0.5000", "0.1000", "1.2345"]
+    assert "Calibration of ctr: platt: <it> lowers the log loss" in texts
 
 
 def test_the_roc_curve_is_scikit_learns():

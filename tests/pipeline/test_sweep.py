@@ -278,7 +278,7 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
     log = TransformedLog([], [], [], None, tmp_path, None, tmp_path)
     for key in ("a", "b"):
         with pytest.raises(InterruptedError):
-            sweep_measure.train_and_measure(plan.base, log, plan, None, tmp_path / "work", key)
+            sweep_measure.train_and_measure(plan.base, log, plan.latency, None, tmp_path / "work", key)
     assert folders == [(tmp_path / "work" / key, str(tmp_path / "work" / "stages")) for key in ("a", "b")]
 
 

@@ -11,9 +11,10 @@ from ctrpipe.models import FeatureMap
 from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.calibration import (
     UNCALIBRATED,
+    Beta,
+    CalibrationChoice,
     Curve,
     FittedCalibration,
-    Line,
     SliceLines,
     TaskCalibration,
     slice_rows,
@@ -34,7 +35,7 @@ BY = ["c2", "n1"]
 
 
 def made(fields: FeatureMap) -> FittedCalibration:
-    """Of ctr a curve with lines for the values of two columns, of cvr a line."""
+    """Of ctr a curve with lines for the values of two columns, of cvr a beta calibration."""
     places = slice_rows(fields, BY)
     random = np.random.default_rng(8)
     lines = random.normal(0, 0.2, (places["last"][-1] + 1, 2)).astype(np.float32)
@@ -44,7 +45,8 @@ def made(fields: FeatureMap) -> FittedCalibration:
     inner = np.stack([POINTS[:-1], RATES[:-1], slopes], axis=1)
     pieces = np.concatenate([[[-2, 0.05, 0]], inner, [[3, 0.8, 0]]]).astype(np.float32)
     ctr = TaskCalibration(Curve(POINTS.astype(np.float32), pieces), SliceLines(**places, lines=lines))
-    return FittedCalibration("isotonic", {"ctr": ctr, "cvr": TaskCalibration(Line(0.5, -1.0))})
+    choice = CalibrationChoice("beta", False, {"none": 0.25, "beta": 0.125}, "it lowers the log loss")
+    return FittedCalibration("isotonic", {"ctr": ctr, "cvr": TaskCalibration(Beta(0.5, 0.75, -1.0), None, choice)})
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,9 @@ def expected_of(servable: Servable, raw: dict[str, np.ndarray]) -> dict[str, np.
         own = ctr.lines[start : start + field.size][ids[:, fields.slots_of(name).start] - field.offset]
         total += own[:, 0] * log_odds + own[:, 1]
         start += field.size + 2
-    return {"ctr": scipy.special.expit(total), "cvr": scipy.special.expit(0.5 * logits["cvr"] - 1)}
+    cvr = scipy.special.expit(logits["cvr"])
+    of_cvr = 0.5 * np.log(cvr) - 0.75 * np.log(1 - cvr) - 1
+    return {"ctr": scipy.special.expit(total), "cvr": scipy.special.expit(of_cvr)}
 
 
 @pytest.mark.slow
@@ -124,7 +128,8 @@ def test_a_version_describes_its_calibration(version):
     described = json.loads(asset_path(version, Asset.CALIBRATION).read_text())
     assert described["method"] == "isotonic" and list(described["tasks"]) == ["ctr", "cvr"]
     np.testing.assert_allclose(described["tasks"]["ctr"]["overall"]["points"], POINTS)
-    assert described["tasks"]["cvr"]["overall"] == {"slope": 0.5, "intercept": -1.0}
+    assert described["tasks"]["cvr"]["overall"] == {"rise": 0.5, "fall": 0.75, "intercept": -1.0}
+    assert described["tasks"]["cvr"]["choice"]["held_out"] == {"none": 0.25, "beta": 0.125}
 
 
 @pytest.mark.slow

@@ -139,12 +139,14 @@ def packed_rows(files: Sequence[pathlib.Path]) -> int:
 
 
 def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
-    """Returns the mean of each label over all rows, weighted if the rows have weights. float64 [tasks].
+    """Returns the mean of each label over the rows that have it, weighted if the rows have weights. float64 [tasks].
+
+    It is 0 for a label that no row has.
 
     Raises:
         InputError: a file is damaged.
     """
-    rows, total = 0.0, np.zeros(1)
+    rows, total = np.zeros(1), np.zeros(1)
     for file in files:
         with _damage_as_input_error(file):
             table = pa.parquet.read_table(
@@ -153,9 +155,11 @@ def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
         for batch in table.to_batches():
             labels = _as_numpy(batch["label"], "label").astype(np.float64)
             weights = _as_numpy(batch[WEIGHT], WEIGHT) if WEIGHT in table.column_names else np.ones((len(labels), 1))
-            rows += weights.sum(dtype=np.float64)
-            total = total + (weights * labels).sum(axis=0)
-    return total / rows
+            known = ~np.isnan(labels)
+            rows = rows + (weights * known).sum(axis=0, dtype=np.float64)
+            total = total + (weights * np.where(known, labels, 0.0)).sum(axis=0)
+    means: np.ndarray = np.divide(total, rows, out=np.zeros_like(total), where=rows > 0)
+    return means
 
 
 def rows_out_of_order(files: Sequence[pathlib.Path]) -> np.ndarray:

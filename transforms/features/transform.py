@@ -289,7 +289,7 @@ class _TransformPart:
         with PackedWriter(part.target) as writer:
             writer.write(packed)
         labels = packed["label"][:, 0]
-        return _PackedPart(read, len(labels), int(labels.sum()), clipped)
+        return _PackedPart(read, len(labels), int(np.nansum(labels)), clipped)
 
 
 def _beyond(rows: pa.RecordBatch, limits: Mapping[str, Sequence[float]]) -> Counter[str]:

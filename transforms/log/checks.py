@@ -102,7 +102,10 @@ class RowChecks:
         for aligned in self._aligned:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
         for name in self._label_columns:
-            columns[name] = to_labels(raw.columns[name], name, faults, self._label_rules[name], self._label_written)
+            rule, several = self._label_rules[name], len(self._label_rules) > 1
+            columns[name] = to_labels(raw.columns[name], name, faults, rule, self._label_written, several)
+        if len(self._label_rules) > 1 and self._label_columns:
+            _check_one_known({name: columns[name] for name in self._label_columns}, faults)
         if self._weight:
             columns[self._weight] = to_weights(raw.columns[self._weight], self._weight, faults, self._label_written)
         return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
@@ -112,6 +115,13 @@ class RowChecks:
         if name in self._written:
             values = without_words(values, self._written[name].missing)
         return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
+
+
+def _check_one_known(labels: Mapping[str, pa.Array], faults: dict[int, str]) -> None:
+    """Adds the rows without any label to the faults."""
+    known = np.any([values.is_valid().to_numpy(zero_copy_only=False) for values in labels.values()], axis=0)
+    for row in np.flatnonzero(~known).tolist():
+        faults.setdefault(row, f"{', '.join(labels)}: one label at least must be known, found none")
 
 
 def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:

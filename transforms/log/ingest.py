@@ -120,7 +120,8 @@ def ingest(
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
-        _check_splits(result, _count_values(spec, split_folders["train"]), spec.label_columns[0])
+        labelled = {name: _count_values(spec.label_columns, folder) for name, folder in split_folders.items()}
+        _check_splits(result, labelled, _count_values(spec.feature_columns, split_folders["train"]))
         if spec.data.weight:
             _check_weights(spec.data.weight, split_folders)
     except BaseException:
@@ -381,30 +382,45 @@ def _count(
     for name in SPLITS:
         files = payload_files(split_folders[name])
         result.rows[name] = payload_rows(files)
-        result.positives[name] = int(sum(pc.sum(batch[label]).as_py() for batch in read_payload(files, [label])))
+        result.positives[name] = int(sum(pc.sum(batch[label]).as_py() or 0 for batch in read_payload(files, [label])))
     return result
 
 
-def _count_values(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
-    """Returns the number of a split's rows with a value, by feature column."""
-    present = dict.fromkeys(spec.feature_columns, 0)
+def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int]:
+    """Returns the number of a split's rows with a value, by column."""
+    present = dict.fromkeys(columns, 0)
     for file in payload_files(folder):
         metadata = pa.parquet.read_metadata(file)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for index, name in enumerate(present):  # a payload's columns begin with the features
-                present[name] += group.num_rows - group.column(index).statistics.null_count
+            for index in range(group.num_columns):
+                if (name := group.column(index).path_in_schema) in present:
+                    present[name] += group.num_rows - group.column(index).statistics.null_count
     return present
 
 
-def _check_splits(result: IngestResult, present: dict[str, int], label: str) -> None:
+def _check_splits(result: IngestResult, labelled: Mapping[str, dict[str, int]], present: dict[str, int]) -> None:
+    """Checks that each split has rows, and what a model learns from.
+
+    Args:
+        result: The counts of the splits.
+        labelled: By split, the number of rows with a label, by label column.
+        present: The number of training rows with a value, by feature column.
+    """
     for name in SPLITS:
         if not result.rows[name]:
             raise InputError(f"The {name} split has no rows; give more data or change data.split")
     for name in ("train", "validation", "test"):
-        if result.positives[name] in (0, result.rows[name]):
+        label, known = next(iter(labelled[name].items()))
+        for other, count in labelled[name].items():
+            if not count:
+                raise InputError(
+                    f"{other} is missing in all {result.rows[name]} {name} rows; a task needs labels: "
+                    "check the label column, give more data or change data.split"
+                )
+        if result.positives[name] in (0, known):
             only = int(result.positives[name] > 0)
             raise InputError(
-                f"{label} is {only} in all {result.rows[name]} {name} rows; a model needs both classes: "
+                f"{label} is {only} in all {known} {name} rows; a model needs both classes: "
                 "check the label column, give more data or change data.split"
             )
     absent = [column for column, count in present.items() if not count]

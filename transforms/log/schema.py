@@ -8,7 +8,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
     """Returns a schema with at most one value per row and column, read as dense [N] tensors.
 
-    A missing value is NaN or "". Labels and weight are features that are always present.
+    A missing value is NaN or "". The weight and a single label are features that are always present.
     """
     schema = schema_pb2.Schema()
     group = schema.tensor_representation_group[""].tensor_representation
@@ -22,7 +22,8 @@ def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
         group[name].dense_tensor.default_value.bytes_value = b""
     for name in spec.target_columns:
         feature = _add(schema, name, schema_pb2.FLOAT)
-        feature.presence.min_fraction = 1.0
+        if name == spec.data.weight or len(set(spec.label_columns)) == 1:  # of several labels, one may be missing
+            feature.presence.min_fraction = 1.0
         feature.float_domain.min = 0.0
         if name != spec.data.weight:
             feature.float_domain.max = 1.0

@@ -256,7 +256,9 @@ class Data(Section):
         min_length=1, examples=[{"ctr": "click"}, {"ctr": {"column": "clicked", "positive": ["click"]}}]
     )
     """Maps each task to its label column of 0 and 1, or to a mapping that defines the positive values. The first task
-    is the primary one, which gates and early stopping use.
+    is the primary one, which gates and early stopping use. With several labels, a row may lack some of them (an empty
+    value, or a word that means a missing one): it counts for the others, in training, calibration and metrics. A row
+    without any label is malformed.
     """
     weight: str | None = pydantic.Field(None, min_length=1, examples=["weight"])
     """Column of the rows' weights, numbers of at least 0. A row of weight 2 counts twice in training, metrics and

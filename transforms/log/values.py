@@ -74,24 +74,42 @@ def as_floats(values: pa.Array, name: str, faults: dict[int, str], infinite: boo
     return _finite(numbers, values, name, faults, TextNumbers(infinite=infinite))
 
 
-def to_labels(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:
-    """Returns binary values as labels, float32 0 or 1."""
+def to_labels(
+    values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers, optional: bool = False
+) -> pa.Array:
+    """Returns binary values as labels, float32 0 or 1; null for a missing label.
+
+    Args:
+        values: The values of the label's column.
+        name: Its name.
+        faults: Gets the reason of each row without a valid label.
+        label: Which values are positive.
+        written: The words that mean a missing value.
+        optional: Whether a label may be missing, because the log has others.
+    """
+    absent = pc.and_(pc.is_null(values), optional)
+    if optional:
+        absent = pc.or_(absent, pc.is_in(values, value_set=pa.array(written.missing, pa.binary())))
     if label.threshold is not None:
-        return _above(values, name, faults, label.threshold, written)
+        return _above(pc.if_else(absent, None, values), name, faults, label.threshold, written, optional)
     one, zero = (pc.is_in(values, value_set=pa.array(words)) for words in ([b"1", b"1.0"], [b"0", b"0.0"]))
     expected = "0 or 1"
     if label.positive:
         one, zero = _in_words(values, label.positive), _in_words(values, label.negative)
         expected = f"one of {', '.join(map(str, [*label.positive, *label.negative]))}"
+        if "" in label.negative:  # the readers have null for it
+            zero = pc.or_(zero, pc.is_null(values))
         if not label.negative:
             missing = pc.is_in(values, value_set=pa.array(written.missing, pa.binary()))
             zero = pc.and_not(values.is_valid(), pc.or_(one, missing))
             expected = "a value"
     elif not pc.all(pc.or_(one, zero)).as_py():
         one, zero = pc.or_(one, _in_words(values, _TRUE)), pc.or_(zero, _in_words(values, _FALSE))
-    for row in np.flatnonzero(~pc.or_(one, zero).to_numpy(zero_copy_only=False)).tolist():
+    known = pc.or_(one, zero)
+    for row in np.flatnonzero(~pc.or_(known, absent).to_numpy(zero_copy_only=False)).tolist():
         faults.setdefault(row, f"{name}: the label must be {expected}, found {_shown(values[row])}")
-    return one.cast(pa.float32())
+    labels = one.cast(pa.float32())
+    return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
 
 
 def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
@@ -102,10 +120,13 @@ def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: Tex
     return weights
 
 
-def _above(values: pa.Array, name: str, faults: dict[int, str], threshold: float, written: TextNumbers) -> pa.Array:
+def _above(
+    values: pa.Array, name: str, faults: dict[int, str], threshold: float, written: TextNumbers, optional: bool
+) -> pa.Array:
     wrong: dict[int, str] = {}
     numbers = to_floats(values, name, wrong, written)
-    for row in wrong.keys() | np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False)):
+    absent = [] if optional else np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False))
+    for row in wrong.keys() | absent:
         faults.setdefault(int(row), f"{name}: the label must be a number, found {_shown(values[int(row)])}")
     return pc.greater_equal(numbers, pa.scalar(threshold, pa.float32())).cast(pa.float32())
 

@@ -45,6 +45,7 @@ REPORT = {
     "exhausted": False,
     "space": {"training.learning_rate": {"log": [0.001, 0.1]}, "model.hidden_units": [[8], [16, 8]]},
     "best": TRIALS[2],
+    "confirmation": None,
     "importance": {"training.learning_rate": 0.8, "model.hidden_units": 0.2},
     "trials": TRIALS,
 }
@@ -66,7 +67,7 @@ def test_a_value_stands_where_its_axis_has_it():
 
 
 def test_the_page_is_one_file_that_needs_no_network():
-    text = page(Summary("name: small\n", REPORT))
+    text = page(Summary("name: small\n", None, REPORT))
     assert not re.search(r"https?://|<script|<link", text)
     images = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,', text)
     assert images == ["The budget&#39;s curve", "Importance", "Parallel coordinates of the completed trials"]
@@ -82,7 +83,7 @@ def test_the_page_is_one_file_that_needs_no_network():
 
 
 def test_the_page_of_one_trial_says_that_importance_cannot_be_told():
-    text = page(Summary("", {**REPORT, "trials": TRIALS[:1], "best": TRIALS[0], "importance": None}))
+    text = page(Summary("", None, {**REPORT, "trials": TRIALS[:1], "best": TRIALS[0], "importance": None}))
     assert "Too few trials are complete" in text and 'alt="Importance"' not in text
 
 

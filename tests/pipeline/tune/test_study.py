@@ -132,8 +132,10 @@ def test_time_is_spent_over_calls_but_a_study_has_a_result(tmp_path, monkeypatch
     clock[0] = 1000.0  # the time between two calls does not count
     again = Study(plan, tmp_path, IDENTITY)
     assert again.seconds == 130.0 and again.ask() is None
-    larger = Study(small_plan(tmp_path, trials=None, seconds=200), tmp_path, IDENTITY)
-    assert larger.ask() is not None
+    larger = Study(small_plan(tmp_path, trials=None, seconds=400), tmp_path, IDENTITY)
+    assert larger.ask() is not None  # half of the time at most is left for the trainings at the end
+    short = Study(small_plan(tmp_path, trials=None, seconds=250), tmp_path, IDENTITY)
+    assert short.is_over_time and not short.is_spent
 
 
 @pytest.mark.slow

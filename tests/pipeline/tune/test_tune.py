@@ -6,14 +6,17 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
+import sklearn.metrics
 import yaml
 
 import ctrpipe
+from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.tune import latency, run
 from ctrpipe.pipeline.tune.trial import train_trial
 from tests.e2e.small_run import call, one_line, start
-from tests.pipeline.tune.small_study import trials_of, write_config
+from tests.pipeline.tune.small_study import CONFIG, trials_of, write_config
 
 TRIALS = 6
 
@@ -25,17 +28,18 @@ def log(tmp_path_factory) -> pathlib.Path:
     return path
 
 
-def tune(folder: pathlib.Path, log: pathlib.Path, *options) -> tuple[int, str]:
+def tune(folder: pathlib.Path, log: pathlib.Path, *options, seeds: int = 0) -> tuple[int, str]:
     data = ["--data", log, "--output", folder / "out"]
-    return call("tune", write_config(folder), *data, *(options or ("--trials", TRIALS)))
+    return call("tune", write_config(folder), *data, "--seeds", seeds, *(options or ("--trials", TRIALS)))
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, log) -> pathlib.Path:
     """The folder of a finished study."""
     folder = tmp_path_factory.mktemp("tune")
-    code, output = tune(folder, log)
+    code, output = tune(folder, log, seeds=2)
     assert code == 0 and "the best of 6 trials by validation log loss" in output, output
+    (folder / "printed.txt").write_text(output)
     return folder
 
 
@@ -56,6 +60,39 @@ def test_the_best_configuration_runs_and_trains_what_the_trial_trained(done, log
     assert code in (0, 1), output
     history = json.loads((tmp_path / "run" / "report_data" / "history.json").read_text())
     assert history["evaluations"][history["best"]]["validation_log_loss"] == pytest.approx(best["log_loss"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_best_is_compared_with_the_default_on_test_rows(done):
+    report, printed = json.loads((done / "out" / "tune.json").read_text()), (done / "printed.txt").read_text()
+    confirmation = report["confirmation"]
+    assert confirmation["trained"] == confirmation["wanted"] == 4
+    compared = confirmation["comparison"]
+    assert compared["models"] == ["default", "best"] and compared["rows"] == 200
+    assert compared["trainings"] == {"default": 2, "best": 2}
+    # The means over the seeds, from the predictions.
+    scored = {
+        side: [read_scored(path) for path in sorted((done / "out" / "confirmation").glob(f"{side}-*.parquet"))]
+        for side in compared["models"]
+    }
+    values = {
+        side: [sklearn.metrics.log_loss(each.labels["ctr"], each.probabilities["ctr"]) for each in trainings]
+        for side, trainings in scored.items()
+    }
+    [whole] = [part for part in compared["slices"] if part["slice"] == "ALL"]
+    for side, losses in values.items():
+        assert whole["metrics"][side]["log_loss"] == pytest.approx(np.mean(losses), abs=1e-6) and np.ptp(losses) > 0
+        assert whole["metrics"][side]["calibration"] > 0
+    difference = whole["differences"]["best"]["rig"]
+    low, high = difference["interval"]
+    assert low < difference["difference"] < high and difference["seeds_error"] > 0
+    better = low > 0
+    assert confirmation["proposed"] == ("best" if better else "default")
+    assert confirmation["text"] in printed and f"Proposed: the {confirmation['proposed']} configuration" in printed
+    proposed = yaml.safe_load((done / "out" / "proposed.yaml").read_text())
+    rate = report["best"]["settings"]["training.learning_rate"] if better else CONFIG["training"]["learning_rate"]
+    assert proposed["training"]["learning_rate"] == rate and proposed["training"]["refit"] is True
+    assert confirmation["text"].partition(" (")[0] in (done / "out" / "tune.html").read_text()
 
 
 @pytest.mark.slow
@@ -86,7 +123,18 @@ def test_no_test_row_is_looked_at(done, log, tmp_path):
 
 @pytest.mark.slow
 def test_a_study_goes_on_after_a_kill_as_if_there_had_been_none(done, log, tmp_path):
-    command = ["tune", write_config(tmp_path), "--data", log, "--output", tmp_path / "out", "--trials", TRIALS]
+    command = [
+        "tune",
+        write_config(tmp_path),
+        "--data",
+        log,
+        "--output",
+        tmp_path / "out",
+        "--trials",
+        TRIALS,
+        "--seeds",
+        0,
+    ]
     process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     for line in process.stderr:
         if "] [2] " in line:
@@ -127,7 +175,18 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
 @pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_a_study_goes_on_after_a_kill_as_if_there_had_been_none")
 @pytest.mark.slow
 def test_workers_share_a_study_and_end_with_ctrl_c(log, tmp_path):
-    command = ["tune", write_config(tmp_path), "--data", log, "--output", tmp_path / "out", "--workers", 2]
+    command = [
+        "tune",
+        write_config(tmp_path),
+        "--data",
+        log,
+        "--output",
+        tmp_path / "out",
+        "--workers",
+        2,
+        "--seeds",
+        0,
+    ]
     process = start(*command, "--trials", 50, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for line in process.stderr:
         if "] [2] " in line:
@@ -203,7 +262,7 @@ def test_combinations_that_cannot_be_are_refused_and_not_trained(log, tmp_path):
 
 @pytest.mark.slow
 def test_from_python_it_is_the_same_study(done, log):
-    tuned = ctrpipe.tune(write_config(done), log, done / "out", trials=TRIALS)
+    tuned = ctrpipe.tune(write_config(done), log, done / "out", trials=TRIALS, seeds=2)
     assert tuned.report["trials"] == json.loads((done / "out" / "tune.json").read_text())["trials"]
     assert tuned.best.exists() and tuned.page.exists()
     assert (

@@ -1,0 +1,125 @@
+"""The end of a study: its best configuration against the default one, on test rows, with several seeds each.
+
+The best of many trials is the best partly by chance on the validation rows. The search reads no test row, so that these
+rows and other seeds say whether the difference is one.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+from typing import Any
+
+from ctrpipe.common.code_version import TRAINING, stage_version
+from ctrpipe.common.files import write_json
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.compare.models import compare
+from ctrpipe.pipeline.compare.show import verdict
+from ctrpipe.pipeline.compare.sides import BETTER
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.tune.plan import TunePlan
+from ctrpipe.pipeline.tune.study import Study
+
+DEFAULT, FOUND = "default", "best"  # the configuration as it stands, and that of the best trial
+FOLDER = "confirmation"  # of the trainings' predictions
+TESTED = {"log_loss": "rig", "auc": "auc"}  # by objective; on the same rows, a higher RIG is a lower log loss
+
+
+@dataclasses.dataclass(frozen=True)
+class _Training:
+    side: str
+    config: RunConfig
+    key: str
+
+    def result(self, folder: pathlib.Path) -> pathlib.Path:
+        return folder / f"{self.key}.json"
+
+
+def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path) -> dict[str, Any] | None:
+    """Trains the best and the default configuration with `plan.seeds` seeds each, and compares them on the test rows.
+
+    Finished trainings are kept in the folder, and a cut one goes on from its checkpoint. No training begins once the
+    time of the budget is over.
+
+    Args:
+        plan: The plan of the study.
+        study: The study, with a best trial.
+        log: The transformed log, with its test rows.
+        output: The folder of the study.
+
+    Returns:
+        `proposed` (DEFAULT, FOUND, or None where trainings are missing), `text` (why), `trained` and `wanted` (numbers
+        of trainings), and `comparison` (as `compare` returns it; None without one). None if no trainings are asked for.
+    """
+    if study.best is None or not plan.seeds:
+        return None
+    best = plan.best_config(study.best.params)
+    default = plan.default_config()
+    own = plan.space.own_parameters()
+    refused = [
+        trial.user_attrs["refused"] for trial in study.finished if trial.params == own and "refused" in trial.user_attrs
+    ]
+    if refused:
+        text = f"the configuration as it stands cannot be taken: {refused[0]}"
+        return {"proposed": FOUND, "text": text, "trained": 0, "wanted": 0, "comparison": None}
+    if best.model_dump() == default.model_dump():
+        text = f"the configuration as it stands is the best of {len(study.finished)} trials"
+        return {"proposed": DEFAULT, "text": text, "trained": 0, "wanted": 0, "comparison": None}
+    trainings = [
+        _training(side, config, index, log)
+        for index in range(plan.seeds)
+        for side, config in ((DEFAULT, default), (FOUND, best))
+    ]
+    folder = output / FOLDER
+    folder.mkdir(exist_ok=True)
+    missing = [each for each in trainings if not each.result(folder).exists()]
+    if missing and not study.is_spent:
+        announce(f"The best against the default on test rows: {len(missing)} of {len(trainings)} trainings to do")
+    for number, each in enumerate(missing, len(trainings) - len(missing) + 1):
+        if study.is_spent:
+            break
+        _train(each, log, folder)
+        study.note_seconds()
+        announce(f"[{number}/{len(trainings)}] {each.side}, seed {each.config.seed}: trained")
+    done = [each for each in trainings if each.result(folder).exists()]
+    counts = {"trained": len(done), "wanted": len(trainings)}
+    if len(done) < len(trainings):
+        text = (
+            f"not known yet whether the best is better than the default: {len(done)} of {len(trainings)} trainings "
+            "are done; a larger --budget goes on"
+        )
+        return {"proposed": None, "text": text, **counts, "comparison": None}
+    return {**_compared(plan, trainings, folder), **counts}
+
+
+def _training(side: str, config: RunConfig, index: int, log: TransformedLog) -> _Training:
+    config = config.model_copy(update={"seed": config.seed + 1 + index})  # the search has seen the first seed
+    code = stage_version(*TRAINING, "ctrpipe.pipeline.sweep.measure")
+    key = fingerprint(log.inputs.training_fingerprint(config, config.model), code)
+    return _Training(side, config, f"{side}-{key}")
+
+
+def _train(training: _Training, log: TransformedLog, folder: pathlib.Path) -> None:
+    from ctrpipe.pipeline.sweep.measure import train_and_measure  # imports Keras, 3 s
+
+    test = ScoredRows(log.inputs.test_rows(training.config), {}, {})
+    work = folder / "work"
+    result, scored = train_and_measure(training.config, log, False, test, work, training.key)
+    write_scored(training.result(folder).with_suffix(".parquet"), scored)
+    write_json(training.result(folder), result)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _compared(plan: TunePlan, trainings: list[_Training], folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the comparison, the verdict by the objective, and what is proposed."""
+    scored: dict[str, list[ScoredRows]] = {DEFAULT: [], FOUND: []}
+    for each in trainings:
+        scored[each.side].append(read_scored(each.result(folder).with_suffix(".parquet")))
+    comparison = compare(scored)
+    metric = TESTED[plan.objective]
+    difference = comparison["slices"][0]["differences"][FOUND][metric]
+    text = verdict(f"best: {metric.upper()}", difference, DEFAULT)
+    proposed = FOUND if difference["verdict"] == BETTER else DEFAULT
+    return {"proposed": proposed, "text": text, "comparison": comparison}
