@@ -171,7 +171,8 @@ class RunSteps:
         if display != "executor":
             step = self._shown.get(display.removesuffix("-driver").lower()) or display
             return step, self._children[task.task_id]
-        steps, nodes = [], []
+        steps: list[str] = []
+        nodes: list[str] = []
         for found in self._tasks:
             executor = self._executor(found) if self._step_name(found) and found.state not in ENDED else None
             if executor and executor.start_time == task.start_time:
