@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED, FAILED
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import PATH
@@ -14,7 +15,10 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.argument("package", type=PATH)
 @click.option("--host", required=True, help="URL of Kubeflow Pipelines, e.g. http://localhost:8888.")
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="Value of a parameter; repeatable.")
-@click.option("--recurring", metavar="CRON", help='Six fields, seconds first: "0 0 4 * * *" is every day at four.')
+@click.option(
+    "--recurring", metavar="CRON", help='Schedule: "0 4 * * *" is every day at four; six fields: seconds first.'
+)
+@click.option("--replace", is_flag=True, help="Put the schedule in place of those that the pipeline has.")
 @click.option("--namespace", help="Namespace of the profile, if Kubeflow has several users.")
 @click.option("--experiment", help="Kubeflow experiment. Default: the name of the pipeline.")
 @click.option("--service-account", help="Service account of the steps.")
@@ -33,6 +37,7 @@ def submit(
     host: str,
     parameters: tuple[str, ...],
     recurring: str | None,
+    replace: bool,
     namespace: str | None,
     experiment: str | None,
     service_account: str | None,
@@ -44,23 +49,31 @@ def submit(
 ) -> None:
     """Run a compiled pipeline on Kubeflow Pipelines.
 
-    PACKAGE is a file from `ctrpipe compile`. Starts the run, prints the state of each step, and waits for the end.
+    PACKAGE is a file from `ctrpipe compile`. Starts the run, prints how each step ends, and waits for the end.
 
     Exit codes: 0 the run succeeded, 1 a gate blocked the model, 2 the run could not be started or followed, 3 a step
     failed. Ctrl-C stops this command, not the run.
     """
     # Lazy: the Kubeflow client takes 0.5 s to import.
-    from ctrpipe.pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
+    from ctrpipe.pipeline.kubeflow.cron import read_cron
+    from ctrpipe.pipeline.kubeflow.host import Host, connect
+    from ctrpipe.pipeline.kubeflow.submit import follow, read_package, read_parameters, start
 
+    if replace and not recurring:
+        raise InputError("--replace: there is no schedule; give --recurring CRON with it")
+    cron = read_cron(recurring) if recurring else None
     pipeline = read_package(package)
     values = read_parameters(pipeline, parameters)
     server = Host(host, token, token_file, namespace, ca_cert)
     client = connect(server)
-    started = start(client, server, pipeline, values, recurring, service_account, experiment)
-    click.echo(f"{'Schedule' if recurring else 'Run'}: {started}")
-    if recurring or no_wait:
+    started = start(client, server, pipeline, values, cron, service_account, experiment, replace)
+    if cron:
+        click.echo(f"Schedule: {started}, {cron} (seconds first; in the cluster's time zone, as a rule UTC)")
+    else:
+        click.echo(f"Run: {started}")
+    if cron or no_wait:
         return
-    state = follow(client, server, started, announce, start_timeout)
+    state = follow(client, server, started, pipeline, announce, start_timeout)
     click.echo(f"Run {started}: {state.lower()}")
     if state not in ("SUCCEEDED", "SKIPPED"):
         sys.exit(BLOCKED if state == "BLOCKED" else FAILED)

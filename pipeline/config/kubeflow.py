@@ -1,6 +1,6 @@
 """The `kubeflow` section of a run's configuration."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -8,6 +8,43 @@ from ctrpipe.transforms.log.section import Section
 
 Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # name of a Kubernetes object
 Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]
+Variable = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # name of an environment variable
+
+
+class Toleration(Section):
+    """A taint of nodes on which a pipeline step may run all the same.
+
+    Example:
+        kubeflow: {resources: {Trainer: {tolerations: [{key: nvidia.com/gpu, effect: NoSchedule}]}}}
+    """
+
+    key: str | None = pydantic.Field(None, min_length=1, examples=["nvidia.com/gpu"])
+    """The taint's key; null: every taint."""
+    value: str | None = pydantic.Field(None, examples=["present"])
+    """The taint's value; null: any value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = pydantic.Field(
+        None, examples=["NoSchedule"]
+    )
+    """The taint's effect; null: every effect."""
+
+    @pydantic.model_validator(mode="after")
+    def _value_has_key(self) -> "Toleration":
+        if self.value is not None and self.key is None:
+            raise ValueError("value: give the taint's key too")
+        return self
+
+
+class Secret(Section):
+    """One entry of a Kubernetes secret.
+
+    Example:
+        kubeflow: {secrets: {AWS_SECRET_ACCESS_KEY: {name: store, key: secret}}}
+    """
+
+    name: Name = pydantic.Field(examples=["store"])
+    """Name of the secret."""
+    key: str = pydantic.Field(min_length=1, examples=["secret"])
+    """Key of the entry."""
 
 
 class Resources(Section):
@@ -29,6 +66,12 @@ class Resources(Section):
     """Number of accelerators of that kind."""
     node_selector: dict[str, str] = pydantic.Field({}, examples=[{"pool": "large"}])
     """Labels that a node must have to run the step."""
+    tolerations: list[Toleration] = pydantic.Field([], examples=[[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]])
+    """Taints of nodes on which the step may run all the same."""
+    retries: int = pydantic.Field(0, ge=0, examples=[2])
+    """How often the step is started again after it has failed, for whatever reason. The step Verdict never is."""
+    timeout: int | None = pydantic.Field(None, ge=1, examples=[86400])
+    """Seconds after which the step's container is stopped; null: no limit. Vertex AI ignores it."""
 
 
 class Kubeflow(Section):
@@ -49,5 +92,13 @@ class Kubeflow(Section):
     """
     output: Folder | None = pydantic.Field(None, examples=["/data/runs/mine"])
     """Absolute path of the run's folder; null: `runs/<name>` on the first volume."""
+    cache: bool = True
+    """Whether a step takes its outputs from an earlier run with the same arguments, inputs and code."""
+    environment: dict[Variable, str] = pydantic.Field({}, examples=[{"TF_CPP_MIN_LOG_LEVEL": "1"}])
+    """Environment variables of every step."""
+    secrets: dict[Variable, Secret] = pydantic.Field({}, examples=[{"HF_TOKEN": {"name": "hub", "key": "token"}}])
+    """Environment variables of every step that Kubernetes takes from secrets; the pipeline has their names alone."""
+    image_pull_secrets: list[Name] = pydantic.Field([], examples=[["registry"]])
+    """Names of the secrets with which the cluster may pull `image`."""
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
     """Resources by step name; `default` applies to every step that is not listed."""

@@ -11,7 +11,7 @@ from kfp import compiler, components, dsl, kubernetes
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
-from ctrpipe.pipeline.config import Resources, RunConfig
+from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
 from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
 from ctrpipe.pipeline.run.run import check_options
@@ -43,6 +43,8 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     for where, path in [*_paths(config), ("kubeflow.output", folder)]:
         _check_path(where, path, mounts)
     check_options(config)
+    if vertex and config.kubeflow.secrets:
+        raise InputError("kubeflow.secrets: Vertex AI has no secrets of Kubernetes; leave them out, or compile to YAML")
     if config.training.distribution == "multi_worker":
         raise InputError("training.distribution: a step is one pod; several hosts train as kubeflow/training says")
     nodes = graph_nodes(config)
@@ -99,8 +101,8 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
     rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
 
     def task(component: Any, name: str, cached: bool = True, **values: Any) -> Any:
-        made = component(**values).set_display_name(name).set_caching_options(cached)
-        return _set_resources(config, made, name, volumes)
+        made = component(**values).set_display_name(name).set_caching_options(cached and config.kubeflow.cache)
+        return _set_container(config, made, name, volumes)
 
     def run(data: list, output: str, model: str, training: str, seed: int, settings: list) -> None:  # type: ignore[type-arg]  # kfp reads them
         prepare = task(
@@ -199,8 +201,15 @@ def _component(
     return components.load_component_from_text(yaml.safe_dump(specification))
 
 
-def _set_resources(config: RunConfig, task: Any, name: str, volumes: bool) -> Any:
-    """Sets the resources of a step's task, mounts its volumes, and returns the task."""
+def _set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> Any:
+    """Sets the resources and the environment of a step's task, mounts its volumes, and returns the task.
+
+    Args:
+        config: The run's configuration.
+        task: kfp's task.
+        name: The step's name.
+        in_cluster: Whether the task gets what Kubernetes alone knows. Vertex AI has no volumes, tolerations or secrets.
+    """
     resources = config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
     if resources.cpu:
         task.set_cpu_request(resources.cpu).set_cpu_limit(resources.cpu)
@@ -208,9 +217,26 @@ def _set_resources(config: RunConfig, task: Any, name: str, volumes: bool) -> An
         task.set_memory_request(resources.memory).set_memory_limit(resources.memory)
     if resources.accelerator:
         task.set_accelerator_type(resources.accelerator).set_accelerator_limit(resources.accelerators)
-    if volumes:
-        for claim, mount in config.kubeflow.volumes.items():
-            kubernetes.mount_pvc(task, pvc_name=claim, mount_path=mount)
-        for label, value in resources.node_selector.items():
-            kubernetes.add_node_selector(task, label, value)
+    if resources.retries and name != VERDICT:  # a blocked model stays blocked
+        task.set_retry(resources.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="600s")
+    for variable, value in config.kubeflow.environment.items():
+        task.set_env_variable(variable, value)
+    if in_cluster:
+        _set_pod(config.kubeflow, resources, task)
     return task
+
+
+def _set_pod(kubeflow: Kubeflow, resources: Resources, task: Any) -> None:
+    for claim, mount in kubeflow.volumes.items():
+        kubernetes.mount_pvc(task, pvc_name=claim, mount_path=mount)
+    for label, value in resources.node_selector.items():
+        kubernetes.add_node_selector(task, label, value)
+    for taint in resources.tolerations:
+        operator = "Exists" if taint.value is None else "Equal"
+        kubernetes.add_toleration(task, taint.key, operator, taint.value, taint.effect)
+    if resources.timeout:
+        kubernetes.set_timeout(task, resources.timeout)
+    for variable, secret in kubeflow.secrets.items():
+        kubernetes.use_secret_as_env(task, secret.name, {secret.key: variable})
+    if kubeflow.image_pull_secrets:
+        kubernetes.set_image_pull_secrets(task, kubeflow.image_pull_secrets)

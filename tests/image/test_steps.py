@@ -14,6 +14,7 @@ from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.image.containers import PIPELINE, engine, needs, writable
 from tests.image.steps import ContainerLauncher
 from tests.kubeflow.api import running_api
+from tests.kubeflow.argo import Ran, argo_id, manifest, tasks
 
 pytestmark = needs(PIPELINE)
 
@@ -82,8 +83,10 @@ def test_a_step_that_breaks_its_limit_is_killed_and_submit_says_so(tmp_path, mon
     assert name == "trainer" and code == KILLED
     assert "evaluator" not in made.executed and "report" not in made.executed
     monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
-    failed = {"task_id": "t1", "display_name": "Trainer", "state": "FAILED", "child_tasks": [{"pod_name": "pod-1"}]}
-    with running_api(states=[("FAILED", [failed])], logs={"pod-1": log}) as api:
+    steps = tasks({"trainer": Ran("FAILED", 90, 30, ("FAILED",))})
+    path = "(0).root(0).trainer(0).executor(0)"
+    noted = manifest({path: f"OOMKilled (exit code {code})"})
+    with running_api(states=[("FAILED", steps)], logs={argo_id(path): log}, manifest=noted) as api:
         arguments = ["--host", api.url, "--param", "data=[/data/log.tsv]"]
         code, output = call("submit", volume / "pipeline.yaml", *arguments)
     assert code == 3 and "raise kubeflow.resources.Trainer.memory, and compile again" in output

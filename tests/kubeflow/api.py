@@ -19,7 +19,8 @@ from typing import Any
 class Api:
     """`states` are a run's, one a question; `refuse` holds paths that are answered with a status of its own, `outages`
     those that first fail so many times with 503. `multi_user`: pipelines and experiments of a namespace are seen in it
-    alone. `certificate`: a PEM file with certificate and key, for https."""
+    alone. `certificate`: a PEM file with certificate and key, for https. `manifest`: Argo's workflow of the run, which
+    the older API answers."""
 
     url: str = ""
     token: str | None = None
@@ -32,8 +33,11 @@ class Api:
     pipelines: dict[str, str] = dataclasses.field(default_factory=dict)  # id by name, or by namespace/name
     experiments: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by name, or by namespace/name
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # display name by id
+    descriptions: dict[str, str] = dataclasses.field(default_factory=dict)  # of versions, by id
+    manifest: dict[str, Any] | None = None
     uploads: list[str] = dataclasses.field(default_factory=list)
     runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    scheduled: int = 0  # how many schedules were made
     schedules: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
@@ -46,6 +50,10 @@ class Api:
                 self.outages[broken] -= 1
                 return 503, {"error": "the server restarts"}
         parts = path.strip("/").split("/")[2:]
+        if path == "/apis/v1beta1/runs/r1" and self.manifest:
+            return 200, {"pipeline_runtime": {"workflow_manifest": json.dumps(self.manifest)}}
+        if "v1beta1" in path:
+            return 404, {"error": "there is no older API"}
         match (method, *parts):
             case ("GET", "healthz"):
                 return 200, {"multi_user": self.multi_user}
@@ -71,17 +79,24 @@ class Api:
                     return 409, {"error": f"the pipeline {place} already exists"}
                 self.uploads.append(body)
                 self.pipelines[place] = "p1"
-                self.versions["v1"] = query["name"]
+                self.versions["v1"] = query["name"]  # the first version is named and described as the pipeline
+                self.descriptions["v1"] = query.get("description", "")
                 return 200, {"pipeline_id": "p1", "display_name": query["name"]}
             case ("POST", "pipelines", "upload_version"):
                 self.uploads.append(body)
                 made = f"v{len(self.versions) + 1}"
                 self.versions[made] = query["name"]
+                self.descriptions[made] = query.get("description", "")
                 return 200, {"pipeline_id": query["pipelineid"], "pipeline_version_id": made}
             case ("GET", "pipelines", "p1", "versions"):
                 return 200, {
                     "pipeline_versions": [
-                        {"pipeline_version_id": key, "display_name": name} for key, name in self.versions.items()
+                        {
+                            "pipeline_version_id": key,
+                            "display_name": name,
+                            "description": self.descriptions.get(key, ""),
+                        }
+                        for key, name in self.versions.items()
                     ]
                 }
             case ("DELETE", "pipelines", "p1", "versions", version):
@@ -96,10 +111,19 @@ class Api:
                 state, tasks = self.states.pop(0) if len(self.states) > 1 else self.states[0]
                 return 200, {"run_id": "r1", "state": state, "run_details": {"task_details": tasks}}
             case ("POST", "recurringruns"):
-                self.schedules.append(body)
-                return 200, {"recurring_run_id": "s1"}
-            case ("GET", "runs", "r1", "nodes", pod, "log") if pod in self.logs:
-                return 200, self.logs[pod]
+                self.scheduled += 1
+                self.schedules.append({**body, "recurring_run_id": f"s{self.scheduled}"})
+                return 200, self.schedules[-1]
+            case ("GET", "recurringruns"):
+                place = int(query.get("page_token") or 0)  # one a page, to see that all pages are asked for
+                more = {"next_page_token": str(place + 1)} if place + 1 < len(self.schedules) else {}
+                return 200, {"recurringRuns": self.schedules[place : place + 1], **more}
+            case ("DELETE", "recurringruns", identity):
+                self.schedules = [kept for kept in self.schedules if kept["recurring_run_id"] != identity]
+                return 200, {}
+            case ("GET", "runs", "r1", "nodes", pod, "log"):
+                # The server has sent the status before it looks for the log.
+                return 200, self.logs.get(pod) or json.dumps({"error_message": f"pods {pod} not found"})
         return 404, {"error": f"nothing at {method} {path}"}
 
     def _asked(self, query: dict[str, str]) -> str:

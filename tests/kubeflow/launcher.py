@@ -3,10 +3,10 @@
 Artifacts lie in a folder in place of a bucket, which keeps neither links nor empty folders. The driver's part, see
 backend/src/v2/driver in kubeflow/pipelines: parameters in `parameterValues`, artifacts with `schemaTitle` and
 `schemaVersion` and the metadata that was published with them; of output artifacts also `executor-logs`, which no
-component declares. The launcher's, backend/src/v2/component/launcher_v2.go: it opens the file of `executor-logs`, with the
-number of the attempt at its name's end, and copies into it what the command says; `{{$}}` becomes the executor input; what
-the executor output says of an artifact is merged into what the driver gave. Of a task that fails it stores the logs alone.
-Argo's part: the command runs with the umask 000.
+component declares. The launcher's, backend/src/v2/component/launcher_v2.go: it opens the file of `executor-logs`, with
+the number of the attempt at its name's end, and copies into it what the command says; `{{$}}` becomes the executor
+input; what the executor output says of an artifact is merged into what the driver gave. Of a task that fails it stores
+the logs alone. Argo's part: the command runs with the umask 000.
 """
 
 import concurrent.futures

@@ -27,7 +27,16 @@ KUBEFLOW = {
         "default": {"cpu": "500m", "memory": "2Gi"},
         "Trainer": {"cpu": 8, "memory": "16Gi", "accelerator": "nvidia.com/gpu", "node_selector": {"pool": "gpu"}},
         "Trainer.baseline": {"accelerator": "google.com/tpu", "accelerators": 4},
+        "GatedEvaluator": {"tolerations": [{}], "retries": 2, "timeout": 3600},
+        "AtomicPusher": {"tolerations": [{"key": "a"}, {"key": "b", "value": "c", "effect": "NoExecute"}]},
+        "Verdict": {"retries": 2},
     },
+    "environment": {"TF_CPP_MIN_LOG_LEVEL": "1"},
+    "secrets": {
+        "STORE_ID": {"name": "store", "key": "id"},
+        "STORE_SECRET": {"name": "store", "key": "secret"},
+    },
+    "image_pull_secrets": ["registry"],
 }
 
 
@@ -97,7 +106,8 @@ def test_no_path_of_this_machine_is_in_the_file(compiled):
 
 def test_steps_get_their_resources_and_volumes(compiled):
     _, _, spec, platform = compiled
-    executors = {key: found["container"]["resources"] for key, found in spec["deploymentSpec"]["executors"].items()}
+    found = spec["deploymentSpec"]["executors"]
+    executors = {key: executor["container"].get("resources", {}) for key, executor in found.items()}
     assert executors["exec-trainer"]["resourceCpuRequest"] == executors["exec-trainer"]["resourceCpuLimit"] == "8"
     assert executors["exec-trainer"]["resourceMemoryRequest"] == "16Gi"
     assert executors["exec-trainer"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
@@ -111,11 +121,48 @@ def test_steps_get_their_resources_and_volumes(compiled):
     assert platform["exec-trainer"]["nodeSelector"]["labels"] == {"pool": "gpu"}
 
 
+def test_steps_get_what_kubernetes_must_know_of_their_pods(compiled):
+    _, _, spec, platform = compiled
+    assert platform["exec-gatedevaluator"]["tolerations"] == [{"operator": "Exists"}]
+    assert platform["exec-atomicpusher"]["tolerations"] == [
+        {"key": "a", "operator": "Exists"},
+        {"key": "b", "operator": "Equal", "value": "c", "effect": "NoExecute"},
+    ]
+    assert platform["exec-gatedevaluator"]["activeDeadlineSeconds"] == "3600"
+    assert not {"tolerations", "activeDeadlineSeconds"} & set(platform["exec-trainer"])
+    for found in platform.values():
+        secrets = {
+            mapped["envVar"]: (secret["secretNameParameter"]["runtimeValue"]["constant"], mapped["secretKey"])
+            for secret in found["secretAsEnv"]
+            for mapped in secret["keyToEnv"]
+        }
+        assert secrets == {"STORE_ID": ("store", "id"), "STORE_SECRET": ("store", "secret")}
+        [pull] = found["imagePullSecret"]
+        assert pull["secretNameParameter"]["runtimeValue"]["constant"] == "registry"
+    for found in spec["deploymentSpec"]["executors"].values():
+        assert found["container"]["env"] == [{"name": "TF_CPP_MIN_LOG_LEVEL", "value": "1"}]
+    tasks = spec["root"]["dag"]["tasks"]
+    assert {key: task["retryPolicy"]["maxRetryCount"] for key, task in tasks.items() if "retryPolicy" in task} == {
+        "gatedevaluator": 2
+    }
+
+
+@pytest.mark.slow
+def test_without_the_cache_no_step_is_taken_from_it(tmp_path):
+    compile_pipeline(config(kubeflow={**KUBEFLOW, "cache": False}), tmp_path / "pipeline.yaml")
+    spec = next(yaml.safe_load_all((tmp_path / "pipeline.yaml").read_text()))
+    options = [task.get("cachingOptions", {}).get("enableCache") for task in spec["root"]["dag"]["tasks"].values()]
+    assert len(options) > 10 and not any(options)
+
+
 @pytest.mark.slow
 def test_vertex_ai_gets_a_pipeline_job(tmp_path):
     from google.cloud import aiplatform_v1
 
-    loaded = config(data={**CONFIG["data"], "paths": ["/gcs/bucket/log.tsv"]})
+    paths = {**CONFIG["data"], "paths": ["/gcs/bucket/log.tsv"]}
+    with pytest.raises(InputError, match="kubeflow.secrets: Vertex AI has no secrets of Kubernetes"):
+        compile_pipeline(config(data=paths), tmp_path / "job.json", vertex=True)
+    loaded = config(data=paths, kubeflow={**KUBEFLOW, "secrets": {}})
     compile_pipeline(loaded, tmp_path / "job.json", vertex=True)
     job = json.loads((tmp_path / "job.json").read_text())
     assert not [path for path in (ROOT, tmp_path, "/tmp") if str(path) in (tmp_path / "job.json").read_text()]
@@ -194,6 +241,11 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     one_line(*compile_with(resources={"Trainr": {"cpu": 1}}), "kubeflow.resources: Trainr is no step")
     one_line(*compile_with(resources={"Trainer": {"gpu": 1}}), "kubeflow.resources.Trainer.gpu: unknown key")
     one_line(*compile_with(resources={"Trainer": {"memory": "8 GB"}}), "kubeflow.resources.Trainer.memory: String")
+    one_line(*compile_with(resources={"Trainer": {"retries": -1}}), "kubeflow.resources.Trainer.retries: ")
+    taint = {"tolerations": [{"value": "gpu"}]}
+    one_line(*compile_with(resources={"Trainer": taint}), "value: give the taint's key too")
+    one_line(*compile_with(environment={"A-B": "1"}), "kubeflow.environment")
+    one_line(*compile_with(secrets={"TOKEN": {"name": "hub"}}), "kubeflow.secrets.TOKEN.key")
     assert not (tmp_path / "p.yaml").exists()
 
 

@@ -83,6 +83,7 @@ def test_the_compiled_pipeline_is_submitted_and_followed_by_the_command_shown(co
         assert code == 0, output
         [sent] = api.runs
         recurring = re.search(r"`(--recurring [^`]*)`", STEPS)[1]
+        assert '"0 4 * * *"' in recurring
         code, output = call(*words, *shlex.split(recurring))
         assert code == 0, output
         [schedule] = api.schedules

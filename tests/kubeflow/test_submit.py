@@ -1,24 +1,47 @@
 """`ctrpipe submit`, against a stand-in for the API that keeps what it was sent."""
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 
 import pytest
 import yaml
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.kubeflow import submit
+from ctrpipe.pipeline.kubeflow.cron import read_cron
+from ctrpipe.pipeline.kubeflow.run_steps import node_id
 from tests.e2e.small_run import call, one_line
 from tests.kubeflow.api import running_api
+from tests.kubeflow.argo import WORKFLOW, Ran, argo_id, manifest, tasks
 
-TRAINED = {"task_id": "t1", "display_name": "Trainer", "state": "SUCCEEDED"}
-FAILED = {
-    "task_id": "t2",
-    "display_name": "Verdict",
-    "state": "FAILED",
-    "pod_name": "driver",
-    "child_tasks": [{"pod_name": "pod-2"}],
+STEPS = {"prepare": "Prepare", "logexamplegen": "LogExampleGen", "trainer": "Trainer"}
+STEPS |= {"trainer-baseline": "Trainer.baseline", "report": "Report", "verdict": "Verdict"}
+PREPARED = {"prepare": Ran(start=10, seconds=60), "logexamplegen": Ran(start=80, seconds=0, attempts=())}
+TRAINED = PREPARED | {"trainer": Ran(start=90, seconds=200), "trainer-baseline": Ran(start=90, seconds=100)}
+JUDGED = TRAINED | {"report": Ran(start=300, seconds=90), "verdict": Ran("FAILED", 400, 49, ("FAILED",))}
+DONE = tasks(JUDGED | {"verdict": Ran(start=400, seconds=49)})
+BROKEN = PREPARED | {
+    "trainer": Ran("FAILED", 90, 30, ("FAILED",)),
+    "trainer-baseline": Ran("RUNNING", 90, 0, ("RUNNING",)),
+    "report": None,
+    "verdict": None,
 }
+STOPPED = tasks(BROKEN | {"trainer-baseline": Ran(start=90, seconds=100)})
+
+
+def executor(step, attempt=0):
+    """The id of the node of a step's container."""
+    return argo_id(f"(0).root(0).{step}(0).executor({attempt})")
+
+
+def pod(node):
+    """The name of a node's pod, which has the template's name in it."""
+    return node.replace(f"{WORKFLOW}-", f"{WORKFLOW}-system-container-impl-")
+
+
 PARAMETERS = {
     "data": {"parameterType": "LIST"},
     "output": {"parameterType": "STRING", "defaultValue": "/data/runs/demo"},
@@ -29,7 +52,12 @@ PARAMETERS = {
 @pytest.fixture
 def package(tmp_path):
     path = tmp_path / "pipeline.yaml"
-    spec = {"pipelineInfo": {"name": "demo"}, "root": {"inputDefinitions": {"parameters": PARAMETERS}}}
+    # The file has the tasks in alphabetical order.
+    before = {"logexamplegen": ["prepare"], "trainer": ["logexamplegen"], "trainer-baseline": ["logexamplegen"]}
+    before |= {"report": ["trainer", "trainer-baseline"], "verdict": ["report"]}
+    steps = {key: {"taskInfo": {"name": STEPS[key]}, "dependentTasks": before.get(key, [])} for key in sorted(STEPS)}
+    root = {"inputDefinitions": {"parameters": PARAMETERS}, "dag": {"tasks": steps}}
+    spec = {"pipelineInfo": {"name": "demo", "description": "fm on the log demo"}, "root": root}
     path.write_text(yaml.safe_dump(spec))
     return path
 
@@ -43,80 +71,264 @@ def run(package, api, *more):
     return call("submit", package, "--host", api.url, "--param", "data=[/data/log.tsv]", *more)
 
 
+def lines(output):
+    """What is said of steps, without the seconds before it."""
+    return [line.partition("] ")[2] for line in output.splitlines() if re.match(r"\[ *[0-9.]+s\] ", line)]
+
+
 def test_a_run_is_uploaded_started_and_followed(package):
-    states = [("PENDING", []), ("RUNNING", [{**TRAINED, "state": "RUNNING"}]), ("SUCCEEDED", [TRAINED])]
+    under_way = tasks(PREPARED | {"trainer": Ran("RUNNING", 90, 0, ("RUNNING",))})
+    states = [("PENDING", []), ("RUNNING", under_way), ("RUNNING", under_way), ("SUCCEEDED", DONE)]
     with running_api(states=states, token="secret") as api:
         code, output = run(package, api, "--token", "secret", "--param", "seed=7", "--service-account", "ctrpipe")
         assert code == 0 and "Run r1: succeeded" in output, output
-        assert output.index("Trainer: running") < output.index("Trainer: succeeded")
         assert [yaml.safe_load(upload) for upload in api.uploads] == [yaml.safe_load(package.read_text())]
         [sent] = api.runs
         assert api.experiments["demo"]["experiment_id"] == sent["experiment_id"]
+    assert lines(output) == [
+        "Prepare: succeeded in 60 s",
+        "LogExampleGen: succeeded, from cache",
+        "Trainer: succeeded in 200 s",
+        "Trainer.baseline: succeeded in 100 s",
+        "Report: succeeded in 90 s",
+        "Verdict: succeeded in 49 s",
+    ]
     assert sent["pipeline_version_reference"] == {"pipeline_id": "p1", "pipeline_version_id": "v1"}
     assert sent["runtime_config"]["parameters"] == {"data": ["/data/log.tsv"], "seed": 7}
     assert sent["service_account"] == "ctrpipe"
+    assert re.fullmatch(r"demo \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", sent["display_name"])
 
 
-def test_a_changed_file_is_another_version_and_the_same_one_is_not(package):
+def test_nodes_have_the_ids_that_argo_gave_them_in_a_cluster():
+    name = "demo-pf2lt(0).root(0).verdict(0).executor(0)"
+    assert node_id("demo-pf2lt", name) == "demo-pf2lt-1913632429"
+    assert node_id("demo-nzptw", "demo-nzptw(0).root-driver(0)") == "demo-nzptw-3481795093"
+
+
+def test_the_same_file_is_uploaded_once_and_a_changed_one_is_another_version(package):
     with running_api(states=[("SUCCEEDED", [])]) as api:
-        api.pipelines["demo"] = "p1"
-        for _ in range(2):
+        for _ in range(3):
             assert run(package, api)[0] == 0
         assert len(api.uploads) == 1
         package.write_text(package.read_text() + "# changed\n")
-        assert run(package, api)[0] == 0
+        for _ in range(2):
+            assert run(package, api)[0] == 0
         assert len(api.uploads) == len(api.versions) == 2
+        assert run(package, api)[0] == 0 and len(api.uploads) == 2
         sent = [one["pipeline_version_reference"]["pipeline_version_id"] for one in api.runs]
-    assert sent == ["v1", "v1", "v2"]
+    assert sent == ["v1", "v1", "v1", "v2", "v2", "v2"]
+    assert api.descriptions["v1"].startswith("fm on the log demo; file ") and len(set(api.descriptions.values())) == 2
 
 
-def test_a_step_that_fails_is_exit_code_3(package):
-    failed = {**FAILED, "display_name": "Trainer"}
-    with running_api(states=[("FAILED", [TRAINED, failed])], logs={"pod-2": "the last line"}) as api:
+@pytest.mark.parametrize("retried", [True, False])
+def test_a_step_that_fails_is_exit_code_3_and_its_log_is_shown_once(package, retried):
+    failed = BROKEN | {"trainer-baseline": Ran(start=90, seconds=100)}
+    log = "\n".join([*(f"line {number}" for number in range(60)), "ctrpipe: the disk is full; make room"])
+    node = executor("trainer") if retried else argo_id(".root.trainer.executor")
+    with running_api(states=[("FAILED", tasks(failed, retried))], logs={pod(node): log}) as api:
         code, output = run(package, api)
-    assert code == 3 and "Run r1: failed" in output and "the last line" in output
+    assert code == 3 and "Run r1: failed" in output, output
+    assert [line for line in lines(output) if "log" not in line] == [
+        "Prepare: succeeded in 60 s",
+        "LogExampleGen: succeeded, from cache",
+        "Trainer: failed after 30 s",
+        "Trainer.baseline: succeeded in 100 s",
+        "not run: Report, Verdict",
+    ]
+    assert output.count("Trainer, the end of its log:") == 1 == output.count("the disk is full")
+    assert re.findall(r"^line (\d+)$", output, re.M) == [str(number) for number in range(21, 60)]
+    assert f"all of its log: curl -s {api.url}/apis/v1alpha1/runs/r1/nodes/{pod(node)}/log" in output
+    assert len(output.splitlines()) < 60 and "kubeflow.resources" not in output
+
+
+@pytest.mark.parametrize("name", ["pod", "node"])
+def test_a_log_is_found_by_the_pods_name_or_in_the_archive_by_the_nodes(package, name):
+    node = executor("trainer")
+    with running_api(states=[("FAILED", STOPPED)], logs={pod(node) if name == "pod" else node: "the last line"}) as api:
+        output = run(package, api)[1]
+    assert output.count("the last line") == 1
+
+
+def test_the_command_for_a_log_gives_it_and_has_no_token(package, tmp_path):
+    (tmp_path / "token").write_text("se cret")
+    logs = {pod(executor("trainer")): "first\nlast"}
+    for options, environment in ((["--token", "se cret"], {"KFP_TOKEN": "se cret"}), (["--token-file", "token"], {})):
+        with running_api(states=[("FAILED", STOPPED)], logs=logs, token="se cret") as api:
+            output = run(package, api, *[str(tmp_path / word) if word == "token" else word for word in options])[1]
+            command = re.search(r"all of its log: (.*)", output)[1]
+            assert "se cret" not in command and "curl" in shlex.split(command)
+            if shutil.which("curl"):
+                ran = subprocess.run(command, shell=True, text=True, capture_output=True, env=os.environ | environment)
+                assert ran.stdout == "first\nlast", ran
+
+
+def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
+    """Where logs are not archived, Kubeflow has one as long as there is the pod. Its errors have the status 200."""
+    with running_api(states=[("FAILED", STOPPED)]) as api:
+        code, output = run(package, api)
+    assert code == 3 and "memory" not in output and "error_message" not in output
+    assert (
+        "Trainer: Kubeflow gives no log of it, neither its pod's nor an archived one; kubectl -n kubeflow logs "
+        in output
+    )
+    assert f" logs {pod(executor('trainer'))} -c main" in output
 
 
 @pytest.mark.parametrize(
-    "log, killed",
+    ("log", "message", "advice"),
     [
-        ("", True),
-        ("Trainer: epoch 1\nTrainer: epoch 2", True),
-        ("Trainer: epoch 1\nfailed to execute component: signal: killed", True),
-        ("Trainer: epoch 1\nctrpipe: the disk is full; make room", False),
-        ("Traceback (most recent call last):\n  somewhere\nValueError: no\nexit status 1", False),
+        ("Trainer: epoch 1", "OOMKilled (exit code 137)", "raise kubeflow.resources.Trainer.memory, and compile again"),
+        (
+            "epoch 1\nfailed to execute component: signal: killed",
+            "Error (exit code 1)",
+            "raise kubeflow.resources.Trainer",
+        ),
+        (
+            "epoch 1",
+            "The node was low on resource: memory. Threshold quantity: 100Mi",
+            "submit again: what has succeeded",
+        ),
+        ("epoch 1", "ImagePullBackOff: Back-off pulling image", "check kubeflow.image"),
+        (
+            "epoch 1",
+            "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.",
+            "lower kubeflow.resources.Trainer, or",
+        ),
+        ("", "Error (exit code 137)", None),
+        ("Trainer: epoch 1\nTrainer: epoch 2", "", None),
+        (
+            "Traceback (most recent call last):\n  somewhere\nValueError: no\nexit status 1",
+            "main: Error (exit code 1)",
+            None,
+        ),
     ],
 )
-def test_a_step_that_was_killed_is_told_from_one_that_failed(package, log, killed):
-    failed = {**FAILED, "display_name": "Trainer"}
-    with running_api(states=[("FAILED", [TRAINED, failed])], logs={"pod-2": log}) as api:
+def test_advice_is_given_where_the_reason_was_read(package, log, message, advice):
+    logs = {pod(executor("trainer")): log}
+    noted = manifest({"(0).root(0).trainer(0).executor(0)": message})
+    with running_api(states=[("FAILED", STOPPED)], logs=logs, manifest=noted) as api:
         code, output = run(package, api)
-    assert code == 3 and log[log.rfind("\n") + 1 :] in output
-    assert ("raise kubeflow.resources.Trainer.memory" in output) == killed
+    assert code == 3 and (message in output or message.startswith(("Error", "main:"))), output
+    said = [line for line in lines(output) if "kubeflow." in line or "submit again" in line]
+    assert len(said) == (advice is not None) and (not advice or advice in said[0]), output
 
 
-def test_of_a_step_whose_pod_is_gone_nothing_is_guessed(package):
-    with running_api(states=[("FAILED", [TRAINED, {**FAILED, "display_name": "Trainer"}])]) as api:
+def test_a_step_that_was_retried_says_so_and_shows_its_last_attempts_log(package):
+    steps = TRAINED | {"trainer": Ran("FAILED", 90, 70, ("FAILED", "FAILED"))}
+    logs = {pod(executor("trainer", attempt)): f"attempt number {attempt}" for attempt in range(2)}
+    with running_api(states=[("FAILED", tasks(steps))], logs=logs) as api:
+        output = run(package, api)[1]
+    assert "Trainer: failed after 70 s, attempt 2" in lines(output)
+    assert "attempt number 1" in output and "attempt number 0" not in output
+
+
+def test_a_driver_that_fails_is_no_advice_about_the_steps_memory(package):
+    steps = TRAINED | {"trainer": Ran("FAILED", 90, 20, (), driver="FAILED")}
+    node = argo_id("(0).root(0).trainer-driver(0)")
+    noted = manifest({"(0).root(0).trainer-driver(0)": "OOMKilled (exit code 137)"})
+    with running_api(
+        states=[("FAILED", tasks(steps))], logs={node: "KFP driver: cannot connect"}, manifest=noted
+    ) as api:
         code, output = run(package, api)
-    assert code == 3 and "memory" not in output
+    assert code == 3 and "Trainer: failed after 0 s, in its driver" in lines(output)
+    assert "KFP driver: cannot connect" in output and "OOMKilled" in output and "kubeflow.resources" not in output
 
 
-def test_a_gates_verdict_is_exit_code_1_and_shows_the_end_of_its_log(package):
-    log = "\n".join([*(f"line {number}" for number in range(40)), "ctrpipe: blocked by a gate"])
-    with running_api(states=[("FAILED", [TRAINED, FAILED])], logs={"pod-2": log}) as api:
+def test_the_runs_state_comes_before_that_of_its_tasks(package):
+    blocked = {pod(executor("verdict")): "ctrpipe: blocked by a gate"}
+    early = JUDGED | {"verdict": Ran("RUNNING", 400, 0, ("RUNNING",))}
+    with running_api(states=[("FAILED", tasks(early))] * 3 + [("FAILED", tasks(JUDGED))], logs=blocked) as api:
         code, output = run(package, api)
-    assert code == 1 and "Run r1: blocked" in output
-    assert "ctrpipe: blocked by a gate" in output and "line 39" in output and "line 5\n" not in output
+    assert code == 1 and "Verdict: failed after 49 s" in lines(output), output
+    with running_api(states=[("FAILED", tasks(BROKEN)), ("FAILED", STOPPED)]) as api:
+        code, output = run(package, api)
+    assert code == 3 and "Trainer.baseline: succeeded in 100 s" in lines(output)
+    with running_api(states=[("SUCCEEDED", tasks(early)), ("SUCCEEDED", DONE)]) as api:
+        code, output = run(package, api)
+    assert code == 0 and "Verdict: succeeded in 49 s" in lines(output)
+
+
+def test_tasks_that_never_end_are_not_waited_for_without_end(package):
+    with running_api(states=[("FAILED", tasks(BROKEN | {"trainer": Ran("RUNNING", 90, 0, ("RUNNING",))}))]) as api:
+        code, output = run(package, api)
+    assert code == 3 and "Kubeflow names no step that has failed" in output and "not run: Report, Verdict" in output
+
+
+@pytest.mark.parametrize(
+    ("log", "message", "code"),
+    [
+        ("ctrpipe: blocked by a gate, not pushed: auc 0.5\nfailed to execute component: exit status 1", "", 1),
+        ("ctrpipe: this image has code 1, the pipeline 2\nfailed to execute component: exit status 2", "", 3),
+        ("Traceback (most recent call last):\nKeyError: 'arguments'\nexit status 1", "", 3),
+        ("", "OOMKilled (exit code 137)", 3),
+        ("", "ErrImagePull: not found", 3),
+    ],
+)
+def test_a_verdict_that_breaks_is_no_block(package, log, message, code):
+    noted = manifest({"(0).root(0).verdict(0).executor(0)": message})
+    logs = {pod(executor("verdict")): log}
+    with running_api(states=[("FAILED", tasks(JUDGED))], logs=logs, manifest=noted) as api:
+        ended, output = run(package, api)
+    assert ended == code and f"Run r1: {'blocked' if code == 1 else 'failed'}" in output
 
 
 def test_a_schedule_keeps_its_parameters_and_runs_one_at_a_time(package):
     with running_api() as api:
-        code, output = run(package, api, "--recurring", "0 0 4 * * *")
-        assert code == 0 and "Schedule: s1" in output and not api.runs
+        code, output = run(package, api, "--recurring", "0 4 * * *")
+        assert code == 0 and "Schedule: s1, 0 0 4 * * * (seconds first" in output and not api.runs
         [sent] = api.schedules
     assert sent["trigger"]["cron_schedule"]["cron"] == "0 0 4 * * *" and sent["mode"] == "ENABLE"
     assert sent["max_concurrency"] == "1" or sent["max_concurrency"] == 1
     assert sent["no_catchup"] is True and sent["runtime_config"]["parameters"]["data"] == ["/data/log.tsv"]
+
+
+def test_a_second_schedule_is_refused_or_replaces_the_first(package):
+    with running_api() as api:
+        assert run(package, api, "--recurring", "0 4 * * *")[0] == 0
+        another = {"recurring_run_id": "s9", "pipeline_version_reference": {"pipeline_id": "p9"}}
+        api.schedules.insert(0, another)
+        refused = run(package, api, "--recurring", "0 5 * * *")
+        one_line(
+            *refused, "demo is scheduled already: s1 (0 0 4 * * *); two schedules would both run, so give --replace"
+        )
+        assert len(api.schedules) == 2 and len(api.uploads) == 1
+        package.write_text(package.read_text() + "# changed\n")
+        code, output = run(package, api, "--recurring", "0 5 * * *", "--replace")
+        assert code == 0 and "Schedule: s2, 0 0 5 * * *" in output, output
+        assert [schedule["recurring_run_id"] for schedule in api.schedules] == ["s9", "s2"]
+        one_line(*run(package, api, "--replace"), "--replace: there is no schedule; give --recurring CRON with it")
+    with running_api(refuse={"DELETE .*/recurringruns/s1": 403}) as api:
+        assert run(package, api, "--recurring", "0 4 * * *")[0] == 0
+        assert run(package, api, "--recurring", "0 5 * * *", "--replace")[0] == 2
+        assert [schedule["recurring_run_id"] for schedule in api.schedules] == ["s1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("0 4 * * *", "0 0 4 * * *"),
+        (" */15  * * * 1-5 ", "0 */15 * * * 1-5"),
+        ("30 2 1,15 * ?", "0 30 2 1,15 * ?"),
+        ("0 4 * * 7", "0 0 4 * * 0"),
+        ("0 4 * JAN-MAR 5-7", "0 0 4 * JAN-MAR 5-6,0"),
+        ("0 4 * * 1,7", "0 0 4 * * 1,0"),
+        ("0 0 4 * * *", "0 0 4 * * *"),
+        ("@daily", "@daily"),
+        ("@every 6h", "@every 6h"),
+    ],
+)
+def test_five_fields_are_crons_and_six_are_kubeflows(given, meant):
+    assert read_cron(given) == meant
+
+
+@pytest.mark.parametrize("given", ["", "4", "0 4 * *", "0 0 4 * * * *", "0 4 * * $", "@dayly", "every day at four !!"])
+def test_what_is_no_cron_expression_is_refused_before_anything_is_sent(package, given):
+    with pytest.raises(InputError, match=r"give five, as cron has them"):
+        read_cron(given)
+    if given:
+        with running_api() as api:
+            one_line(*run(package, api, "--recurring", given), f"--recurring {given}: ")
+            assert not api.uploads
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -163,8 +375,8 @@ def test_a_token_that_has_expired_is_one_line(package):
 def test_a_token_that_is_renewed_while_a_run_is_followed_is_read_again(package, tmp_path, monkeypatch):
     file = tmp_path / "token"
     file.write_text("first\n")
-    states = [("RUNNING", []), ("RUNNING", []), ("FAILED", [FAILED])]
-    with running_api(states=states, token="first", logs={"pod-2": "the last line"}) as api:
+    states = [("RUNNING", []), ("RUNNING", []), ("FAILED", STOPPED)]
+    with running_api(states=states, token="first", logs={pod(executor("trainer")): "the last line"}) as api:
 
         def renew(seconds):
             api.token = "second"
@@ -172,7 +384,7 @@ def test_a_token_that_is_renewed_while_a_run_is_followed_is_read_again(package, 
 
         monkeypatch.setattr(submit.time, "sleep", renew)
         code, output = run(package, api, "--token-file", file, "--token", "neither")
-        assert code == 1 and "Run r1: blocked" in output and "the last line" in output, output
+        assert code == 3 and "Run r1: failed" in output and "the last line" in output, output
         api.token = "third"
         one_line(*run(package, api, "--token-file", file), f"refuses the token (HTTP 401); give a valid one in {file}")
     one_line(*run(package, api, "--token-file", tmp_path / "absent"), "absent: no such file")
@@ -220,13 +432,28 @@ def test_a_host_that_restarts_is_asked_again(package, monkeypatch):
 
 @pytest.mark.parametrize("name", ["the run", "Trainer"])
 def test_a_step_that_never_starts_is_one_line(package, name):
-    pending = ("PENDING", []) if name == "the run" else ("RUNNING", [{**TRAINED, "state": "PENDING"}])
+    waits = Ran("RUNNING", 90, 0, ("PENDING",))
+    pending = ("PENDING", []) if name == "the run" else ("RUNNING", tasks(PREPARED | {"trainer": waits}))
     with running_api(states=[pending]) as api:
         ended = run(package, api, "--start-timeout", 0)
         one_line(*ended, f"{name} has not started within 0 s; has the cluster a node with what kubeflow.resources asks")
         assert "run r1 goes on" in ended[1]
     with running_api(states=[pending, pending, ("SUCCEEDED", [])]) as api:
         assert run(package, api, "--start-timeout", 60)[0] == 0
+
+
+def test_of_a_step_that_waits_for_a_minute_the_reason_is_said_once(package, monkeypatch):
+    monkeypatch.setattr(submit, "WAIT_SECONDS", 0.0)
+    waits = PREPARED | {"trainer": Ran("RUNNING", 90, 0, ("PENDING",))}
+    waiting = ("RUNNING", tasks(waits))
+    noted = manifest({"(0).root(0).trainer(0).executor(0)": "Unschedulable: 0/3 nodes are available"})
+    with running_api(states=[waiting, waiting, waiting, ("SUCCEEDED", DONE)], manifest=noted) as api:
+        code, output = run(package, api)
+    told = "Trainer: waits; Unschedulable: 0/3 nodes are available; lower kubeflow.resources.Trainer"
+    assert code == 0 and output.count(told) == 1
+    with running_api(states=[waiting], manifest=noted) as api:
+        ended = run(package, api, "--start-timeout", 0)
+    one_line(*ended, "Trainer has not started within 0 s: Unschedulable: 0/3 nodes are available; lower kubeflow")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
@@ -236,10 +463,11 @@ def test_a_host_with_a_certificate_of_its_own_authority_is_trusted_where_that_is
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names]
     subprocess.run([*command, "-keyout", file, "-out", tmp_path / "ca.pem"], check=True, capture_output=True)
     file.write_text(file.read_text() + (tmp_path / "ca.pem").read_text())
-    with running_api(states=[("FAILED", [FAILED])], logs={"pod-2": "the last line"}, certificate=file) as api:
+    logs = {pod(executor("trainer")): "the last line"}
+    with running_api(states=[("FAILED", STOPPED)], logs=logs, certificate=file) as api:
         ended = run(package, api)
         one_line(*ended, "CERTIFICATE_VERIFY_FAILED")
         assert re.search(r"its authority's certificate goes to --ca-cert$", ended[1], re.M) and not api.uploads
         one_line(*run(package, api, "--ca-cert", tmp_path / "absent"), "absent: no such file")
         code, output = run(package, api, "--ca-cert", tmp_path / "ca.pem")
-        assert code == 1 and "the last line" in output, output
+        assert code == 3 and "the last line" in output, output

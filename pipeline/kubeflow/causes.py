@@ -1,0 +1,138 @@
+"""Why a step on Kubeflow has failed or does not start: the end of its log, and the reason that Argo has noted."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import urllib3
+
+from ctrpipe.common.errors import one_line
+from ctrpipe.pipeline.kubeflow.host import Host
+from ctrpipe.pipeline.kubeflow.run_steps import Step
+
+LOG_LINES = 40  # last lines of a failed step's log to print
+# Templates of Kubeflow's compiler for a step's container and for its driver. A pod's name contains its template's.
+_TEMPLATES = ("system-container-impl", "retry-system-container-impl", "system-container-driver", "system-dag-driver")
+_KILLED = re.compile(r"signal: killed")  # of the launcher, whose child alone is killed
+_EXIT_CODE = re.compile(r"^(main: )?Error \(exit code \d+\)$")  # says no more than that the step has failed
+# A part of Argo's reason, in lower case, with what to do. `<name>` is the step's name.
+_ADVICE = (
+    (re.compile("oomkilled|signal: killed"), "raise kubeflow.resources.<name>.memory, and compile again"),
+    (
+        re.compile("evicted|low on resource|preempt|pod deleted|node lost|node shutdown"),
+        "submit again: what has succeeded comes from the cache",
+    ),
+    (
+        re.compile("imagepullbackoff|errimagepull|invalidimagename|errimageneverpull"),
+        "check kubeflow.image, and that the cluster may pull it",
+    ),
+    (
+        re.compile("unschedulable|insufficient"),
+        "lower kubeflow.resources.<name>, or add a node that has what it asks for",
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """Why a step has failed.
+
+    Args:
+        log: The last lines of its log. None if the log cannot be read.
+        reason: The reason that was read, on one line. Empty if there is none beyond the step's own error.
+    """
+
+    log: list[str] | None
+    reason: str = ""
+
+
+class Argo:
+    """What Argo has noted of a run's nodes. Kubeflow answers it by its older API alone, which may be absent."""
+
+    def __init__(self, host: Host, run_id: str):
+        self._nodes: dict[str, Any] = {}
+        try:
+            answer = host.get(f"/apis/v1beta1/runs/{run_id}", urllib3.Retry(1))
+            manifest = json.loads(answer.json()["pipeline_runtime"]["workflow_manifest"])
+            self._nodes = manifest["status"]["nodes"]
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError):
+            return
+
+    def reason(self, nodes: Iterable[str]) -> str:
+        """Returns the first message of these nodes that says more than that a container ended with an error."""
+        messages = (one_line(self._nodes.get(node, {}).get("message") or "", 300) for node in nodes)
+        return next((message for message in messages if message and not _EXIT_CODE.search(message)), "")
+
+    def pods(self, node: str) -> list[str]:
+        """Returns the names that the pod of a node may have."""
+        workflow, dash, number = node.rpartition("-")
+        if not dash:
+            return [node]
+        template = self._nodes.get(node, {}).get("templateName")
+        templates = [template] if template else _TEMPLATES
+        return [*(f"{workflow}-{template}-{number}" for template in templates), node]
+
+
+def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str], None]) -> dict[str, Cause]:
+    """Reports why each of these failed steps has failed, once, and returns it by the step's name."""
+    argo = Argo(host, run_id)
+    causes = {}
+    for step in steps:
+        found = _read_log(host, run_id, argo, step.nodes)
+        reason = argo.reason(step.nodes)
+        if found:
+            pod, lines = found
+            if lines:
+                say("\n".join([f"{step.name}, the end of its log:", *lines]))
+            say(f"{step.name}, all of its log: {host.command(_log_path(run_id, pod))}")
+            if not reason and any(_KILLED.search(line) for line in lines):
+                reason = "its log ends with signal: killed, as where it wanted more memory than it may have"
+        else:
+            pod = argo.pods(step.nodes[0])[0] if step.nodes else ""
+            look = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c main" if pod else "see the run's page"
+            say(f"{step.name}: Kubeflow gives no log of it, neither its pod's nor an archived one; {look}")
+        if reason:
+            say(f"{step.name}: {reason if step.driver else with_advice(step.name, reason)}")
+        causes[step.name] = Cause(found[1] if found else None, reason)
+    return causes
+
+
+def with_advice(name: str, reason: str) -> str:
+    """Returns a reason with what to do, if it is one of those for which that is known."""
+    for pattern, advice in _ADVICE:
+        if pattern.search(reason.lower()):
+            return f"{reason}; {advice.replace('<name>', name)}"
+    return reason
+
+
+def _log_path(run_id: str, pod: str) -> str:
+    return f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log"
+
+
+def _read_log(host: Host, run_id: str, argo: Argo, nodes: Iterable[str]) -> tuple[str, list[str]] | None:
+    """Returns the pod's name and the log's last lines of the first node that has a log.
+
+    Kubeflow reads the log of the pod with the given name, and if it is gone, the archived log of the pod or node with
+    that name.
+    """
+    for node in nodes:
+        for pod in argo.pods(node):
+            try:
+                answer = host.get(_log_path(run_id, pod), urllib3.Retry(1))
+            except urllib3.exceptions.HTTPError:
+                return None
+            text = answer.data.decode("utf-8", "replace")
+            if answer.status == 200 and not _is_error(text):
+                return pod, text.splitlines()[-LOG_LINES:]
+    return None
+
+
+def _is_error(text: str) -> bool:
+    """Returns whether an answer is an error. Kubeflow gives it with the status 200, in place of the log."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(answer, dict) and "error_message" in answer

@@ -1,0 +1,210 @@
+"""The steps of a run, read from what Kubeflow Pipelines' API says of it.
+
+The API lists every node of Argo's workflow as a task: for the step Trainer the nodes `trainer-driver` (Kubeflow's own
+container, which looks into the cache), `trainer`, and below that `executor`, the step's container. Where Argo may retry
+a node, as Kubeflow 2.17 sets it up, each attempt is one more node: `trainer(0)`, `executor(0)`, `executor(1)`. A task
+does not have the id of its node, but those of its children. Argo computes an id from the node's full name, and so does
+this module, to find out which of the nodes named `executor` belongs to a step.
+"""
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Iterator
+from typing import Any
+
+ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
+UNSETTLED = ("PENDING", "RUNNING", "CANCELING", "PAUSED")
+ROOT_DRIVER = "root-driver"  # Kubeflow's container that starts the run
+_ATTEMPTS = range(9, -1, -1)  # of a node, that are looked for
+_ATTEMPT = re.compile(r"\(\d+\)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step of a run.
+
+    Args:
+        name: The step's name, as in kubeflow.resources.
+        state: Kubeflow's state, such as RUNNING. UNKNOWN if Kubeflow says none: the step has not run.
+        seconds: The duration. None if the step has not ended, or if Kubeflow does not say it.
+        cached: Whether the outputs are those of an earlier run.
+        attempts: How often the step's container was started, as far as is known.
+        nodes: Ids of the nodes that may have the log of the step's last attempt, the likeliest first.
+        driver: Whether the step's driver has failed, so that the step itself did not start.
+    """
+
+    name: str
+    state: str
+    seconds: float | None = None
+    cached: bool = False
+    attempts: int = 1
+    nodes: tuple[str, ...] = ()
+    driver: bool = False
+
+    def __str__(self) -> str:
+        if self.cached:
+            return f"{self.name}: {self.state.lower()}, from cache"
+        taken = ""
+        if self.seconds is not None:
+            taken = f" {'in' if self.state == 'SUCCEEDED' else 'after'} {self.seconds:.0f} s"
+        attempt = f", attempt {self.attempts}" if self.attempts > 1 else ""
+        return f"{self.name}: {self.state.lower()}{taken}{attempt}{', in its driver' if self.driver else ''}"
+
+
+def node_id(workflow: str, name: str) -> str:
+    """Returns the id that Argo gives to the node `name` of a workflow: FNV-1a of 32 bits, as a decimal number."""
+    value = 0x811C9DC5
+    for byte in name.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return f"{workflow}-{value}"
+
+
+class RunSteps:
+    """The tasks of a run, as the API says them at one time."""
+
+    def __init__(self, run: Any, names: dict[str, str]):
+        """Reads the tasks.
+
+        Args:
+            run: The API's answer.
+            names: The steps' names by the names of their tasks, in the pipeline's order. Empty if they are not known:
+                every task that is no node of Kubeflow's own is then a step.
+        """
+        details = (run.run_details and run.run_details.task_details) or []
+        # Tasks without a name are Kubeflow's entries for its cache.
+        self._tasks = [task for task in details if task.display_name]
+        self._names = names
+        shown = {key.lower(): name for key, name in names.items()}
+        self._shown = shown | {name.lower(): name for name in names.values()}
+        self._children = {task.task_id: _children(task) for task in self._tasks}
+        self._workflow = next((ids[0].rpartition("-")[0] for ids in self._children.values() if ids), "")
+        self._executors = [task for task in self._tasks if task.display_name == "executor"]
+        self._by_name = {task.display_name: task for task in self._tasks}
+
+    def steps(self) -> list[Step]:
+        """Returns the steps that Kubeflow knows of, in the pipeline's order."""
+        found = {}
+        for task in self._tasks:
+            if name := self._step_name(task):
+                found[name] = self._step(task, name)
+        root = self._by_name.get(ROOT_DRIVER)
+        if root and root.state == "FAILED":
+            found[ROOT_DRIVER] = Step(ROOT_DRIVER, "FAILED", _seconds(root), nodes=self._pods(root, ROOT_DRIVER))
+        order = {name: place for place, name in enumerate(self._names.values())}
+        return sorted(found.values(), key=lambda step: order.get(step.name, len(order)))
+
+    def is_settled(self) -> bool:
+        """Returns whether no task is under way any more."""
+        return not any(task.state in UNSETTLED for task in self._tasks)
+
+    def pending(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Returns the id, the step's name and the nodes of each task that waits for its start."""
+        waiting = []
+        for task in self._tasks:
+            if task.state == "PENDING":
+                waiting.append((task.task_id, *self._place(task)))
+        return waiting
+
+    def _step_name(self, task: Any) -> str | None:
+        """Returns the name of the step whose node a task is; None for Kubeflow's own nodes."""
+        display = task.display_name
+        if self._names:
+            return self._shown.get(display.lower())
+        own = display in ("root", "executor", self._workflow) or display.endswith("-driver") or _ATTEMPT.search(display)
+        return None if own else str(display)
+
+    def _step(self, task: Any, name: str) -> Step:
+        driver = self._by_name.get(f"{task.display_name}-driver")
+        if driver is not None and driver.state == "FAILED":
+            nodes = self._pods(driver, "root", driver.display_name)
+            return Step(name, "FAILED", _seconds(driver), nodes=nodes, driver=True)
+        executor = self._executor(task)
+        state = task.state or "UNKNOWN"
+        nodes = tuple(reversed(self._children[executor.task_id])) if executor else self._likely_pods(task)
+        attempts = len(self._children[executor.task_id]) if executor else 1
+        cached = state == "SUCCEEDED" and not executor and self._is_cached(task)
+        return Step(name, state, _seconds(task) if state in ENDED else None, cached, attempts, nodes)
+
+    def _executor(self, task: Any) -> Any:
+        """Returns the node `executor` of a step whose attempts are nodes of their own, or None."""
+        parents = {child: found for found in self._executors for child in self._children[found.task_id]}
+        for name in _node_names(self._workflow, "root", task.display_name, "executor"):
+            if found := parents.get(node_id(self._workflow, name)):
+                return found
+        return None
+
+    def _is_cached(self, task: Any) -> bool:
+        """Returns whether Argo has skipped the executor of a step that succeeded.
+
+        Skipped nodes have no children that tell whose they are. Where the step is from the cache, its own node, which
+        ends with its executor, ends in the second in which it starts.
+        """
+        return task.end_time == task.start_time and any(
+            found.state == "SKIPPED" and found.start_time == task.start_time for found in self._executors
+        )
+
+    def _pods(self, task: Any, *path: str) -> tuple[str, ...]:
+        """Returns the nodes that may be the container of a driver: its attempts, or itself."""
+        return (*reversed(self._children[task.task_id]), *self._known_ids(*path))
+
+    def _likely_pods(self, task: Any) -> tuple[str, ...]:
+        """Returns the nodes that may be the container of a step whose executor's attempts are not known."""
+        ids = list(self._known_ids("root", task.display_name, "executor"))
+        if task.state == "FAILED":
+            failed = [found for found in self._executors if found.state == "FAILED" and found.start_time]
+            failed.sort(key=lambda found: abs(_since(found, task)))
+            ids += [child for found in failed for child in reversed(self._children[found.task_id])]
+        own = [task.pod_name] if task.pod_name else []
+        return tuple(dict.fromkeys([*ids, *own, *self._children[task.task_id]]))
+
+    def _known_ids(self, *path: str) -> Iterator[str]:
+        """Yields the ids of a path's possible nodes that some task has as its child."""
+        known = {child for children in self._children.values() for child in children}
+        for name in _node_names(self._workflow, *path):
+            if (identity := node_id(self._workflow, name)) in known:
+                yield identity
+
+    def _place(self, task: Any) -> tuple[str, tuple[str, ...]]:
+        """Returns the step's name and the nodes of a task that waits."""
+        display = _ATTEMPT.sub("", task.display_name)
+        if display != "executor":
+            step = self._shown.get(display.removesuffix("-driver").lower()) or display
+            return step, self._children[task.task_id]
+        steps: list[str] = []
+        nodes: list[str] = []
+        for found in self._tasks:
+            executor = self._executor(found) if self._step_name(found) and found.state not in ENDED else None
+            if executor and executor.start_time == task.start_time:
+                steps.append(str(self._step_name(found)))
+                nodes += self._children[executor.task_id]
+        return " or ".join(steps) or "a step", tuple(nodes)
+
+
+def _node_names(workflow: str, *path: str) -> Iterator[str]:
+    """Yields the names that a node at this path of the workflow may have, later attempts first.
+
+    With retries of every node `demo-x(0).root(0).trainer(0).executor(1)`, without them `demo-x.root.trainer.executor`.
+    """
+    *above, own = path
+    parents = [workflow, *above]
+    retried = [".".join(f"{name}(0)" for name in parents[:-1]) + f".{parents[-1]}({attempt})" for attempt in _ATTEMPTS]
+    for parent in (*(name.lstrip(".") for name in retried), ".".join(parents)):
+        yield from (f"{parent}.{own}({attempt})" for attempt in _ATTEMPTS)
+        yield f"{parent}.{own}"
+
+
+def _children(task: Any) -> tuple[str, ...]:
+    return tuple(child.pod_name for child in task.child_tasks or () if child.pod_name)
+
+
+def _seconds(task: Any) -> float | None:
+    """Returns a task's duration, or None if the API does not say both of its times."""
+    if not task.start_time or not task.end_time or task.end_time < task.start_time:
+        return None
+    taken: datetime.timedelta = task.end_time - task.start_time
+    return taken.total_seconds()
+
+
+def _since(later: Any, earlier: Any) -> float:
+    return (later.start_time - earlier.start_time).total_seconds() if earlier.start_time else 0.0

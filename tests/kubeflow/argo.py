@@ -1,0 +1,106 @@
+"""The tasks of a run as Kubeflow Pipelines' API tells them: every node of Argo's workflow, without the nodes' own ids.
+
+As KFP 2.17.0 answers, with Argo Workflows 4.0 and the retries of Kubeflow's own installation; `retried=False` is the
+form of installations without them, as KFP 2.14 to 2.16 come.
+"""
+
+import dataclasses
+import functools
+import uuid
+from typing import Any
+
+WORKFLOW = "demo-x7k2p"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """How a step has gone: its state, the second of the run in which its container's node starts, and its duration.
+
+    `attempts` are the states of the container's attempts, none of a step from the cache; `driver` is Kubeflow's own
+    container.
+    """
+
+    state: str = "SUCCEEDED"
+    start: int = 0
+    seconds: int = 0
+    attempts: tuple[str, ...] = ("SUCCEEDED",)
+    driver: str = "SUCCEEDED"
+
+
+def argo_id(name: str) -> str:
+    """The id of the node with this name below the workflow: its name's hash, FNV-1a."""
+    text = f"{WORKFLOW}{name}".encode()
+    return f"{WORKFLOW}-{functools.reduce(lambda value, byte: ((value ^ byte) * 16777619) % 2**32, text, 2166136261)}"
+
+
+def clock(second: int) -> str:
+    return f"2026-11-26T23:{second // 60:02d}:{second % 60:02d}Z"
+
+
+def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, Any]]:
+    """The tasks of a run; None is a step that Argo has left out, because another has failed."""
+    try_ = "(0)" if retried else ""
+    found: list[dict[str, Any]] = []
+
+    def node(name: str, state: str | None, start: int, end: int, children: list[str] | tuple[str, ...] = ()) -> None:
+        found.append(
+            {
+                "run_id": "r1",
+                "task_id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{len(found)}")),
+                "display_name": name,
+                "create_time": clock(0),
+                "start_time": clock(start),
+                "end_time": clock(end) if state not in ("RUNNING", "PENDING") else "1970-01-01T00:00:00Z",
+                **({"state": state} if state else {}),
+                "child_tasks": [{"pod_name": argo_id(child)} for child in children],
+            }
+        )
+
+    states = [ran.state for ran in steps.values() if ran]
+    whole = next((state for state in ("FAILED", "RUNNING", "PENDING") if state in states), "SUCCEEDED")
+    for name, path, child in ((WORKFLOW, "", ".root-driver"), ("root", f"{try_}.root", f".{next(iter(steps))}-driver")):
+        node(name, whole, 0, 900, [f"{path}(0)" if retried else f"{path}{child}"])
+        if retried:
+            node(f"{name}(0)", whole, 0, 900, [f"{path}(0){child}"])
+    node("root-driver", "SUCCEEDED", 0, 5, [f"{try_}.root-driver(0)" if retried else f"{try_}.root"])
+    for key, ran in steps.items():
+        path = f"{try_}.root{try_}.{key}"
+        if not ran:
+            node(f"{key}-driver", None, 900, 900, [path])
+            node(key, None, 900, 900)
+            continue
+        start, end = ran.start, ran.start + ran.seconds
+        node(f"{key}-driver", ran.driver, start, start, [f"{path}-driver(0)" if retried else path])
+        if retried:
+            node(f"{key}-driver(0)", ran.driver, start, start, [path])
+        if ran.driver != "SUCCEEDED":
+            node(key, None, end, end)
+            continue
+        container = f"{path}{try_}.executor"
+        node(key, ran.state, start, end, [f"{path}(0)" if retried else container])
+        if retried:
+            node(f"{key}(0)", ran.state, start, end, [container, f"{try_}.root{try_}.report-driver"])
+        if not ran.attempts:
+            node("executor", "SKIPPED", start, start)
+            continue
+        node(
+            "executor",
+            ran.state,
+            start,
+            end,
+            [f"{container}({n})" for n in range(len(ran.attempts))] if retried else (),
+        )
+        for number, state in enumerate(ran.attempts if retried else ()):
+            node(f"executor({number})", state, start, end)
+        # An entry of Kubeflow's cache, which has neither a name nor a state.
+        found.append({"run_id": "r1", "task_id": f"cache-{key}", "execution_id": "35", "start_time": clock(start)})
+    return found
+
+
+def manifest(messages: dict[str, str]) -> dict[str, Any]:
+    """Argo's workflow with what it has noted of nodes, by the names of the nodes."""
+    nodes = {
+        argo_id(name): {"message": message, "templateName": "system-container-impl"}
+        for name, message in messages.items()
+    }
+    return {"metadata": {"name": WORKFLOW}, "status": {"nodes": nodes}}
