@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from ctrpipe.common.errors import causes
 
@@ -118,5 +119,7 @@ def _is_fragile(frame: FrameType | None) -> bool:
 
 def _is_ending(thread: int) -> bool:
     """Returns whether a thread is handling KeyboardInterrupt, in an `except` or `finally` block."""
-    handled = sys._current_exceptions().get(thread, (None, None, None))[1]
+    handled: Any = sys._current_exceptions().get(thread)
+    if isinstance(handled, tuple):  # Python 3.11 gives the type, the exception and its traceback
+        handled = handled[1]
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(handled))
