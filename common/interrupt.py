@@ -20,6 +20,7 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 _OWN = tuple(
     f"{folder}{os.sep}" for folder in (_PACKAGE, _PACKAGE.with_name("benchmarks"), _PACKAGE.with_name("studies"))
 )
+_EXTENSIONS = importlib.machinery.ExtensionFileLoader
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
@@ -111,7 +112,8 @@ def _is_fragile(frame: FrameType | None) -> bool:
         if _TENSORFLOW in frame.f_code.co_filename:
             return True
         if frame.f_code.co_name == "_load_unlocked":  # importlib: discards a module whose initialization fails
-            if isinstance(getattr(frame.f_locals.get("spec"), "loader", None), importlib.machinery.ExtensionFileLoader):
+            loader = getattr(frame.f_locals.get("spec"), "loader", None)
+            if loader is importlib.machinery.BuiltinImporter or isinstance(loader, _EXTENSIONS):
                 return True
         frame = frame.f_back
     return False
