@@ -41,7 +41,7 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
 ROWS = 10_000
 _BYTES = 1 << 23
-_DELIMITERS = ("\t", ",", ";", "::", "||", "|", "\x01")
+_DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
@@ -107,9 +107,11 @@ def spec_of_texts(
     """
     columns = list(sample.columns)
     if names and "columns" not in sample.data:
-        raise InputError(f"columns: the files name theirs: {', '.join(columns)}; leave columns out")
+        raise InputError(f"columns: the files name theirs: {excerpt(', '.join(columns))}; leave columns out")
     if names and len(names) != len(columns):
-        raise InputError(f"columns: {len(names)} names for {len(columns)} columns, as {', '.join(_first(sample))}")
+        raise InputError(
+            f"columns: {len(names)} names for {len(columns)} columns, as {excerpt(', '.join(_first(sample)))}"
+        )
     columns = list(names) or columns
     data = {**sample.data, "labels": {"event": label.model_dump() if label else _NO_LABEL}}
     if "columns" in data:
@@ -293,7 +295,8 @@ def _delimiter(lines: list[str]) -> str:
     agreements = {sign: _agreement(lines, sign) for sign in _DELIMITERS}
     best = max(agreements.values())
     likely = [sign for sign, share in agreements.items() if share == best]
-    likely = [sign for sign in likely if len(sign) == 1 or not any(sign[0] in line.replace(sign, "") for line in lines)]
+    if any("|" in line.replace("||", "") for line in lines):  # then two are an empty value between two delimiters
+        likely = [sign for sign in likely if sign != "||"]
     alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == _width(lines, sign)]
     likely = alike or likely or ["\t"]
     if likely[0] == "," and any(_has_decimal_commas(lines, sign) for sign in likely[1:]):
@@ -343,7 +346,9 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """
     others = rows[1:]
     unnamed = [[row[place] for row in others] for place, name in enumerate(first) if not name]
-    if any(map(_is_number_or_missing, first)) or not all(not any(values) or numbers_rows(values) for values in unnamed):
+    if any(map(_is_number_or_missing, first)) or not all(
+        not any(values) or are_row_numbers(values) for values in unnamed
+    ):
         return False
     if not others:
         return len(set(first)) == len(first) and all(first)
@@ -351,12 +356,9 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     return any(first) and not any(name in values for name, values in zip(first, known, strict=True) if name)
 
 
-def numbers_rows(values: Sequence[str]) -> bool:
-    """Returns whether each value is the whole number after the value before it, as in the index of pandas."""
-    if not values or not all(value.isascii() and value.isdigit() for value in values):
-        return False
-    first = int(values[0])
-    return all(int(value) == first + place for place, value in enumerate(values))
+def are_row_numbers(values: Sequence[str]) -> bool:
+    """Returns whether values are whole numbers, another one in each row, as in the index of pandas."""
+    return len(set(values)) == len(values) > 0 and all(value.isascii() and value.isdigit() for value in values)
 
 
 def _is_number_or_missing(text: str) -> bool:
