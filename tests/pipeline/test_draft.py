@@ -406,7 +406,9 @@ def test_decimal_commas_beside_decimal_points_are_only_noted(tmp_path):
     ("first", "message"),
     [
         ("click,site,site", "the header names site twice"),
-        ("# exported today", "line 1 is a comment; remove the lines above the header"),
+        ("# exported today", "line 1 is '# exported today'; remove the lines above the header"),
+        ("sep=,", "line 1 is 'sep=,'; remove the lines above the header"),
+        ("Report of May\nclick,site,price", "line 2 seems to be the header; remove the lines above it"),
         ('"site","price"', "the header names 2 columns, and the rows have 3"),
     ],
 )

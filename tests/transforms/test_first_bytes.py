@@ -329,7 +329,8 @@ def test_text_of_another_format_than_the_configured_one_is_named(tmp_path):
         (one_document, spec(format="jsonl"), "a JSON object over several lines"),
         (one_document, HEADER, "a JSON object over several lines"),
         (HEADED.encode(), spec(format="jsonl"), "line 1 is no JSON object, but data.format is jsonl"),
-        (b"# exported today\n" + HEADED.encode(), HEADER, "line 1 begins with #; remove the comment lines"),
+        (b"# exported today\n" + HEADED.encode(), HEADER, "line 1 is '# exported today'; remove the lines above"),
+        (b"sep=;\n" + HEADED.encode(), HEADER, "line 1 is 'sep=;'; remove the lines above the header"),
     ):
         with pytest.raises(InputError, match=message):
             read(write(tmp_path, content), log)

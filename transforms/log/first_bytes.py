@@ -76,6 +76,7 @@ _MAY_BE_TEXT = (b"ORC", b"FEA1", b"PARE", b"LZIP", b"GIF8", b"$FL2")  # a text m
 _PICKLE = re.compile(rb"\x80[\x02-\x05][^\n]")
 _SPREADSHEET = re.compile(rb"\[Content_Types\]\.xml|_rels/|xl/|mimetypeapplication/vnd\.")
 _MARKUP = re.compile(rb"\s*<(!doctype\s+html|html[\s>]|head[\s>]|\?xml\s)", re.IGNORECASE)
+_NO_ROW = re.compile(rb"#|//|sep=.{1,2}$", re.IGNORECASE)
 _JSON_ARRAY = re.compile(rb"\s*\[\s*(\{\s*[\"}]|$)")
 _JSON_OBJECT = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _JSON_OVER_LINES = re.compile(rb"\s*\{[ \t]*\r?\n")
@@ -139,6 +140,11 @@ def is_json_over_lines(head: bytes) -> bool:
 def is_json_lines(head: bytes) -> bool:
     """Returns whether a text's first line begins as a JSON object."""
     return bool(_JSON_OBJECT.match(head.removeprefix(BYTE_ORDER_MARK)))
+
+
+def is_no_row(line: bytes) -> bool:
+    """Returns whether a text's first line is a comment, or Excel's note of the delimiter (`sep=;`)."""
+    return bool(_NO_ROW.match(line))
 
 
 def json_document(path: str, is_array: bool) -> InputError:

@@ -29,6 +29,7 @@ from ctrpipe.transforms.log.first_bytes import (
     check_text,
     is_json_array,
     is_json_over_lines,
+    is_no_row,
     is_parquet,
     json_document,
     wide_encoding,
@@ -233,14 +234,17 @@ def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
     if not is_utf8(text):
         unsure.append("Some lines are no UTF-8 and will be malformed rows: convert the log first.")
     good = [row for row in rows if len(row) == width]
-    if len(rows[0]) != width and decoded[0].startswith("#"):
-        raise InputError(f"{path}: line 1 is a comment; remove the lines above the header or the first row")
+    if len(rows[0]) != width and is_no_row(lines[0]):
+        raise InputError(f"{path}: line 1 is '{excerpt(lines[0])}'; remove the lines above the header or the first row")
     if len(rows[0]) == width - 1 and _is_header(["", *rows[0]], [rows[0], *good]):
         raise InputError(
             f"{path}: the header names {width - 1} columns, and the rows have {width}: the first, which numbers the "
             "rows, has no name; give it one (in R, write.csv with row.names = FALSE leaves it out)"
         )
     header = _is_header(rows[0], good) if len(rows[0]) == width else False
+    if len(rows[0]) != width and len(good) > 1 and all(good[0]) and _is_header(good[0], good):
+        place = rows.index(good[0]) + 1
+        raise InputError(f"{path}: line {place} seems to be the header; remove the lines above it")
     names = rows[0] if header else _names(good)
     if header:
         data["header"] = True
