@@ -203,12 +203,6 @@ def test_quoted_values_may_hold_a_delimiter_of_several_characters(tmp_path, brea
     assert read(path, log) == ([(2.0, value.encode(), 1.0) for value in values], [])
 
 
-def test_delimiters_that_cannot_part_values_are_refused():
-    for delimiter in ("", '"', ":\n", '::"'):
-        with pytest.raises(ValueError, match="delimiter must be characters other than"):
-            spec(format="csv", header=True, delimiter=delimiter)
-
-
 # Files that are no log -----------------------------------------------------------------------------------------------
 
 
