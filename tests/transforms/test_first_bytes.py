@@ -322,12 +322,18 @@ def test_text_of_another_format_than_the_configured_one_is_named(tmp_path):
         (json.dumps(RECORDS[0]).encode(), HEADER, "JSON lines, but data.format is tsv; write data.format: jsonl"),
         (one_document, spec(format="jsonl"), "a JSON object over several lines"),
         (one_document, HEADER, "a JSON object over several lines"),
-        (HEADED.encode(), spec(format="jsonl"), "line 1 is no JSON object, but data.format is jsonl"),
+        (HEADED.encode(), spec(format="jsonl"), "no line is a JSON object, but data.format is jsonl"),
         (b"# exported today\n" + HEADED.encode(), HEADER, "line 1 is '# exported today'; remove the lines above"),
         (b"sep=;\n" + HEADED.encode(), HEADER, "line 1 is 'sep=;'; remove the lines above the header"),
     ):
         with pytest.raises(InputError, match=message):
             read(write(tmp_path, content), log)
+
+
+def test_json_lines_whose_first_line_is_cut_are_read(tmp_path):
+    path = write(tmp_path, b'k": 1, "n": 2}\n' + b"".join(json.dumps(row).encode() + b"\n" for row in RECORDS))
+    rows, [(line, _, _)] = read(path, spec(format="jsonl"))
+    assert rows == [(2.0, b"a", 1.0), (3.0, b"b", 0.0)] and line == 1
 
 
 def test_texts_that_begin_as_another_kind_of_file_are_read(tmp_path):

@@ -43,6 +43,7 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 ROWS = 10_000
 _BYTES = 1 << 23
 _DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
+_SHARE = 0.99  # of a column's values that are numbers
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
@@ -179,7 +180,7 @@ def _of_text(path: str) -> LogSample:
 
 def _is_of_one_byte(text: bytes) -> bool:
     """Returns whether most lines with bytes beyond ASCII are no UTF-8."""
-    lines = [line for line in text.split(b"\n")[: ROWS + 1] if not line.isascii()]
+    lines = [line for line in text.split(b"\n", ROWS)[:-1] if not line.isascii()]  # the last one may be cut
     return 2 * sum(not is_utf8(line) for line in lines) > len(lines)
 
 
@@ -288,7 +289,8 @@ def _with_points(sample: LogSample) -> LogSample:
 def _are_numbers(values: Sequence[str], sign: str) -> bool:
     """Returns whether all present values are numbers, some of them with a decimal sign between digits."""
     present = [value for value in values if value and value not in USUAL_MISSING]
-    return any(sign in value for value in present) and all(map(_DECIMALS[sign].fullmatch, present))
+    numbers = [value for value in present if _DECIMALS[sign].fullmatch(value)]
+    return any(sign in value for value in numbers) and len(numbers) >= _SHARE * len(present)
 
 
 def _delimiter(lines: list[str]) -> str:
