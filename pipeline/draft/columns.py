@@ -30,6 +30,7 @@ _NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|ra
 _SEPARATORS = "|,; "
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
+_FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 
@@ -126,10 +127,9 @@ def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
 def _is_index(name: str, present: Sequence[str]) -> bool:
     if not are_row_numbers(present):
         return False
+    is_time = len(present[0]) >= _FEWEST_DIGITS or _TIME_NAME.search(name)
     counts_on = all(int(value) == int(present[0]) + place for place, value in enumerate(present))
-    return bool(_INDEX_NAME.fullmatch(name)) or (
-        counts_on and len(present) >= _FEWEST_ROWS and not _TIME_NAME.search(name)
-    )
+    return bool(_INDEX_NAME.fullmatch(name)) or (counts_on and len(present) >= _FEWEST_ROWS and not is_time)
 
 
 def _time(time_format: str, present: Sequence[str], seen: str) -> Guess:

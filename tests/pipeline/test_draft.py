@@ -358,6 +358,11 @@ def test_the_index_of_a_table_is_left_out_and_the_header_seen(tmp_path, header, 
     assert [row["site"].decode() for row in rows] == [row[2] for row in NUMBERED]
 
 
+def test_a_time_that_counts_on_is_no_index(tmp_path):
+    config = columns_of(tmp_path, [f"{row[1]}::{row[2]}::{978300760 + row[0]}" for row in NUMBERED])
+    assert kinds(config) == {"c2": "categorical", "c3": "time"} and config.data.delimiter == "::"
+
+
 def test_a_column_without_name_or_value_is_left_out(tmp_path):
     config = columns_of(tmp_path, ["click,site,price,", *(f"{row[1]},{row[2]},{row[3]}," for row in NUMBERED)])
     assert kinds(config) == {"site": "categorical", "price": "numeric"}
