@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
@@ -161,7 +162,7 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     counts = pc.value_counts(present)
     if len(present) == rows and len(counts) == 1:
         value = counts[0]["values"].as_py()
-        text = value.decode("utf-8", "replace")[:_SHOWN] if isinstance(value, bytes) else f"{value:g}"
+        text = excerpt(value, _SHOWN) if isinstance(value, bytes) else f"{value:g}"
         yield f"{column}: one value in all of the first {rows:,} rows: {text}"
     distinct, most = counts.field("values"), pc.max(counts.field("counts")).as_py()
 
@@ -177,4 +178,5 @@ def _split_notes(split: Split, rows: pa.Table) -> Iterator[str]:
     latest = max(value.decode("utf-8", "replace") for value in rows[split.column].drop_null().to_pylist() or [b""])
     boundary = str(split.validation_from)
     if len(latest) != len(boundary) and not latest.startswith(boundary[:2]):
-        yield f"data.split: {boundary} is compared as text with values as {latest}; are they written alike?"
+        seen = excerpt(latest, _SHOWN)
+        yield f"data.split: {boundary} is compared as text with values as {seen}; are they written alike?"

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ctrpipe.transforms.log.sample import LogSample, numbers_rows
+from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.sample import LogSample, are_row_numbers
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
 from ctrpipe.transforms.log.times import EightDigits, time_pattern
 
@@ -29,6 +30,7 @@ _NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|ra
 _SEPARATORS = "|,; "
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
+_FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 
@@ -123,13 +125,15 @@ def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
 
 
 def _is_index(name: str, present: Sequence[str]) -> bool:
-    if _INDEX_NAME.fullmatch(name):
-        return len(set(present)) == len(present) and all(value.isdigit() for value in present)
-    return len(present) >= _FEWEST_ROWS and numbers_rows(present) and not _TIME_NAME.search(name)
+    if not are_row_numbers(present):
+        return False
+    is_time = len(present[0]) >= _FEWEST_DIGITS or _TIME_NAME.search(name)
+    counts_on = all(int(value) == int(present[0]) + place for place, value in enumerate(present))
+    return bool(_INDEX_NAME.fullmatch(name)) or (counts_on and len(present) >= _FEWEST_ROWS and not is_time)
 
 
 def _time(time_format: str, present: Sequence[str], seen: str) -> Guess:
-    comment, unsure = f"times as {present[0]}, {seen}", "/%m/" in time_format or "%m/%d" in time_format
+    comment, unsure = f"times as {excerpt(present[0])}, {seen}", "/%m/" in time_format or "%m/%d" in time_format
     digits = EightDigits.among(present)
     if time_format == "auto" and digits.example:
         # A run reads more rows, but may not be asked what these rows leave open.

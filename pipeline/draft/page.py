@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
@@ -61,13 +62,13 @@ def _of_kddcup2012(folder: str) -> str:
 
 def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     if label is not None and label not in sample.columns:
-        raise InputError(f"{path}: --label {label}: no such column; it has {', '.join(sample.columns)}")
+        raise InputError(f"{path}: --label {label}: no such column; it has {excerpt(', '.join(sample.columns))}")
     found = guess_label(sample, label)
     if found is None and label is not None:
-        values = ", ".join(sorted(set(sample.columns[label]))[:5])
+        values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are no label's values; write data.labels by hand")
     if found is None:
-        raise InputError(f"{path}: none of {', '.join(sample.columns)} looks like a label; name it by --label")
+        raise InputError(f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it by --label")
     return found
 
 

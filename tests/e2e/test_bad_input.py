@@ -89,7 +89,8 @@ def test_files_that_cannot_be_read(folder):
         (b"", "empty.tsv", "empty.tsv: the file has no rows"),
         (gzip.compress(b""), "empty.tsv.gz", "empty.tsv.gz: the file has no rows"),
         (whole[:-200], "cut.tsv.gz", "cut.tsv.gz: the gzip file is cut short"),
-        (b"1\t2\ta\n", "plain.tsv.gz", "plain.tsv.gz: not a valid gzip file"),
+        (whole + b"more", "damaged.tsv", "damaged.tsv: not a valid gzip file"),
+        (b"PK\x03\x04" + bytes(50), "log.tsv.zip", "log.tsv.zip: a zip archive, which is not read; unpack it"),
     ):
         (folder / name).write_bytes(content)
         one_line(*run(folder, name), message)
@@ -138,7 +139,7 @@ def test_a_file_that_disagrees_with_the_configuration(folder):
     one_line(*run(folder, header, format="csv", header=True), "the header lacks c")
     header[0] = "label,n,c,c"
     one_line(*run(folder, header, format="csv", header=True), "the header names c twice")
-    one_line(*run(folder, GOOD, format="parquet"), "not a readable Parquet file")
+    one_line(*run(folder, GOOD, format="parquet"), "a text, but data.format is parquet")
     one_line(*run(folder, ["label\tn\tc", *GOOD[:50]]), "the first is line 1: n: 'n' is not a number")
     one_line(*run(folder, [line.replace("\t", ",") for line in GOOD]), "expected 3 columns, found 1")
 

@@ -24,6 +24,7 @@ from ctrpipe.transforms.generate import generate, generate_kddcup2012
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
 from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.readers import LogReader
 
 ROWS = 3000
 START = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
@@ -324,3 +325,100 @@ def test_ten_thousand_rows_of_a_large_log_take_seconds(tmp_path):
     found = check_log(config, config.data.paths)
     assert time.process_time() - started < 2
     assert 10_000 <= found.rows < 40_000 and not found.errors
+
+
+# What spreadsheets, pandas and R write --------------------------------------------------------------------------------
+
+
+def columns_of(folder, lines: list[str], encoding: str = "utf-8") -> RunConfig:
+    path = folder / "made.csv"
+    path.write_bytes(("\n".join(lines) + "\n").encode(encoding))
+    return config_of(folder, str(path))
+
+
+NUMBERED = [(number, number % 3 // 2, f"s{number % 7}", f"{number % 11}.{number % 5}") for number in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("header", "index"),
+    [
+        (",click,site,price", lambda number: number),
+        ('"",click,site,price', lambda number: f'"{number + 1}"'),
+        (",click,site,price", lambda number: number * 7 % 200),
+        ("Unnamed: 0,click,site,price", lambda number: number),
+        ("Unnamed: 0.1,click,site,price", lambda number: number * 7 % 200),
+        ("index,click,site,price", lambda number: number),
+        ("row,click,site,price", lambda number: number + 1),
+    ],
+)
+def test_the_index_of_a_table_is_left_out_and_the_header_seen(tmp_path, header, index):
+    config = columns_of(tmp_path, [header, *(f"{index(row[0])},{row[1]},{row[2]},{row[3]}" for row in NUMBERED)])
+    assert kinds(config) == {"site": "categorical", "price": "numeric"} and config.data.header
+    rows = [row for batch in LogReader(config.log_spec).read(config.data.paths[0]) for row in batch.rows.to_pylist()]
+    assert [row["site"].decode() for row in rows] == [row[2] for row in NUMBERED]
+
+
+def test_a_time_that_counts_on_is_no_index(tmp_path):
+    config = columns_of(tmp_path, [f"{row[1]}::{row[2]}::{978300760 + row[0]}" for row in NUMBERED])
+    assert kinds(config) == {"c2": "categorical", "c3": "time"} and config.data.delimiter == "::"
+
+
+def test_a_column_without_name_or_value_is_left_out(tmp_path):
+    config = columns_of(tmp_path, ["click,site,price,", *(f"{row[1]},{row[2]},{row[3]}," for row in NUMBERED)])
+    assert kinds(config) == {"site": "categorical", "price": "numeric"}
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "quote", "encoding"),
+    [(";", "", "utf-8"), (";", "", "cp1252"), ("\t", "", "utf-16"), (",", '"', "utf-8"), ("::", "", "utf-8-sig")],
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_decimal_commas_a_delimiter_and_an_encoding_are_found(tmp_path, delimiter, quote, encoding, header):
+    rows = [("click", "größe", "preis")] if header else []
+    rows += [(row[1], f"Köln{row[2]}", quote + row[3].replace(".", ",") + quote) for row in NUMBERED]
+    config = columns_of(tmp_path, [delimiter.join(map(str, row)) for row in rows], encoding)
+    assert config.data.decimal == "," and config.data.separator == delimiter and config.data.header == header
+    place, number = ("größe", "preis") if header else ("c2", "c3")
+    assert kinds(config) == {place: "categorical", number: "numeric"}
+    read = [row for batch in LogReader(config.log_spec).read(config.data.paths[0]) for row in batch.rows.to_pylist()]
+    assert [row[number] for row in read] == pytest.approx([float(row[3]) for row in NUMBERED])
+    assert [row[place].decode() for row in read] == [f"Köln{row[2]}" for row in NUMBERED]
+
+
+def test_two_delimiters_in_a_row_are_an_empty_value_unless_they_always_are_two(tmp_path):
+    rows = [(row[1], row[2], "", row[3]) for row in NUMBERED]
+    for delimiter in ("|", "||"):
+        config = columns_of(
+            tmp_path,
+            ["click" + delimiter + "site" + delimiter + "x" + delimiter + "price"]
+            + [delimiter.join(map(str, row)) for row in rows],
+        )
+        assert config.data.delimiter == delimiter
+        assert kinds(config) == {"site": "categorical", "price": "numeric"}
+        (tmp_path / "made.yaml").unlink(missing_ok=True)
+
+
+def test_decimal_commas_beside_decimal_points_are_only_noted(tmp_path):
+    path = tmp_path / "log.csv"
+    lines = [f"{row[1]};{row[3].replace('.', ',')};{row[3]}" for row in NUMBERED]
+    path.write_text("click;price;cost\n" + "\n".join(lines) + "\n")
+    text, unsure = draft([str(path)])
+    assert "decimal" not in yaml.safe_load(text)["data"]
+    assert "price has decimal commas, and cost decimal points: write them alike." in unsure
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ("click,site,site", "the header names site twice"),
+        ("# exported today", "line 1 is '# exported today'; remove the lines above the header"),
+        ("sep=,", "line 1 is 'sep=,'; remove the lines above the header"),
+        ("Report of May\nclick,site,price", "line 2 seems to be the header; remove the lines above it"),
+        ('"site","price"', "the header names 2 columns, and the rows have 3"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_one_clear_line(tmp_path, first, message):
+    path = tmp_path / "log.csv"
+    path.write_text(first + "\n" + "\n".join(f"{row[0]},{row[2]},{row[3]}" for row in NUMBERED) + "\n")
+    with pytest.raises(InputError, match=message):
+        draft([str(path)])

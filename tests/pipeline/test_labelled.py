@@ -1,5 +1,6 @@
 """`ctrpipe prepare labels`."""
 
+import bz2
 import json
 
 import numpy as np
@@ -120,3 +121,12 @@ def test_the_command_s_log_is_one_that_init_and_run_read(tmp_path):
     }
     found = check_log(config, config.data.paths)
     assert (found.rows, found.rejected, found.errors) == (900, 0, [])
+
+
+def test_both_sides_may_be_compressed_and_of_any_encoding_and_delimiter(tmp_path):
+    (tmp_path / "log").write_bytes(("id;größe\n" + "".join(f"{n};K{n % 5}ö\n" for n in range(60))).encode("cp1252"))
+    labels = "id::klick\n" + "".join(f"{n}::{int(n % 3 == 0)}\n" for n in range(60))
+    (tmp_path / "labels").write_bytes(bz2.compress(labels.encode("utf-16")))
+    rows, counts = joined(tmp_path, str(tmp_path / "log"), str(tmp_path / "labels"), key="id")
+    assert rows == [{"id": str(n), "größe": f"K{n % 5}ö", "klick": str(int(n % 3 == 0))} for n in range(60)]
+    assert counts == (60, 0, 0, 0)

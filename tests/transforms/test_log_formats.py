@@ -1,8 +1,11 @@
 """JSON lines, zstd, partitioned folders, quoted line breaks and lists of Parquet."""
 
 import csv
+import datetime
 import io
 import json
+import uuid
+from decimal import Decimal
 from typing import get_args
 
 import numpy as np
@@ -266,3 +269,97 @@ def test_a_model_scores_json_as_it_scores_text(tmp_path):
     batches = LogReader(spec(format="jsonl"), labels=False).read(str(path))
     (batch,) = batches
     assert batch.rows.to_pylist() == [{"n": n, "c": b"v%d" % n, "tags": b"a|b"} for n in range(5)]
+
+
+# Types of Parquet ----------------------------------------------------------------------------------------------------
+
+HALF = pa.array(np.array([1.5, -2.0, np.nan], np.float16))
+TWO = [b"a", "\u00e9".encode(), None]
+MOMENTS = [datetime.datetime(2026, 1, 2, 3, 4, 5), datetime.datetime(2026, 12, 31), None]
+UUIDS = [uuid.UUID(int=1), uuid.UUID(int=2**128 - 1), None]
+HALF_READ = ([1.5, -2.0, None], [b"1.5", b"-2", None])
+TEXTS_READ = (None, TWO)
+# The values of a column as numbers (None: they are none) and as texts.
+PARQUET_TYPES = {
+    "half floats": (HALF, *HALF_READ),
+    "half floats of a dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), HALF[:2]), *HALF_READ),
+    "decimals": (pa.array([Decimal("1.50"), Decimal("-2.25"), None]), [1.5, -2.25, None], [b"1.50", b"-2.25", None]),
+    "uint64": (
+        pa.array([2**64 - 1, 7, None], pa.uint64()),
+        [2.0**64, 7.0, None],
+        [b"18446744073709551615", b"7", None],
+    ),
+    "booleans": (pa.array([True, False, None]), [1.0, 0.0, None], [b"1", b"0", None]),
+    "durations": (pa.array([datetime.timedelta(seconds=5), None, None]), [5e6, None, None], [b"5000000", None, None]),
+    "nulls": (pa.nulls(3), [None] * 3, [None] * 3),
+    "strings": (pa.array(["a", "\u00e9", None]), *TEXTS_READ),
+    "large strings": (pa.array(["a", "\u00e9", None], pa.large_string()), *TEXTS_READ),
+    "string views": (pa.array(["a", "\u00e9", None], pa.string_view()), *TEXTS_READ),
+    "binary": (pa.array(TWO, pa.binary()), *TEXTS_READ),
+    "large binary": (pa.array(TWO, pa.large_binary()), *TEXTS_READ),
+    "binary views": (pa.array(TWO, pa.binary_view()), *TEXTS_READ),
+    "fixed binary": (pa.array([b"ab", b"cd", None], pa.binary(2)), None, [b"ab", b"cd", None]),
+    "a dictionary": (pa.array(["a", "\u00e9", None]).dictionary_encode(), *TEXTS_READ),
+    "UUIDs": (
+        pa.array([each and each.bytes for each in UUIDS], pa.uuid()),
+        None,
+        [each and str(each).encode() for each in UUIDS],
+    ),
+    "dates": (pa.array([each and each.date() for each in MOMENTS]), None, [b"2026-01-02", b"2026-12-31", None]),
+    "times": (
+        pa.array(MOMENTS, pa.timestamp("s")),
+        None,
+        [b"2026-01-02 03:04:05.000", b"2026-12-31 00:00:00.000", None],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARQUET_TYPES)
+def test_a_type_of_parquet_is_read_as_numbers_and_as_texts(tmp_path, name):
+    values, numbers, texts = PARQUET_TYPES[name]
+    pa.parquet.write_table(
+        pa.table({"y": [1, 0, 1], "n": values, "c": values, "tags": values}), tmp_path / "log.parquet"
+    )
+    rows, rejects = read(tmp_path / "log.parquet", spec(FEATURES[1:], format="parquet"))
+    assert [row[1] for row in rows] == [row[2] for row in rows] == texts and not rejects
+    rows, rejects = read(tmp_path / "log.parquet", spec(FEATURES[:1], format="parquet"))
+    if numbers is not None:
+        assert [row[1] for row in rows] == numbers and not rejects
+    else:
+        assert [row[1] for row in rows] == [None] and [line for line, _ in rejects] == [1, 2]
+
+
+LISTS = {
+    "strings": (pa.array([["p", "q"], [], None]), [b"p|q", None, None]),
+    "large lists": (pa.array([["p", "q"], [], None], pa.large_list(pa.large_string())), [b"p|q", None, None]),
+    "list views": (pa.array([["p", "q"], [], None], pa.list_view(pa.string())), [b"p|q", None, None]),
+    "fixed size": (pa.array([["p", "q"], ["r", "s"], ["t", "u"]], pa.list_(pa.string(), 2)), [b"p|q", b"r|s", b"t|u"]),
+    "half floats": (pa.array([[1.5, 2.0], [], None], pa.list_(pa.float16())), [b"1.5|2", None, None]),
+    "decimals": (pa.array([[Decimal("1.5")], [], None]), [b"1.5", None, None]),
+    "large binary": (pa.array([[b"p"], [], None], pa.list_(pa.large_binary())), [b"p", None, None]),
+    "nulls": (pa.array([[None], [], None]), [None, None, None]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_a_type_of_parquet_are_joined(tmp_path, name):
+    values, texts = LISTS[name]
+    pa.parquet.write_table(pa.table({"y": [1, 0, 1], "tags": values}), tmp_path / "log.parquet")
+    rows, rejects = read(tmp_path / "log.parquet", spec(FEATURES[2:], format="parquet"))
+    assert [row[1] for row in rows] == texts and not rejects
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([{"x": 1}, None]), r"struct<x: int64>"),
+        (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())), r"map<string, int64"),
+        (pa.array([[["a"]], None]), r"list<element: list<element: string>>"),
+        (pa.array([[{"x": 1}], None]), r"list<element: struct<x: int64>>"),
+        (pa.array([["p", "q"], None], pa.list_(pa.string(), 2)), r"fixed_size_list<element: string>\[2\]"),
+    ],
+)
+def test_a_type_of_parquet_that_is_not_read_is_named_with_its_column(tmp_path, values, kind):
+    pa.parquet.write_table(pa.table({"y": [1, 0], "tags": values}), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match=rf"column tags of type {kind}.* cannot be read .*; write "):
+        read(tmp_path / "log.parquet", spec(FEATURES[2:], format="parquet"))

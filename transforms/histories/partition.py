@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.hashing import hash_values
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.histories.moments import to_moments
 from ctrpipe.transforms.histories.settings import EventLog
 from ctrpipe.transforms.log.batches import LogBatch, Reject
@@ -159,7 +160,7 @@ class Partition:
     def _reject(self, rows: pa.RecordBatch, line: int, row: int, name: str) -> Reject:
         values = [(rows[column][row].as_py() or b"").decode("utf-8", "replace") for column in self.spec.feature_columns]
         value = rows[name][row].as_py()
-        found = "nothing" if value is None else f"'{value.decode('utf-8', 'replace')}'"
+        found = "nothing" if value is None else f"'{excerpt(value)}'"
         expected = self.events.time_format or "a number or ISO 8601"
         reason = f"{name}: {found} is no time as {expected}" if name == self.events.time else f"{name}: no value"
         return Reject(line, reason, "\t".join(values))

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import dead_letter
@@ -136,7 +137,7 @@ def brought_columns(
     """
     for side in (rows, partners):
         if key is not None and key not in side.names:
-            raise InputError(f"{side.files[0]}: --key {key}: no such column; it has {', '.join(side.names)}")
+            raise InputError(f"{side.files[0]}: --key {key}: no such column; it has {excerpt(', '.join(side.names))}")
     names = [name for name in partners.names if name not in (key, label_time)]
     if key is not None and not names:
         return {key: _LABEL}
@@ -249,7 +250,7 @@ def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None)
     table = table.filter(table[key].is_valid()).group_by(names, use_threads=False).aggregate(least)
     if pc.count_distinct(table[key]).as_py() < table.num_rows:
         counted = max(pc.value_counts(table[key]), key=lambda count: count["counts"].as_py())
-        twice = counted["values"].as_py().decode("utf-8", "replace")
+        twice = excerpt(counted["values"].as_py())
         raise InputError(f"{path}: {key} {twice} has two labels; leave one of them")
     return table
 

@@ -24,6 +24,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.hashing import hash_values
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.labels.labelled import (
     DEAD_LETTER,
     LOG,
@@ -165,7 +166,9 @@ def _check_columns(rows: TextFiles, partners: TextFiles | None, delay: LabelDela
         wanted.append((partners, "label_time", delay.label_time))
     for side, name, column in wanted:
         if column not in side.names:
-            raise InputError(f"{side.files[0]}: {name}: there is no column {column}; it has {', '.join(side.names)}")
+            raise InputError(
+                f"{side.files[0]}: {name}: there is no column {column}; it has {excerpt(', '.join(side.names))}"
+            )
     if fake_negatives and not (partners and delay.label_time):
         raise InputError("fake negatives: a row is positive from its label's time on; give label_time")
     if fake_negatives and PART in rows.names:

@@ -197,7 +197,8 @@ def input_errors(path: str) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise InputError(f"{path}: the {_compression(path)} file is cut short; copy or write it again") from error
+        name = _compression(path)
+        raise InputError(f"{path}: the {name} file is cut short; copy or write it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: not a valid gzip file ({one_line(error, 200)})") from error
     except OSError as error:

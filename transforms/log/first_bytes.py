@@ -36,9 +36,6 @@ class Unread:
     name: str
     advice: str
 
-    def __str__(self) -> str:
-        return f"{self.name}, which is not read; {self.advice}"
-
 
 # By the bytes at the beginning of a file.
 _UNREAD: dict[bytes, Unread] = {
@@ -79,6 +76,7 @@ _MAY_BE_TEXT = (b"ORC", b"FEA1", b"PARE", b"LZIP", b"GIF8", b"$FL2")  # a text m
 _PICKLE = re.compile(rb"\x80[\x02-\x05][^\n]")
 _SPREADSHEET = re.compile(rb"\[Content_Types\]\.xml|_rels/|xl/|mimetypeapplication/vnd\.")
 _MARKUP = re.compile(rb"\s*<(!doctype\s+html|html[\s>]|head[\s>]|\?xml\s)", re.IGNORECASE)
+_NO_ROW = re.compile(rb"#|//|sep=.{1,2}$", re.IGNORECASE)
 _JSON_ARRAY = re.compile(rb"\s*\[\s*(\{\s*[\"}]|$)")
 _JSON_OBJECT = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _JSON_OVER_LINES = re.compile(rb"\s*\{[ \t]*\r?\n")
@@ -142,6 +140,11 @@ def is_json_over_lines(head: bytes) -> bool:
 def is_json_lines(head: bytes) -> bool:
     """Returns whether a text's first line begins as a JSON object."""
     return bool(_JSON_OBJECT.match(head.removeprefix(BYTE_ORDER_MARK)))
+
+
+def is_no_row(line: bytes) -> bool:
+    """Returns whether a text's first line is a comment, or Excel's note of the delimiter (`sep=;`)."""
+    return bool(_NO_ROW.match(line))
 
 
 def json_document(path: str, is_array: bool) -> InputError:
@@ -215,31 +218,31 @@ def decoding_of(head: bytes, encoding: str) -> str:
     return codec
 
 
-def encoding_fault(head: bytes, encoding: str) -> str:
-    """Returns what is wrong with reading a text in an encoding, and what to do; "" if nothing is known to be wrong.
+def check_encoding(path: str, head: bytes, encoding: str) -> None:
+    """Checks that a text may be in an encoding.
 
     Args:
+        path: The file, for the message.
         head: The first HEAD_BYTES of the text, decompressed.
         encoding: `data.encoding`.
+
+    Raises:
+        InputError: the text looks like another encoding.
     """
     wide, codec = wide_encoding(head), codec_of(encoding)
     if codec.startswith(("utf-16", "utf-32")):
-        if wide is None or wide[:6] != codec[:6]:
-            found = usual_encoding(head) or "utf-8"
-            return f"does not look like {encoding}, which data.encoding names; {_other(found)}"
-        return ""
-    if wide:
-        return f"looks like {wide.upper()}, but data.encoding is {encoding}; {_other(wide)}"
-    if is_utf8_codec(encoding):
-        return ""
-    beyond_ascii = sum(byte > 127 for byte in head)
-    if head.startswith(BYTE_ORDER_MARK) or (beyond_ascii >= _ENOUGH and _is_utf8_beginning(head)):
-        return f"looks like UTF-8, but data.encoding is {encoding}; {_other('utf-8')}"
-    return ""
-
-
-def _other(encoding: str) -> str:
-    return f"write data.encoding: {encoding}, or convert the file"
+        found = None if wide and wide[:6] == codec[:6] else usual_encoding(head) or "utf-8"
+    elif wide:
+        found = wide
+    else:
+        beyond_ascii = sum(byte > 127 for byte in head)
+        looks_utf8 = head.startswith(BYTE_ORDER_MARK) or (beyond_ascii >= _ENOUGH and _is_utf8_beginning(head))
+        found = "utf-8" if looks_utf8 and not is_utf8_codec(encoding) else None
+    if found:
+        raise InputError(
+            f"{path}: looks like {found.upper()}, but data.encoding is {encoding}; write data.encoding: {found}, "
+            "or convert the file"
+        )
 
 
 def _is_utf8_beginning(head: bytes) -> bool:
@@ -249,6 +252,11 @@ def _is_utf8_beginning(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _check_is_read(path: str, head: bytes) -> None:
+    if kind := unread_kind(head):
+        raise InputError(f"{path}: {kind.name}, which is not read; {kind.advice}")
 
 
 def check_text(path: str, head: bytes, encoding: str) -> None:
@@ -266,10 +274,8 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
         raise InputError(f"{path}: a compressed Parquet file, which is not read; decompress it, as Parquet is compact")
     if again := compression_of(head):
         raise InputError(f"{path}: compressed twice, the second time with {again}; decompress it once")
-    if kind := unread_kind(head):
-        raise InputError(f"{path}: {kind}")
-    if fault := encoding_fault(head, encoding):
-        raise InputError(f"{path}: {fault}")
+    _check_is_read(path, head)
+    check_encoding(path, head, encoding)
     if is_binary(head) and not codec_of(encoding).startswith(("utf-16", "utf-32")):
         raise InputError(f"{path}: a binary file of an unknown kind; name files of CSV, TSV, JSON lines or Parquet")
 
@@ -286,8 +292,7 @@ def check_parquet(path: str, head: bytes) -> None:
     """
     if is_parquet(head) or not head:
         return
-    if kind := unread_kind(head):
-        raise InputError(f"{path}: {kind}")
+    _check_is_read(path, head)
     if compression := compression_of(head):
         raise InputError(
             f"{path}: a {compression} file, but data.format is parquet; decompress Parquet, or write a text's format"

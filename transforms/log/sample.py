@@ -29,6 +29,7 @@ from ctrpipe.transforms.log.first_bytes import (
     check_text,
     is_json_array,
     is_json_over_lines,
+    is_no_row,
     is_parquet,
     json_document,
     wide_encoding,
@@ -41,7 +42,8 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 
 ROWS = 10_000
 _BYTES = 1 << 23
-_DELIMITERS = ("\t", ",", ";", "::", "||", "|", "\x01")
+_DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
+_SHARE = 0.99  # of a column's values that are numbers
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
@@ -107,9 +109,11 @@ def spec_of_texts(
     """
     columns = list(sample.columns)
     if names and "columns" not in sample.data:
-        raise InputError(f"columns: the files name theirs: {', '.join(columns)}; leave columns out")
+        raise InputError(f"columns: the files name theirs: {excerpt(', '.join(columns))}; leave columns out")
     if names and len(names) != len(columns):
-        raise InputError(f"columns: {len(names)} names for {len(columns)} columns, as {', '.join(_first(sample))}")
+        raise InputError(
+            f"columns: {len(names)} names for {len(columns)} columns, as {excerpt(', '.join(_first(sample)))}"
+        )
     columns = list(names) or columns
     data = {**sample.data, "labels": {"event": label.model_dump() if label else _NO_LABEL}}
     if "columns" in data:
@@ -176,7 +180,7 @@ def _of_text(path: str) -> LogSample:
 
 def _is_of_one_byte(text: bytes) -> bool:
     """Returns whether most lines with bytes beyond ASCII are no UTF-8."""
-    lines = [line for line in text.split(b"\n")[: ROWS + 1] if not line.isascii()]
+    lines = [line for line in text.split(b"\n", ROWS)[:-1] if not line.isascii()]  # the last one may be cut
     return 2 * sum(not is_utf8(line) for line in lines) > len(lines)
 
 
@@ -231,14 +235,17 @@ def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
     if not is_utf8(text):
         unsure.append("Some lines are no UTF-8 and will be malformed rows: convert the log first.")
     good = [row for row in rows if len(row) == width]
-    if len(rows[0]) != width and decoded[0].startswith("#"):
-        raise InputError(f"{path}: line 1 is a comment; remove the lines above the header or the first row")
+    if len(rows[0]) != width and is_no_row(lines[0]):
+        raise InputError(f"{path}: line 1 is '{excerpt(lines[0])}'; remove the lines above the header or the first row")
     if len(rows[0]) == width - 1 and _is_header(["", *rows[0]], [rows[0], *good]):
         raise InputError(
             f"{path}: the header names {width - 1} columns, and the rows have {width}: the first, which numbers the "
             "rows, has no name; give it one (in R, write.csv with row.names = FALSE leaves it out)"
         )
     header = _is_header(rows[0], good) if len(rows[0]) == width else False
+    if len(rows[0]) != width and len(good) > 1 and all(good[0]) and _is_header(good[0], good):
+        place = rows.index(good[0]) + 1
+        raise InputError(f"{path}: line {place} seems to be the header; remove the lines above it")
     names = rows[0] if header else _names(good)
     if header:
         data["header"] = True
@@ -282,7 +289,8 @@ def _with_points(sample: LogSample) -> LogSample:
 def _are_numbers(values: Sequence[str], sign: str) -> bool:
     """Returns whether all present values are numbers, some of them with a decimal sign between digits."""
     present = [value for value in values if value and value not in USUAL_MISSING]
-    return any(sign in value for value in present) and all(map(_DECIMALS[sign].fullmatch, present))
+    numbers = [value for value in present if _DECIMALS[sign].fullmatch(value)]
+    return any(sign in value for value in numbers) and len(numbers) >= _SHARE * len(present)
 
 
 def _delimiter(lines: list[str]) -> str:
@@ -293,7 +301,8 @@ def _delimiter(lines: list[str]) -> str:
     agreements = {sign: _agreement(lines, sign) for sign in _DELIMITERS}
     best = max(agreements.values())
     likely = [sign for sign, share in agreements.items() if share == best]
-    likely = [sign for sign in likely if len(sign) == 1 or not any(sign[0] in line.replace(sign, "") for line in lines)]
+    if any("|" in line.replace("||", "") for line in lines):  # then two are an empty value between two delimiters
+        likely = [sign for sign in likely if sign != "||"]
     alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == _width(lines, sign)]
     likely = alike or likely or ["\t"]
     if likely[0] == "," and any(_has_decimal_commas(lines, sign) for sign in likely[1:]):
@@ -343,7 +352,9 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """
     others = rows[1:]
     unnamed = [[row[place] for row in others] for place, name in enumerate(first) if not name]
-    if any(map(_is_number_or_missing, first)) or not all(not any(values) or numbers_rows(values) for values in unnamed):
+    if any(map(_is_number_or_missing, first)) or not all(
+        not any(values) or are_row_numbers(values) for values in unnamed
+    ):
         return False
     if not others:
         return len(set(first)) == len(first) and all(first)
@@ -351,12 +362,9 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     return any(first) and not any(name in values for name, values in zip(first, known, strict=True) if name)
 
 
-def numbers_rows(values: Sequence[str]) -> bool:
-    """Returns whether each value is the whole number after the value before it, as in the index of pandas."""
-    if not values or not all(value.isascii() and value.isdigit() for value in values):
-        return False
-    first = int(values[0])
-    return all(int(value) == first + place for place, value in enumerate(values))
+def are_row_numbers(values: Sequence[str]) -> bool:
+    """Returns whether values are whole numbers, another one in each row, as in the index of pandas."""
+    return len(set(values)) == len(values) > 0 and all(value.isascii() and value.isdigit() for value in values)
 
 
 def _is_number_or_missing(text: str) -> bool:

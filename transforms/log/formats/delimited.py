@@ -16,6 +16,7 @@ from ctrpipe.transforms.log.first_bytes import (
     is_json_array,
     is_json_lines,
     is_json_over_lines,
+    is_no_row,
     json_document,
     usual_encoding,
 )
@@ -80,8 +81,8 @@ class Delimited(TextFormat):
                     f"{path}: the header is not {self._encoding}; write the log's encoding as data.encoding, such as "
                     f"{usual_encoding(text) or ONE_BYTE_ENCODING}"
                 )
-            if text.startswith(b"#"):
-                raise InputError(f"{path}: line 1 begins with #; remove the comment lines above the header")
+            if is_no_row(text):
+                raise InputError(f"{path}: line 1 is '{excerpt(text)}'; remove the lines above the header")
         check_names(path, names, wanted)
         return names, first + newline
 

@@ -38,8 +38,9 @@ class JsonLines(TextFormat):
             raise no_rows(path)
         if is_json_array(first) or is_json_over_lines(first):
             raise json_document(path, is_json_array(first))
-        if not first.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
-            raise InputError(f"{path}: line 1 is no JSON object, but data.format is jsonl; is the log tsv or csv?")
+        lines = first.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+        if first.strip() and not any(line.lstrip().startswith(b"{") for line in lines):
+            raise InputError(f"{path}: no line is a JSON object, but data.format is jsonl; is the log tsv or csv?")
         return [], BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
 
     def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
