@@ -60,7 +60,7 @@ class GoldenRows:
 
     def save(self, path: pathlib.Path) -> None:
         """Writes the rows to one .npz file, without pickled objects."""
-        arrays = {f"raw.{name}": np.asarray(values.tolist()) for name, values in self.raw.items()}
+        arrays = dict(_stored(name, values) for name, values in self.raw.items())
         arrays |= {f"packed.{name}": np.asarray(values) for name, values in self.packed.items()}
         arrays |= {"probabilities": self.probabilities, "tolerance": np.array(self.tolerance)}
         if self.candidates is not None:
@@ -76,7 +76,7 @@ class GoldenRows:
         """
         with np.load(path) as file:
             return cls(
-                {name.removeprefix("raw."): _raw(file[name]) for name in file.files if name.startswith("raw.")},
+                dict(_loaded(name, file[name]) for name in file.files if name.startswith(("raw.", "marked."))),
                 {name.removeprefix("packed."): file[name] for name in file.files if name.startswith("packed.")},
                 file["probabilities"],
                 file["candidates"] if "candidates" in file else None,
@@ -84,5 +84,15 @@ class GoldenRows:
             )
 
 
-def _raw(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    return values.astype(object if values.dtype.kind == "S" else np.float32)
+def _stored(name: str, values: npt.NDArray[np.generic]) -> tuple[str, npt.NDArray[np.generic]]:
+    """Returns the key and the array of a raw column. numpy drops NULs at the end of a text, unless a mark follows."""
+    texts = values.tolist()
+    if values.dtype == object and any(text.endswith(b"\0") for text in texts):
+        return f"marked.{name}", np.asarray([text + b"." for text in texts])
+    return f"raw.{name}", np.asarray(texts)
+
+
+def _loaded(key: str, values: npt.NDArray[np.generic]) -> tuple[str, npt.NDArray[np.generic]]:
+    stored, _, name = key.partition(".")
+    texts = values.astype(object if values.dtype.kind == "S" else np.float32)
+    return name, np.array([text[:-1] for text in texts], object) if stored == "marked" else texts

@@ -1,5 +1,6 @@
 """Exports a trained Keras model and its transform graph as one SavedModel for TF Serving."""
 
+import collections
 import keyword
 import pathlib
 import re
@@ -44,6 +45,7 @@ USER_VECTORS, ITEM_VECTORS = "serving_user", "serving_item"  # of a two-tower mo
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
 Tensors = dict[str, tf.Tensor]
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_OWN_ARGUMENTS = ("self", "cls", "args", "kwargs")  # of the functions that TensorFlow makes
 
 
 class _Servable(tf.Module):
@@ -331,11 +333,21 @@ def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
 
 
 def arguments_of(spec: LogSpec) -> dict[str, str]:
-    """Returns an argument name per column: the column's own if TensorFlow keeps it unchanged."""
-    return {
-        name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
-        for index, name in enumerate(spec.feature_columns)
-    }
+    """Returns an argument name per column: the column's own if TensorFlow keeps it unchanged.
+
+    TensorFlow makes the names of two arguments different where they differ in their case alone.
+    """
+    columns = spec.feature_columns
+    folded = collections.Counter(name.lower() for name in columns)
+    numbered = "tensor_of_column_"
+    while any(name.lower().startswith(numbered) for name in columns):
+        numbered += "x_"
+
+    def is_kept(name: str) -> bool:
+        plain = _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) and name not in _OWN_ARGUMENTS
+        return bool(plain) and folded[name.lower()] == 1
+
+    return {name: name if is_kept(name) else f"{numbered}{index}" for index, name in enumerate(columns)}
 
 
 def name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """What an export fixes, the position of an ad, and what it refuses."""
 
 import datetime
+import keyword
 import types
 
 import keras
@@ -11,13 +12,20 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models import create
+from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.export.check import check_servable
-from ctrpipe.serving.export.export import _Servable, export
+from ctrpipe.serving.export.export import _Servable, arguments_of, export
 from ctrpipe.serving.layout import SAVED_MODEL
 from ctrpipe.serving.loader import Servable
+from ctrpipe.transforms.features.preprocessing import feature_map
+from ctrpipe.transforms.features.slots import column_of_slot
+from ctrpipe.transforms.features.transform import analyze
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
@@ -162,5 +170,71 @@ def test_a_model_understands_the_forms_that_the_reader_understood(tmp_path):
         np.testing.assert_array_equal(servable.run("serving_default", {"examples": examples})["ctr"], expected)
         other = {**written, "hour": np.array([b"25110303"] * 60, object)}
         assert np.abs(servable.run("serving_raw", other)["ctr"] - expected).max() > 0.01
+    finally:
+        servable.close()
+
+
+# Names of columns -----------------------------------------------------------------------------------------------------
+
+NAMES = [
+    *("userId", "userid", "USERID", "self", "cls", "class", "label", "training", "name", "inputs", "examples", "ids"),
+    *("a/b", "a_b", "a b", "a,b", "a.b", "a:0", "1st", "é", "_x", "__init__", "None", "%s", "ctr", "kwargs"),
+    *("tensor_of_column_0", "Tensor_Of_Column_1", "price", "Price"),
+]
+OF_NAMES = LogSpec.model_validate(
+    {
+        "data": {"header": True, "labels": {"ctr": "Label"}},
+        "features": [
+            {"kind": "numeric", "columns": ["Price", "weight"], "transform": "standardize"},
+            {"kind": "numeric", "columns": ["lambda"]},
+            {"kind": "categorical", "columns": [name for name in NAMES if name != "Price"]},
+        ],
+    }
+)
+
+
+def test_each_column_has_an_argument_of_its_own_that_tensorflow_keeps():
+    arguments = arguments_of(OF_NAMES)
+    assert list(arguments) == OF_NAMES.feature_columns
+    assert len({argument.lower() for argument in arguments.values()}) == len(arguments)
+    assert all(argument.isidentifier() and not keyword.iskeyword(argument) for argument in arguments.values())
+    assert [name for name in ("label", "training", "weight", "ids") if arguments[name] != name] == []
+    assert not {argument for name, argument in arguments.items() if argument != name} & set(arguments)
+
+
+@pytest.mark.slow
+def test_columns_of_every_name_are_served(tmp_path):
+    count = 40
+    random = np.random.default_rng(2)
+    columns = {name: pa.array(random.normal(5, 2, count), pa.float32()) for name in OF_NAMES.numeric_columns}
+    columns |= {
+        name: pa.array([f"{name}{n % (2 + place % 5)}".encode() for n in range(count)], pa.binary())
+        for place, name in enumerate(OF_NAMES.text_columns)
+    }
+    table = pa.RecordBatch.from_pydict({**columns, "Label": pa.array(np.arange(count) % 2, pa.float32())})
+    with PayloadWriter(tmp_path, "part", payload_schema(OF_NAMES)) as writer:
+        writer.write(table)
+    analyze(OF_NAMES, payload_files(tmp_path), tmp_path / "graph", Workers(processes=1))
+    graph = tft.TFTransformOutput(str(tmp_path / "graph"))
+    data = feature_map(OF_NAMES, graph)
+    model = create("lr", data)
+    model(empty_row(data))
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(size=weight.shape))
+    export(model, graph, OF_NAMES, data, table.slice(0, 2), tmp_path / "1", {})
+    servable = Servable(tmp_path / "1")
+    try:
+        raw = raw_arrays(table, OF_NAMES)
+        expected = servable.run("serving_raw", raw)["ctr"]
+        assert len(np.unique(expected)) > 20
+        packed = servable.run("transform_raw", raw)
+        np.testing.assert_array_equal(packed["dense"][:, 0] > 0, raw["Price"] > raw["Price"].mean(dtype=np.float64))
+        for name in OF_NAMES.text_columns:  # each column's own values, in its own slot
+            changed = {**raw, name: np.array([b"new"] * count, object)}
+            moved = servable.run("transform_raw", changed)["ids"] != packed["ids"]
+            assert moved.all(axis=0).tolist() == [column == name for column in column_of_slot(OF_NAMES)], name
+        examples = np.array(to_examples(table.select(OF_NAMES.feature_columns)), object)
+        np.testing.assert_array_equal(servable.run("serving_default", {"examples": examples})["ctr"], expected)
+        np.testing.assert_array_equal(servable.run("regress", {"inputs": examples})["outputs"], expected)
     finally:
         servable.close()

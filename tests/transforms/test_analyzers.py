@@ -123,11 +123,11 @@ def test_the_most_frequent_come_first_and_of_equals_the_greater_bytes(tmp_path):
     assert summary.vocabulary("site", 5, 4).to_pylist() == []
 
 
-def test_what_a_text_file_cannot_hold_is_no_entry_and_takes_no_place(tmp_path):
+def test_a_value_with_a_line_break_is_an_entry(tmp_path):
     summary = of_values(tmp_path, ["a\nb"] * 5 + ["c\r"] * 4 + ["d"] * 3 + ["", None, "e"])
-    assert summary.vocabulary("site", 1).to_pylist() == [b"d"]
-    assert summary.vocabulary("site").to_pylist() == [b"d", b"e"]
-    assert summary.vocabulary_size("site") == 2
+    assert summary.vocabulary("site", 1).to_pylist() == [b"a\nb"]
+    assert summary.vocabulary("site").to_pylist() == [b"a\nb", b"c\r", b"d", b"e"]
+    assert summary.vocabulary_size("site") == 4
 
 
 def test_a_column_without_values_has_no_entry(tmp_path):

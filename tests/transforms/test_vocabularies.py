@@ -131,3 +131,66 @@ def test_a_log_of_few_columns_has_a_file_for_each(tmp_path, count, files):
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     found = vocabularies.read_vocabularies(tmp_path, spec)
     assert {column: known.to_pylist() for column, known in found.items()} == values
+
+
+# Values as they are ---------------------------------------------------------------------------------------------------
+
+VALUES = [
+    *("a\nb", "a\rb", "a\r\nb", "\n", "\r", "a\\nb", "a\\b", "\\", "\\\n", "\\\\", "tab\tb", "nul\0b", "nul\0", "nul"),
+    *(" lead", "trail ", " ", "\x85", "\u2028", "\x0b", "\x0c", "\x1c", "\ufeff", "é", "e\u0301", "🙂", '"q"', "'"),
+    *("1:a\nb", "$0", r"\1", "%s"),
+]
+ODD = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "odd", "other", "list", "seen", "text"], "labels": {"ctr": "click"}},
+        "features": [
+            {"kind": "categorical", "columns": ["odd", "other"]},
+            {"kind": "multivalent", "columns": ["list"], "max_length": 2},
+            {"kind": "sequence", "columns": ["seen"], "max_length": 2, "shared_with": ["odd"]},
+            {"kind": "text", "columns": ["text"], "separator": " ", "length": 5, "tokens": "vocabulary"},
+        ],
+    }
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [0, 8])
+def test_every_value_is_found_as_it_is(tmp_path, monkeypatch, most):
+    """With line breaks, NULs and blanks, in a column of its own table and beside those of the shared one."""
+    monkeypatch.setattr(vocabularies, "MOST_TABLES", most)
+    counts = {value.encode(): 1 + number % 5 for number, value in enumerate(VALUES)}
+    values = [value for value, count in counts.items() for _ in range(count)]
+    of_text = [value.replace(b" ", b"") or b"x" for value in values]
+    rows = {"odd": values, "list": values, "seen": [None] * len(values), "text": of_text}
+    rows["other"] = [b"plain"] * len(values)
+    counter = LogCounter.of_log(ODD)
+    counter.add({name: pa.array(rows[name], pa.binary()) for name in counter.columns})
+    write_graph(ODD, counter.summary(), tmp_path)
+    assets = tmp_path / "transform_fn" / "assets"
+    order = sorted(counts, key=lambda value: (counts[value], value), reverse=True)
+    found = vocabularies.read_vocabularies(assets, ODD)
+    assert found["odd"].to_pylist() == order == found["list"].to_pylist()
+    assert (assets / "vocabularies").exists() == (most == 0) and (assets / "vocabulary_odd").exists() is False
+    asked = {name: np.array(order, object) for name in ("odd", "list", "seen")}
+    asked["text"] = np.array([value.replace(b" ", b"") or b"x" for value in order], object)
+    asked |= {"other": np.array([b"plain"] * len(order), object), "click": np.zeros(len(order), np.float32)}
+    packed = load_graph(tmp_path)(asked)
+    offset = {field.name: field.offset for field in feature_map(ODD, tft.TFTransformOutput(str(tmp_path))).fields}
+    expected = np.arange(len(order)) + 2
+    np.testing.assert_array_equal(packed["ids"][:, 0] - offset["odd"], expected)
+    np.testing.assert_array_equal(packed["ids"][:, 2] - offset["list"], expected)
+    np.testing.assert_array_equal(packed["ids"][:, 4] - offset["odd"], expected)
+    assert (packed["ids"][:, 1] == packed["ids"][0, 1]).all()
+    assert (packed["tokens"][:, 1] > 4).all() and len(np.unique(packed["tokens"][:, 1])) == len(set(asked["text"]))
+
+
+def test_a_column_without_line_breaks_is_not_escaped(tmp_path):
+    spec = LogSpec.model_validate(
+        {"data": {"header": True, "labels": {"ctr": "y"}}, "features": [{"kind": "categorical", "columns": ["a", "b"]}]}
+    )
+    values = {"a": [b"back\\slash", b"x"], "b": [b"back\\slash", b"line\nbreak"]}
+    vocabularies.write_vocabularies(spec, values, tmp_path)
+    assert (tmp_path / "vocabulary_a").read_bytes() == b"back\\slash\nx\n"
+    assert (tmp_path / "escaped_vocabulary_b").read_bytes() == b"back\\\\slash\nline\\nbreak\n"
+    found = vocabularies.read_vocabularies(tmp_path, spec)
+    assert {column: known.to_pylist() for column, known in found.items()} == values

@@ -200,3 +200,19 @@ def test_fields_of_unknown_values_alone_are_found(tmp_path):
     transform(log, tmp_path / "graph", folders, 1, Workers(processes=1))
     found = {name: all_unknown(log, tmp_path / "graph", packed_files(packed)) for name, (_, packed) in folders.items()}
     assert found == {"train": [], "test": ["tags"], "all": ["c"]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["t_hour"], "t and t_hour both make a field t_hour; rename one"),
+        (["t_weekday", "x"], "t and t_weekday both make a field t_weekday"),
+        ([""], "the column '' has no name"),
+        (["a\nb"], r"the column 'a\\nb' has no name that a line can show"),
+        (["a\0"], "has no name that a line can show"),
+    ],
+)
+def test_names_that_cannot_be_told_apart_or_shown_are_refused(columns, message):
+    features = [{"kind": "time", "columns": ["t"]}, {"kind": "categorical", "columns": columns}]
+    with pytest.raises(ValueError, match=message):
+        LogSpec.model_validate({"data": {"header": True, "labels": {"ctr": "y"}}, "features": features})

@@ -111,8 +111,6 @@ class LogSummary:
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
         """Returns the column's values in descending order of count, then of their bytes, as in TFT.
 
-        Values with a line break are left out, because a vocabulary is a text file.
-
         Args:
             column: A column with a vocabulary.
             top_k: Maximum number of values; None for all.
@@ -140,7 +138,7 @@ class LogSummary:
             # An unlisted token occurs in at most `bound` values.
             frequency = np.append(with_token.counts, max(with_token.bound, 1))[index]
             scores *= np.log(sum(each.rows for each in documents) / frequency)
-        kept = (total.counts >= feature.min_count) & _fit_in_a_line(total.values)
+        kept = total.counts >= feature.min_count
         table = pa.table({"value": total.values.filter(pa.array(kept)), "score": scores[kept]})
         order = pc.sort_indices(table, [("score", "descending"), ("value", "descending")])[: feature.top_k]
         return table["value"].take(order).combine_chunks()
@@ -151,7 +149,7 @@ class LogSummary:
         return size if top_k is None else min(size, top_k)
 
     def _candidates(self, column: str, min_count: int) -> np.ndarray:
-        kept: np.ndarray = (self.values[column].counts >= min_count) & _fit_in_a_line(self.values[column].values)
+        kept: np.ndarray = self.values[column].counts >= min_count
         return kept
 
     def bounds(self) -> dict[str, int]:
@@ -165,12 +163,6 @@ class Documents:
 
     counts: ValueCounts
     rows: int
-
-
-def _fit_in_a_line(values: pa.Array) -> np.ndarray:
-    broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
-    fits: np.ndarray = ~broken.to_numpy(zero_copy_only=False)
-    return fits
 
 
 def _exact_sum(parts: Sequence[ValueCounts]) -> ValueCounts:

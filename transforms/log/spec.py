@@ -5,6 +5,7 @@ The reader, the transforms and the servable share this description.
 
 import collections
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -372,6 +373,10 @@ class LogSpec(Section):
         repeated = sorted(name for name, count in collections.Counter(names).items() if count > 1)
         if repeated:
             raise ValueError(f"features: listed twice: {', '.join(repeated)}")
+        unprintable = [name for name in names if not name or any(unicodedata.category(sign) == "Cc" for sign in name)]
+        if unprintable:
+            raise ValueError(f"features: the column {unprintable[0]!r} has no name that a line can show; rename it")
+        self._check_field_names()
         labels = list(self.data.columns_by_task.values())
         leaked = sorted(set(names) & set(labels))
         if leaked:
@@ -388,6 +393,15 @@ class LogSpec(Section):
                 listed = ", ".join(absent)
                 raise ValueError(f"data.columns does not list {listed}, which features, labels, weight or split need")
         return self
+
+    def _check_field_names(self) -> None:
+        column_of: dict[str, str] = {}
+        for column, feature in self.feature_by_column.items():
+            for name in [*feature.slots(column), *([column] if feature.is_dense else [])]:
+                if name in column_of:
+                    first, second = column_of[name], column
+                    raise ValueError(f"features: {first} and {second} both make a field {name}; rename one of them")
+                column_of[name] = column
 
     @classmethod
     def of_model(cls, text: str | bytes) -> "LogSpec":

@@ -1,10 +1,9 @@
 """Tokenizes text columns in a TensorFlow graph, and describes the resulting tokens for the model."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import tensorflow as tf
-import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import NUMBER_TOKENS
@@ -19,6 +18,9 @@ from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
 # Maximum padding of a token table to a hardware-friendly size. A larger difference means a different tokenizer.
 _MAX_PADDING = 1024
+
+
+LookUp = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Tokenizer(Protocol):
@@ -43,39 +45,39 @@ class TokenLists:
 
     Args:
         separator: Separator between tokens; empty tokens are dropped.
-        vocabulary: A text file with one token per line.
+        places_of: Returns the indices of tokens, string [N], in a vocabulary; -1 for those that are not in it.
     """
 
     special = {name: index for index, name in enumerate(SPECIAL)}
     between = 1
     segments = True
 
-    def __init__(self, separator: str, vocabulary: Any):
+    def __init__(self, separator: str, places_of: LookUp):
         self._separator = separator
-        self._vocabulary = vocabulary
+        self._places_of = places_of
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
         split = without_empty(tf.strings.split(texts, self._separator))
         first = len(SPECIAL)
-        default = self.special["unknown"] - first
-        known = tft.apply_vocabulary(split.flat_values, self._vocabulary, default_value=default) + first
-        return split.with_flat_values(tf.cast(known, tf.int32))
+        places = self._places_of(split.flat_values)
+        tokens = tf.where(places < 0, tf.constant(self.special["unknown"], tf.int64), places + first)
+        return split.with_flat_values(tf.cast(tokens, tf.int32))
 
 
-def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+def tokenize(columns: Sequence[tf.Tensor], feature: Text, places_of: LookUp) -> tuple[tf.Tensor, tf.Tensor]:
     """Tokenizes one or two text columns, string [N] each, to tokens and segment ids, int32 [N, T] each.
 
     Args:
         columns: The texts; "" is an empty segment.
         feature: The text feature of the configuration.
-        vocabulary: The vocabulary file, for `tokens: vocabulary`.
+        places_of: Looks up tokens, for `tokens: vocabulary` (see TokenLists).
 
     Raises:
         InputError: the checkpoint cannot be read.
     """
     if feature.tokens == "vocabulary":
-        tokenizer: Tokenizer = TokenLists(str(feature.separator), vocabulary)
+        tokenizer: Tokenizer = TokenLists(str(feature.separator), places_of)
     else:
         tokenizer, _ = read_tokenizer(feature.encoder)
     special = {name: tokenizer.special[name] for name in ("classify", "separator", "padding")}

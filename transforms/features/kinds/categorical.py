@@ -31,7 +31,8 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
         columns = KindTransform.plain(self, columns)
         if not self.feature.whole_numbers:
             return columns
-        return tf.unstack(self.whole_numbers(tf.stack(columns, axis=1), self.feature.columns[0]), axis=1)
+        columns = tf.unstack(self.whole_numbers(tf.stack(columns, axis=1), self.feature.columns[0]), axis=1)
+        return columns
 
     def tensors(
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies

@@ -121,7 +121,8 @@ def clip(columns: list[tf.Tensor], limits: Sequence[npt.NDArray[np.float64]]) ->
     values = tf.stack(columns, axis=1)
     low, high = (tf.constant(ends, tf.float32) for ends in np.stack(limits, axis=1))
     values = tf.where(values < low, low, tf.where(values > high, high, values))
-    return tf.unstack(values, axis=1)
+    clipped: list[tf.Tensor] = tf.unstack(values, axis=1)
+    return clipped
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:

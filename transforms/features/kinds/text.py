@@ -1,6 +1,7 @@
 """Texts in the transform: their tokens."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,8 @@ class TextTransform(KindTransform[Text]):
     def tensors(
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
     ) -> dict[str, tf.Tensor]:
-        found = tokenize(list(columns.values()), self.feature, vocabularies.files.get(self.feature.columns[0]))
+        look_up = functools.partial(vocabularies.places_of, self.feature.columns[0])
+        found = tokenize(list(columns.values()), self.feature, look_up)
         return {name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), found, strict=True)}
 
     def vocabulary(self, column: str, summary: LogSummary) -> pa.LargeBinaryArray:
