@@ -3,18 +3,20 @@
 import concurrent.futures
 import logging
 import pathlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_api import GrpcApi
+from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.profiler import ProfilerHandler
 from ctrpipe.serving.server.reload_guard import is_loopback
@@ -23,6 +25,11 @@ from ctrpipe.serving.text_proto import read_text_proto
 log = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**31 - 1
+# Calls of one connection at the same time; a client of gRPC keeps others back until one of them has ended.
+_MOST_STREAMS = 100
+# Calls that have their message and wait until one of those that run has ended.
+_MOST_QUEUED = 256
+_HEALTH_SERVICE = "grpc.health.v1.Health"
 # Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
@@ -44,14 +51,17 @@ class GrpcServer:
 
     def __init__(self, core: ServerCore, options: ServerOptions, port: int | None):
         api = GrpcApi(core, options)
-        self._pool = concurrent.futures.ThreadPoolExecutor(options.grpc_max_threads, "grpc")
+        self._arrivals = Arrivals()
+        self._running = threading.BoundedSemaphore(options.grpc_max_threads)
+        threads = options.grpc_max_threads + MOST_WAITING + _MOST_QUEUED
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
         self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
         for service, methods in api.methods.items():
-            handlers = {name: _handler(*method) for name, method in methods.items()}
+            handlers = {name: self._handler(*method) for name, method in methods.items()}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         is_local = port is None or is_loopback(options.host)
         if options.enable_profiler and (is_local or options.allow_profiler_from_network):
-            self._server.add_generic_rpc_handlers((ProfilerHandler(),))
+            self._server.add_generic_rpc_handlers((ProfilerHandler(self._arrivals),))
         if options.enable_grpc_healthcheck_service:
             self._add_health(["", *api.methods])
         self.address = None if port is None else self._listen(options, port)
@@ -59,10 +69,28 @@ class GrpcServer:
             self._bind(f"unix:{options.grpc_socket_path}", None, "choose another --grpc_socket_path")
 
     def _add_health(self, services: list[str]) -> None:
-        servicer = health.HealthServicer()
-        for service in services:
-            servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
+        """Adds the health service. What grpcio has for it lets a Watch that ends stop the whole server."""
+        serving = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+        unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+
+        def check(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.message(requests, context))
+            if asked.service not in services:
+                context.abort(grpc.StatusCode.NOT_FOUND, "")
+            return bytes(serving.SerializeToString())
+
+        def watch(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[..., None]) -> None:
+            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.message(requests, context))
+            with self._arrivals.waiting(context):  # for a client that takes no bytes
+                send((serving if asked.service in services else unknown).SerializeToString())
+
+        # The status never changes: after it nothing is sent, and no thread waits until the call ends.
+        watch.experimental_non_blocking = True  # type: ignore[attr-defined]
+        handlers = {
+            "Check": grpc.stream_unary_rpc_method_handler(check),
+            "Watch": grpc.stream_stream_rpc_method_handler(watch),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, handlers),))
 
     def _listen(self, options: ServerOptions, port: int) -> str:
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -77,6 +105,18 @@ class GrpcServer:
         except RuntimeError as error:
             raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
 
+    def _handler(self, request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:
+        """Returns the handler of a method. It takes a stream, so that it decides itself how the message is awaited."""
+
+        def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            body = self._arrivals.message(requests, context)
+            with self._running:
+                if not context.is_active():  # its deadline has passed in the queue
+                    return b""
+                return _respond(body, context, request_class, answer)
+
+        return grpc.stream_unary_rpc_method_handler(respond)
+
     def start(self) -> None:
         self._server.start()
 
@@ -86,21 +126,23 @@ class GrpcServer:
         self._pool.shutdown(wait=False)
 
 
-def _handler(request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:
-    def respond(body: bytes, context: grpc.ServicerContext) -> bytes:
-        try:
-            return bytes(answer(request_class.FromString(body), _seconds_left(context)).SerializeToString())
-        except ServingError as error:
-            failure = grpc.StatusCode[error.code], error.message or ""
-        except DecodeError as error:
-            failure = grpc.StatusCode.INTERNAL, f"The request is no {request_class.__name__}: {error}"
-        except Exception as error:
-            log.exception("%s failed", request_class.__name__)
-            failure = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-        context.abort(*failure)
-        raise AssertionError("abort raises")
-
-    return grpc.unary_unary_rpc_method_handler(respond)
+def _respond(
+    body: bytes,
+    context: grpc.ServicerContext,
+    request_class: Any,
+    answer: Callable[[Any, float | None], Message],
+) -> bytes:
+    try:
+        return bytes(answer(request_class.FromString(body), _seconds_left(context)).SerializeToString())
+    except ServingError as error:
+        failure = grpc.StatusCode[error.code], error.message or ""
+    except DecodeError as error:
+        failure = grpc.StatusCode.INTERNAL, f"The request is no {request_class.__name__}: {error}"
+    except Exception as error:
+        log.exception("%s failed", request_class.__name__)
+        failure = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+    context.abort(*failure)
+    raise AssertionError("abort raises")
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float | None:
@@ -109,7 +151,7 @@ def _seconds_left(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
-    """Returns gRPC's arguments: no message size limit, no port sharing, and the flag's arguments.
+    """Returns gRPC's arguments: no message size limit, no port sharing, few calls a connection, and the flag's.
 
     Raises:
         InputError: the flag is not KEY=VALUE,...
@@ -118,6 +160,7 @@ def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", _NO_LIMIT),
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", _MOST_STREAMS),
     ]
     for pair in filter(None, flag.split(",")):
         key, separator, value = pair.partition("=")

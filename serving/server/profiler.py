@@ -6,10 +6,12 @@ requests from the gRPC port unchanged.
 
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import grpc
 import tensorflow as tf
+
+from ctrpipe.serving.server.grpc_arrivals import Arrivals
 
 _SERVICE = "/tensorflow.ProfilerService/"
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -18,14 +20,20 @@ _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 class ProfilerHandler(grpc.GenericRpcHandler):
     """Forwards the profiler's requests to TensorFlow. The first request starts TensorFlow's profiler."""
 
+    def __init__(self, arrivals: Arrivals):
+        self._arrivals = arrivals
+
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Returns the handler of a profiler method; None for other services."""
         method = details.method
-        return grpc.unary_unary_rpc_method_handler(_forward(method)) if method.startswith(_SERVICE) else None
+        if not method.startswith(_SERVICE):
+            return None
+        return grpc.stream_unary_rpc_method_handler(_forward(method, self._arrivals))
 
 
-def _forward(method: str) -> Callable[[bytes, grpc.ServicerContext], bytes]:
-    def respond(body: bytes, context: grpc.ServicerContext) -> bytes:
+def _forward(method: str, arrivals: Arrivals) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
+    def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        body = arrivals.message(requests, context)
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = _profiler().unary_unary(method)
         try:
             answer: bytes = call(body, timeout=context.time_remaining())

@@ -1,0 +1,145 @@
+"""gRPC calls that never send their message keep nobody out."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import grpc
+import pytest
+import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow_serving.apis import get_model_status_pb2, model_service_pb2_grpc, predict_pb2
+from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
+
+from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.grpc_arrivals import Arrivals
+from tests.serving.raw_grpc import connect, opened_calls
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+METHODS = (PREDICT, "/tensorflow.serving.ModelService/GetModelStatus", "/grpc.health.v1.Health/Check")
+PROFILE = "/tensorflow.ProfilerService/Profile"
+
+
+class Double(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def serve(self, x):
+        return {"y": 2 * x}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("model")
+    model = Double()
+    tf.saved_model.save(model, str(folder / "1"), {"serving_default": model.serve})
+    options = ServerOptions(folder, "m", grpc_max_threads=2, enable_grpc_healthcheck_service=True)
+    with running_server(options) as addresses:
+        yield addresses.grpc
+
+
+def answers(channel: grpc.Channel) -> None:
+    """Asserts that each service answers soon."""
+    status = get_model_status_pb2.GetModelStatusRequest()
+    status.model_spec.name = "m"
+    found = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(status, timeout=20)
+    assert found.model_version_status[0].version == 1
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "m"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([1.0, 3.0]))
+    response = PredictionServiceStub(channel).Predict(request, timeout=20)
+    assert list(tf.make_ndarray(response.outputs["y"])) == [2.0, 6.0]
+    health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+    assert health.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("method", [*METHODS, "/grpc.health.v1.Health/Watch", PROFILE])
+def test_a_connection_that_opens_calls_and_sends_no_message_keeps_nobody_out(address, method):
+    sent = opened_calls(method, 8)
+    assert len(sent) < 1200
+    with connect(address) as attacker:
+        attacker.sendall(sent)
+        time.sleep(0.2)
+        with grpc.insecure_channel(address) as channel:
+            answers(channel)
+
+
+def test_many_connections_that_send_no_message_keep_nobody_out(address):
+    """More calls than may wait: those that have waited longest are cancelled."""
+    with contextlib.ExitStack() as connections:
+        attackers = [connections.enter_context(connect(address)) for _ in range(8)]
+        for attacker in attackers:
+            attacker.sendall(opened_calls(PREDICT, 90))
+        time.sleep(0.5)
+        with grpc.insecure_channel(address) as channel:
+            answers(channel)
+            answers(channel)
+
+
+def test_who_watches_the_health_keeps_no_thread_and_may_leave(address):
+    """A server of two threads, and more watchers than there are threads for calls that wait; some leave meanwhile."""
+    with contextlib.ExitStack() as stack:
+        kept = []
+        for _ in range(6):
+            channel = stack.enter_context(grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]))
+            stub = health_pb2_grpc.HealthStub(channel)
+            kept.append([stub.Watch(health_pb2.HealthCheckRequest(), timeout=60) for _ in range(90)])
+            assert {next(found).status for found in kept[-1]} == {health_pb2.HealthCheckResponse.SERVING}
+            for call in kept[-1][::3]:
+                call.cancel()
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="x"), timeout=20)
+        assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        answers(channel)
+
+
+def test_a_call_that_ends_without_a_message_is_told_so(address):
+    with grpc.insecure_channel(address) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.stream_unary(PREDICT)(iter(()), timeout=20)
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert "requires exactly one request message" in caught.value.details()
+
+
+class Call:
+    """A call whose message comes when it is let go on; `cancel` ends it as gRPC does."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+        self.cancelled = False
+
+    def cancel(self):
+        self.cancelled = True
+        self.go_on.set()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.go_on.wait(20)
+        if self.cancelled:
+            raise grpc.RpcError
+        return b"its message"
+
+
+def test_the_call_that_has_waited_longest_gives_way():
+    arrivals, calls, found = Arrivals(most=2), [Call() for _ in range(4)], {}
+
+    def wait(number):
+        try:
+            found[number] = arrivals.message(calls[number], calls[number])
+        except grpc.RpcError:
+            found[number] = "cancelled"
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
+    for number in (0, 1):
+        threads[number].start()
+        time.sleep(0.05)
+    calls[0].go_on.set()
+    threads[0].join(20)
+    for number in (2, 3):
+        threads[number].start()
+        time.sleep(0.05)
+    for call in calls:
+        call.go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert found == {0: b"its message", 1: "cancelled", 2: b"its message", 3: b"its message"}
