@@ -104,6 +104,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
         seed=0,
         workers=workers,
         code_version=_code_of(LogStatisticsGen),
+        spec=config.log_spec.model_dump_json(),
     )
     schema = ImportSchemaGen(schema_file=str(_write_schema(config, inputs.output)))
     validator = LogValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
