@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.training.convergence import ALL_DONE
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.linear_fit import COARSE, FOLDS, Fit, LinearRows, Weights
@@ -147,8 +148,8 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
             f"training.optimizer: a logit of {job.model.name} is {distance:.2g} off the linear one; take adam"
         )
     chosen = ", ".join(f"{search.variance:.2g}" for search in searches)
-    ended = "converged" if all(fit.converged for fit in best) else "did all its iterations"
-    progress.stopped = f"L-BFGS {ended}; variance of the prior {chosen}"
+    ended = "L-BFGS converged" if all(fit.converged for fit in best) else f"{ALL_DONE}iterations of L-BFGS done"
+    progress.stopped = f"{ended}; variance of the prior {chosen}"
     return TrainResult(job, learner, progress, trained_here=False)
 
 
