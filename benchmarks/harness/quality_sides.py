@@ -7,13 +7,16 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from benchmarks.peers.client import Peer
 from ctrpipe.models.base import metrics
 from ctrpipe.models.base.feature_map import FeatureMap
+
+if TYPE_CHECKING:
+    from ctrpipe.pipeline.config import Model, RunConfig, Training
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
@@ -180,13 +183,7 @@ class Ours:
         return {**settings, "model": {**settings["model"], "use_linear": model in other.with_linear}}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
-        # These import TensorFlow: 4 s that --help and option errors should not pay.
-        import keras
-
-        from ctrpipe.pipeline.config import Model, Training
-        from ctrpipe.pipeline.training.data import packed_batches
-        from ctrpipe.pipeline.training.job import TrainingJob
-        from ctrpipe.pipeline.training.train import train
+        from ctrpipe.pipeline.config import Model, Training  # imports pydantic, which --help should not pay for
 
         training = Training(
             monitor="log_loss",
@@ -194,19 +191,72 @@ class Ours:
             **self.schedule,
             **settings["training"],
         )
-        shutil.rmtree(work, ignore_errors=True)
-        start = time.perf_counter()
-        named = Model(name=model, **settings["model"])
-        job = TrainingJob(named, training, rows.feature_map, rows.files["train"], rows.files["validation"], seed)
-        result = train(job, work)
-        seconds = time.perf_counter() - start
-        test = packed_batches(rows.files["test"], rows.feature_map, 8192)
-        _, probabilities = result.learner.predict(test)
-        shutil.rmtree(work, ignore_errors=True)
-        keras.backend.clear_session()
-        assert result.progress.best is not None
-        best = result.progress.evaluations[result.progress.best]["validation_log_loss"]
-        return Trained(best, seconds, probabilities[:, 0])
+        return _trained(Model(name=model, **settings["model"]), training, seed, rows, work)
+
+
+class Baseline:
+    """The logistic regression that a run trains beside its model."""
+
+    name, models, is_random = "baseline", ("lr",), False
+    with_linear: tuple[str, ...] = ()
+    schedule: Settings = {}
+
+    def first(self, model: str) -> Settings:
+        return {}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        return {"table_l2": Drawn.of(draw).l2}
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        from ctrpipe.pipeline.config import Model, Training
+
+        training = Training().of_baseline(model).model_copy(update=settings)
+        return _trained(Model(name=model), training, seed, rows, work)
+
+
+class Drafted:
+    """The model of a configuration, with the configuration's settings."""
+
+    name, is_random = "drafted", True
+    with_linear: tuple[str, ...] = ()
+    schedule: Settings = {}
+
+    def __init__(self, config: "RunConfig") -> None:
+        self._config = config
+        self.models = (config.model.name,)
+
+    def first(self, model: str) -> Settings:
+        return {}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        return {"learning_rate": Drawn.of(draw).rate}
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        training = self._config.training.model_copy(update=settings)
+        return _trained(self._config.model, training, seed, rows, work)
+
+
+def _trained(model: "Model", training: "Training", seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+    """Trains a model of ours to its best validation result."""
+    # These import TensorFlow: 4 s that --help and option errors should not pay.
+    import keras
+
+    from ctrpipe.pipeline.training.data import packed_batches
+    from ctrpipe.pipeline.training.job import TrainingJob
+    from ctrpipe.pipeline.training.train import train
+
+    shutil.rmtree(work, ignore_errors=True)
+    start = time.perf_counter()
+    job = TrainingJob(model, training, rows.feature_map, rows.files["train"], rows.files["validation"], seed)
+    result = train(job, work)
+    seconds = time.perf_counter() - start
+    test = packed_batches(rows.files["test"], rows.feature_map, 8192)
+    _, probabilities = result.learner.predict(test)
+    shutil.rmtree(work, ignore_errors=True)
+    keras.backend.clear_session()
+    assert result.progress.best is not None
+    best = result.progress.evaluations[result.progress.best]["validation_log_loss"]
+    return Trained(best, seconds, probabilities[:, 0])
 
 
 class PeerSide:

@@ -72,6 +72,8 @@ class CTRModel(keras.Model):
     # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine. Otherwise `flatten`
     # appends the raw values to the embeddings.
     embeds_dense: bool = False
+    # Whether the logit is linear in one-hot ids and dense features, and nothing else: `training.optimizer: lbfgs`.
+    is_linear: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
     # Whether the model accepts one text for all rows of a batch, as tokens (1, T).

@@ -3,6 +3,7 @@
 Writes the same artifacts and the metrics of the report.
 """
 
+import json
 import pathlib
 
 from tfx.components.evaluator import constants
@@ -20,7 +21,9 @@ from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
 from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.finite import naming_the_number
+from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -86,6 +89,9 @@ def GatedEvaluator(
     baseline_name = by.baseline.name if by.baseline else None
     with naming_the_number(log, payload):
         metrics, scored, others = evaluate(folder, baseline_name, test, log, by, given.rows)
+    metrics["converged"] = _converged(model)
+    if baseline and metrics["baseline"]:
+        metrics["baseline"]["converged"] = _converged(baseline)
     task = next(iter(log.data.labels))
     to_compare = last_blessed_probabilities(folder, task)
     table = read_gates(folder, bounds, scored, to_compare)
@@ -104,3 +110,9 @@ def GatedEvaluator(
     verdict = pathlib.Path(blessing.uri)
     verdict.mkdir(parents=True, exist_ok=True)
     (verdict / (constants.BLESSED_FILE_NAME if passed else constants.NOT_BLESSED_FILE_NAME)).touch()
+
+
+def _converged(model: Model) -> bool | None:
+    """Returns whether the training of a model has converged; None if its history was not kept."""
+    history = asset_path(pathlib.Path(model.uri) / SERVABLE, Asset.HISTORY)
+    return has_converged(json.loads(history.read_text())) if history.exists() else None

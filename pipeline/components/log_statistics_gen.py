@@ -3,6 +3,7 @@
 See ctrpipe.pipeline.monitoring.statistics.
 """
 
+import dataclasses
 import json
 import pathlib
 
@@ -11,9 +12,13 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics
 
+from ctrpipe.common.files import write_json
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.monitoring.statistics import Sampled, read_statistics, write_statistics
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.monitoring.statistics import SUSPECTS, Sampled, read_statistics, write_statistics
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.suspects import Suspect, constant_columns, spread_rows, suspects
 
 RATES = "sample_rate_by_split"  # a property of the artifact, JSON; StatisticsGen writes it too
 ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
@@ -27,8 +32,9 @@ def LogStatisticsGen(
     seed: Parameter[int],
     workers: Parameter[str],
     code_version: Parameter[str],
+    spec: Parameter[str] = "",
 ) -> None:
-    """Computes the statistics of each split.
+    """Computes the statistics of each split, and names the columns that a model should not have.
 
     Args:
         examples: The payload.
@@ -37,6 +43,7 @@ def LogStatisticsGen(
         seed: Seed of the sample.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
+        spec: LogSpec as JSON, to look for such columns; "" for not.
     """
     splits = artifact_utils.decode_split_names(examples.split_names)
     source = pathlib.Path(examples.uri)
@@ -47,6 +54,19 @@ def LogStatisticsGen(
     statistics.set_string_custom_property(RATES, json.dumps(rates))
     rows = {split: payload_rows(payload_files(source / f"Split-{split}")) for split in splits}
     statistics.set_string_custom_property(ROWS, json.dumps(rows))
+    if spec:
+        found = _suspects(
+            LogSpec.model_validate_json(spec), source, [split for split in splits if rows[split]], max_rows
+        )
+        write_json(pathlib.Path(statistics.uri) / SUSPECTS, [dataclasses.asdict(each) for each in found])
+        for each in found:
+            announce(f"Column: {each.column}, {each.split} rows: {each.text}")
+
+
+def _suspects(spec: LogSpec, source: pathlib.Path, splits: list[str], max_rows: int) -> list[Suspect]:
+    """Returns the findings about the columns, of at most about `max_rows` rows of each split."""
+    rows = {split: spread_rows(payload_files(source / f"Split-{split}"), max_rows) for split in splits}
+    return [*suspects(spec, rows["train"]), *constant_columns(spec, rows)] if "train" in rows else []
 
 
 def train_statistics(statistics: ExampleStatistics) -> tuple[Sampled, int]:

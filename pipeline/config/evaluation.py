@@ -33,7 +33,9 @@ class Evaluation(Section):
     tail: Tail | None = None
     """Slice of rare combinations of values; null: none."""
     baseline: Model | None = pydantic.Field(None, examples=[{"name": "lr"}])
-    """A second model to train for comparison, with the same keys as `model`; null: none."""
+    """A second model to train for comparison, with the same keys as `model`; null: none. `lr` is trained to the optimum
+    of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these.
+    """
 
 
 class Bounds(Section):

@@ -6,6 +6,8 @@ import pydantic
 
 from ctrpipe.transforms.log.section import Section
 
+LINEAR = "lr"  # the model that `optimizer: lbfgs` trains
+
 
 class Plateau(Section):
     """Lowers the learning rate when the validation metric stops improving.
@@ -134,10 +136,13 @@ class Training(Section):
     the models that measurably train faster there (`lr`, `starspace`), if there are enough rows to offset its startup
     time; otherwise TensorFlow.
     """
-    optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
+    optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad", "lbfgs"] = "adam"
     """`adam`: Adam on all weights. `lazy_adam` and `rowwise_adagrad`: Adam on the dense weights; on embedding tables,
     they update only the rows that occur in a batch. `lazy_adam` stores two numbers per weight, `rowwise_adagrad` one
-    per row (equations: pipeline/training/row_optimizers.py).
+    per row (equations: pipeline/training/row_optimizers.py). `lbfgs`: L-BFGS on all rows at once, for the model `lr`
+    alone, which a baseline `lr` is always trained with. It ends at the optimum and does not depend on the seed. The
+    validation log loss chooses the strength of the L2 penalty, unless `table_l2` is given. Learning rate, batch size,
+    epochs and `patience` have no effect.
     """
 
     adam_beta_1: float = pydantic.Field(0.9, ge=0, lt=1)
@@ -284,6 +289,17 @@ class Training(Section):
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
     """Seconds to wait until all workers of TF_CONFIG have joined; training fails after that."""
 
+    def of_baseline(self, model: str) -> "Training":
+        """Returns the settings of a baseline, by the name of its model.
+
+        A linear one is trained to its optimum, whatever the model beside it needs. With `fake_negative_weighting`, the
+        loss has no single optimum, and the settings are the model's.
+        """
+        if model != LINEAR or self.fake_negative_weighting:
+            return self
+        kept = ("refit", "task_weights", "fake_negative_calibration", "end_at_base_rate")
+        return Training(optimizer="lbfgs", **{key: getattr(self, key) for key in kept})
+
     @property
     def fake_negatives(self) -> str:
         """Returns the name of the enabled fake-negative key; "" if neither is enabled."""
@@ -300,8 +316,11 @@ class Training(Section):
             raise ValueError("xla is for backend tensorflow: JAX compiles every step; remove it")
         if self.shard_tables and (self.backend != "jax" or self.distribution not in ("auto", "mirrored")):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
-        if self.table_l2 and self.optimizer != "adam":
+        if self.table_l2 and self.optimizer not in ("adam", "lbfgs"):
             raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates the rows of a batch alone")
+        if self.optimizer == "lbfgs" and (self.warm_start or self.fake_negative_weighting):
+            key = "warm_start" if self.warm_start else "fake_negative_weighting"
+            raise ValueError(f"{key} needs another optimizer than lbfgs, which finds the optimum of the log loss alone")
         if self.fake_negative_weighting and self.fake_negative_calibration:
             raise ValueError("fake_negative_weighting and fake_negative_calibration: remove one of the two")
         if self.fake_negatives and (self.distillation or self.refit):

@@ -22,6 +22,7 @@ from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import Split
+from ctrpipe.transforms.log.suspects import suspects
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
@@ -131,6 +132,7 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], foun
     for column in config.feature_columns:
         found.notes += _column_notes(config, column, rows[column])
     found.notes += _split_notes(config.data.split, rows)
+    found.notes += [f"Column: {each.column}: {each.text}" for each in suspects(config, rows)]
 
 
 def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """TFDV's statistics of a checked log, and their plain values for the report."""
 
 import dataclasses
+import json
 import pathlib
 import types
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_fi
 from ctrpipe.transforms.log.spec import LogSpec
 
 FILE = "FeatureStats.pb"  # the name that TFX's components use
+SUSPECTS = "suspects.json"  # the findings of ctrpipe.transforms.log.suspects, in the artifact
 # Of one process, with 40 columns.
 ROWS_PER_SECOND = 120_000
 ROWS_READ_PER_SECOND = 1_000_000
@@ -257,6 +259,8 @@ def summarise_statistics(
             share = f"{count:,} of {counts['rows'][split]:,} rows"
             text = f"clipped in {share}, where the number lies far beyond the range of the training rows"
             anomalies_shown.append({"column": column, "split": split, "text": text})
+    if (statistics / SUSPECTS).exists():
+        anomalies_shown += json.loads((statistics / SUSPECTS).read_text(encoding="utf-8"))
     letters = {"rows": counts["rejected"], "reasons": counts["reasons"]}
     return {"splits": splits, "columns": columns, "anomalies": anomalies_shown, "dead_letters": letters}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-LEAST_FALL = 1e-4  # share of the validation log loss; a smaller fall counts as none
+from ctrpipe.pipeline.training.convergence import still_falling
 
 
 def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
@@ -26,13 +26,10 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
 
 def _still_falling(history: Mapping[str, Any]) -> list[str]:
     """Returns a sentence if the epochs ended while the validation loss still fell."""
-    losses = [numbers["validation_log_loss"] for numbers in history["evaluations"]]
-    if not history["stopped"].startswith("all ") or len(losses) < 2:
-        return []
-    *before, last = losses
-    if last >= min(before) * (1 - LEAST_FALL):
+    fall = still_falling(history)
+    if fall is None:
         return []
     return [
-        f"the validation log loss was still falling when the epochs ended, from {min(before):.4f} to {last:.4f} at the "
+        f"the validation log loss was still falling when the epochs ended, from {fall[0]:.4f} to {fall[1]:.4f} at the "
         "last evaluation: raise training.epochs"
     ]

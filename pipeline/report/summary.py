@@ -43,6 +43,9 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         table.add_row(f"{baseline} (baseline)", *_cells(metrics["baseline"]))
         table.add_row(f"ahead of {baseline}, 95%", interval_text(ahead["interval"]))
         table.caption = verdict(f"{config.model.name}: AUC", ahead, baseline)
+        sides = {config.model.name: metrics, f"the baseline {baseline}": metrics["baseline"]}
+        if unconverged := [name for name, side in sides.items() if side.get("converged") is False]:
+            table.caption += f". Not converged when the epochs ended: {' and '.join(unconverged)}"
         table.caption_justify = "left"
     if best:
         table.add_row("best possible", *_cells(best))

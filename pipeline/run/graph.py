@@ -104,6 +104,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
         seed=0,
         workers=workers,
         code_version=_code_of(LogStatisticsGen),
+        spec=config.log_spec.model_dump_json(),
     )
     schema = ImportSchemaGen(schema_file=str(_write_schema(config, inputs.output)))
     validator = LogValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
@@ -152,11 +153,12 @@ def _drift_check(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> Base
 
 
 def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Model, is_baseline: bool) -> BaseComponent:
-    trained_from = inputs.training_fingerprint(config, model)
+    training = config.training.of_baseline(model.name) if is_baseline else config.training
+    trained_from = inputs.training_fingerprint(config, model, training)
     settings = TrainerSettings(
         spec=config.log_spec,
         model=model,
-        training=config.training,
+        training=training,
         seed=config.seed,
         warmup_requests=config.serving.warmup_requests,
         position=config.serving.position,
@@ -165,7 +167,7 @@ def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Mode
         explains=config.serving.explain and not is_baseline,
         work=inputs.output / "tfx" / "training" / f"{model.name}-{trained_from}",
         parent=None if is_baseline else inputs.parent,
-        training_fingerprint=inputs.version_fingerprint(config, model),
+        training_fingerprint=inputs.version_fingerprint(config, model, training),
     )
     return LogTrainer(
         payload=data.examples.outputs["examples"],

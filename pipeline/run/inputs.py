@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
-from ctrpipe.pipeline.config import Model, Monitoring, RunConfig
+from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, sums_of
@@ -36,20 +36,26 @@ class RunInputs:
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # file fingerprints by encoder
     parent: "Parent | None" = None  # the warm start's parent, if any
 
-    def training_fingerprint(self, config: RunConfig, model: Model) -> str:
-        """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model."""
-        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
+    def training_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
+        """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model.
+
+        `training` are other settings than the configuration's, those of a baseline.
+        """
+        settings = training or config.training
+        parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name), begins_with]))
 
-    def version_fingerprint(self, config: RunConfig, model: Model) -> str:
+    def version_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
         """Returns a hash of everything that decides a version's probabilities: the training run and the calibration.
 
         A parent named `latest` is not part of the hash, because this hash is used to look it up.
         """
         start = config.training.warm_start
         named = start is not None and start.parent != LATEST
-        trained = (self if named else dataclasses.replace(self, parent=None)).training_fingerprint(config, model)
+        trained = (self if named else dataclasses.replace(self, parent=None)).training_fingerprint(
+            config, model, training
+        )
         return fingerprint(trained, config.calibration) if config.calibration else trained
 
     def test_rows(self, config: RunConfig) -> str:

@@ -185,6 +185,8 @@ def check_options(config: RunConfig) -> None:
                     require_several_tasks(model.name, tuple(config.data.labels))
             except (ValueError, TypeError) as error:
                 raise _option_mistake(key, model, error) from error
+    if config.training.optimizer == "lbfgs" and not model_class(config.model.name).is_linear:
+        raise InputError(f"training.optimizer: lbfgs trains linear models, as lr; take adam for {config.model.name}")
     if config.serving.explain and model_class(config.model.name).boosts:
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"

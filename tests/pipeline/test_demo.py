@@ -103,6 +103,9 @@ def test_the_last_table_has_the_difference_to_the_baseline_and_a_verdict(
     baseline = random.random(600).astype(np.float32)
     model = (0.4 * better * labels + random.random(600)).astype(np.float32) / 2
     finished_run(tmp_path, model, baseline, labels)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics |= {"converged": better, "baseline": {**metrics["baseline"], "converged": not better}}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     print_summary(tmp_path, load_config(ROOT / "configs" / "demo.yaml"))
     printed = " ".join(capsys.readouterr().out.split())
     difference, error = delong(labels, baseline, model)
@@ -113,3 +116,5 @@ def test_the_last_table_has_the_difference_to_the_baseline_and_a_verdict(
     assert "Note: the validation log loss was still falling when the epochs ended, from 0.5000 to 0.4500" in printed
     assert "Column: shop, test rows: every value is missing" in printed
     assert "one seed on each side, and another seed may turn it round" in printed
+    unconverged = "the baseline lr" if better else "attention_net"
+    assert f"turn it round. Not converged when the epochs ended: {unconverged} " in printed + " "

@@ -3,6 +3,7 @@
 import pytest
 
 from ctrpipe.pipeline.report.notes import notes
+from ctrpipe.pipeline.training.convergence import has_converged
 
 
 def history(*losses: float, stopped: str = "all 3 epochs done") -> dict:
@@ -39,3 +40,18 @@ def test_a_training_that_a_number_ended_is_said():
     figure = "lr: the training loss is not a finite number in epoch 2 (step 8)"
     found = notes({"rig": 0.1}, {**history(0.5, stopped="a number was not finite"), "not_finite": figure})
     assert found == [f"{figure}, and the best weights before are what was kept"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "stopped", "converged"),
+    [
+        ((0.6, 0.5, 0.45), "all 3 epochs done", False),
+        ((0.6, 0.45, 0.46), "all 3 epochs done", True),
+        ((0.6,), "all 1 epochs done", False),
+        ((0.6, 0.5, 0.45), "log_loss did not improve for 2 evaluations", True),
+        ((0.6, 0.5, 0.5), "L-BFGS converged; variance of the prior 0.1", True),
+        ((0.6, 0.5, 0.5), "all iterations of L-BFGS done; variance of the prior 0.1", False),
+    ],
+)
+def test_a_side_of_a_verdict_has_converged_if_more_epochs_would_not_help(losses, stopped, converged):
+    assert has_converged(history(*losses, stopped=stopped)) is converged

@@ -166,6 +166,34 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     assert abs(shown["columns"][2]["missing_rate"] - 1 / 3) < 0.05 and shown["columns"][2]["unique"] == 7
 
 
+def test_columns_that_a_model_should_not_have_are_anomalies_of_the_report(tmp_path, caplog):
+    caplog.set_level("INFO")
+    values = {"train": columns(400), "test": columns(400)}
+    values["train"]["site"] = np.where(values["train"]["click"] > 0, "bought", None).astype(object)
+    values["test"]["price"][:] = 3
+    for name, rows in values.items():
+        write(tmp_path / f"Split-{name}", rows)
+        (tmp_path / "anomalies" / f"Split-{name}").mkdir(parents=True)
+        (tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb").write_bytes(b"")
+    statistics = artifact(ExampleStatistics, tmp_path / "statistics")
+    settings = {
+        "max_rows": 1000,
+        "seed": 0,
+        "workers": ONE.to_json(),
+        "code_version": "",
+        "spec": SPEC.model_dump_json(),
+    }
+    generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
+    generate(examples=artifact(Examples, tmp_path, ["train", "test"]), statistics=statistics, **settings)
+    counts = {"rows": {"train": 400, "test": 400}, "positives": {"train": 1, "test": 1}, "rejected": 0, "reasons": {}}
+    rates = {"train": 1.0, "test": 1.0}
+    shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
+    found = [(each["column"], each["split"], each["text"]) for each in shown["anomalies"] if each["column"] != "click"]
+    assert found[-2][:2] == ("site", "train") and found[-2][2].startswith("its values alone give the label away")
+    assert found[-1][:2] == ("price", "test") and found[-1][2].startswith("one value in all rows, 3,")
+    assert "Column: site, train rows: its values alone give the label away" in caplog.text
+
+
 def test_columns_of_which_nothing_is_understood_are_anomalies(tmp_path):
     values = {"train": columns(90), "test": columns(30)}
     values["train"]["price"][:] = 7

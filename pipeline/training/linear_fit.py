@@ -1,0 +1,269 @@
+"""Fits a logistic regression to packed rows with L-BFGS, in numpy: no backend, no batches, no learning rate.
+
+With rows of weights s_i (mean 1), features x_i and labels y_i, a fit minimizes over the weights w and the bias b
+
+    sum_i s_i (log(1 + e^z_i) - y_i z_i) + |w|^2 / (2 v),    z_i = <w, x_i> + b,
+
+the negative log posterior under the prior N(0, v) for each weight. The problem is convex, so that there is one
+solution, whatever the seed. Dense features are scaled to mean 0 and standard deviation 1 first, so that the prior does
+not depend on their units.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+from scipy.special import expit, logit
+
+from ctrpipe.models.base.ctr_model import WEIGHT, CTRModel
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.pipeline.training.data import packed_reader
+from ctrpipe.pipeline.training.learner import Batch, split_weight
+
+MOST_ITERATIONS = 2000
+DECREASE, SLOPE = 1e-10, 1e-7  # relative decrease of the mean loss in a step, and its steepest slope, that end a fit
+COARSE = 1e-7  # the decrease that ends a fit in a search
+FOLDS = 5  # of cross-validation
+_MIXER, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(40)  # Fibonacci hashing of a row's number
+_BLOCK_ROWS = 1 << 16
+_MOST_BYTES = 2 << 30  # of all rows: more rows are read again for each step
+_LEAST_RATE = 1e-6  # as in CTRModel.start_at
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Some rows: features as they enter the logit, `[n, ids]` and `[n, dense]`, labels `[n, tasks]`, weights `[n]`.
+
+    `folds`, `[n]`, is the fold of cross-validation in which a row is held out, from 0.
+    """
+
+    ids: scipy.sparse.csr_array
+    dense: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    folds: np.ndarray
+
+    def known(self, task: int, fold: int | None, held_out: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the weights and labels of a task, both 0 for rows that do not count.
+
+        These are rows without a label, and rows outside the fold's training rows (or its held-out rows).
+        """
+        labels = self.labels[:, task]
+        counts = np.isfinite(labels)
+        if fold is not None:
+            counts &= (self.folds == fold) == held_out
+        return np.where(counts, self.weights, 0.0), np.where(counts, labels, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """The weights of one task: by id `[ids]`, by scaled dense feature `[dense]`, and the bias."""
+
+    ids: np.ndarray
+    dense: np.ndarray
+    bias: float
+
+    def logits(self, block: _Block) -> np.ndarray:
+        """Returns the logits of a block's rows, `[n]`."""
+        return block.ids @ self.ids + np.einsum("nd,d->n", block.dense, self.dense) + self.bias
+
+
+class LinearRows:
+    """The rows of packed files, as a linear model sees them.
+
+    Args:
+        files: Globs of packed files.
+        feature_map: The description of the packed tensors.
+    """
+
+    def __init__(self, files: list[str], feature_map: FeatureMap):
+        self.feature_map = feature_map
+        self._reader = packed_reader(files, feature_map, _BLOCK_ROWS, weighted=True)
+        self.count = self._reader.rows
+        self._means, self._deviations, self._mean_weight = self._moments()
+        is_small = 12 * self.count * (feature_map.total_slots + len(feature_map.dense)) <= _MOST_BYTES
+        self._kept = [self._block(*numbered) for numbered in enumerate(self._reader)] if is_small else None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the rows stay in memory, so that cross-validation costs little."""
+        return self._kept is not None
+
+    def blocks(self) -> Iterator[_Block]:
+        """Yields all rows in the order of the log."""
+        if self._kept is not None:
+            yield from self._kept
+        else:
+            yield from (self._block(number, batch) for number, batch in enumerate(self._reader))
+
+    def fit(
+        self,
+        task: int,
+        variance: float,
+        start: Weights | None = None,
+        own_l2: float = 0.0,
+        fold: int | None = None,
+        decrease: float = DECREASE,
+    ) -> "Fit":
+        """Returns the weights of a task under a prior.
+
+        Rows whose label is missing (NaN) do not count.
+
+        Args:
+            task: The index of the task.
+            variance: The variance of the prior.
+            start: The weights to start from, those of another variance. None for 0.
+            own_l2: λ of the penalty λ/2 Σ w^2 for each row and each of its ids (the model's `l2`).
+            fold: The fold whose rows are held out. None for none.
+            decrease: The relative decrease of the mean loss in a step that ends the fit.
+        """
+        rate, total, lookups, squares = self._sums(task, fold)
+        ids, dense = len(lookups), len(squares)
+        if not 0 < rate < 1:
+            bias = float(logit(np.clip(rate, _LEAST_RATE, 1 - _LEAST_RATE)))
+            return Fit(Weights(np.zeros(ids), np.zeros(dense), bias), 0.0, 0, True)
+        penalties = np.concatenate([np.full(ids + dense, 1 / variance), [0.0]])
+        penalties[:ids] += own_l2 * lookups
+        # The scale of each weight: the inverse root of the curvature at the base rate. Counts of values differ by
+        # orders of magnitude, and L-BFGS begins with equal steps for all.
+        curvature = rate * (1 - rate) * np.concatenate([lookups, squares, [total]])
+        scale = 1 / np.sqrt(np.maximum(curvature + penalties, 1e-12))
+
+        def unpacked(scaled: np.ndarray) -> Weights:
+            values = scaled * scale
+            return Weights(values[:ids], values[ids:-1], float(values[-1]))
+
+        def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
+            weights = unpacked(scaled)
+            values = scaled * scale
+            loss, gradient = 0.5 * _dot(penalties, values**2), penalties * values
+            for block in self.blocks():
+                known, labels = block.known(task, fold)
+                logits = weights.logits(block)
+                loss += _dot(known, np.logaddexp(0, logits) - labels * logits)
+                residuals = known * (expit(logits) - labels)
+                gradient[:ids] += block.ids.T @ residuals
+                gradient[ids:-1] += np.einsum("n,nd->d", residuals, block.dense)
+                gradient[-1] += residuals.sum()
+            return loss / total, gradient * scale / total
+
+        if start is None:
+            start = Weights(np.zeros(ids), np.zeros(dense), float(logit(rate)))
+        begin = np.concatenate([start.ids, start.dense, [start.bias]]) / scale
+        options = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": decrease, "gtol": SLOPE}
+        found = scipy.optimize.minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
+        weights = unpacked(found.x)
+        return Fit(weights, self.loss(weights, task, fold)[0] / total, int(found.nit), found.status == 0)
+
+    def load(self, network: CTRModel, weights: list[Weights]) -> None:
+        """Assigns the weights of all tasks to a linear model."""
+        assert network.linear_dense is not None
+        kernel = np.stack([one.dense / self._deviations for one in weights], axis=1)
+        bias = np.array([one.bias for one in weights]) - self._means @ kernel
+        if network.linear is not None:
+            network.linear.table.assign(np.stack([one.ids for one in weights], axis=1) / network.linear_rate)
+        if len(kernel):
+            network.linear_dense.kernel.assign(kernel / network.linear_rate)
+        network.linear_dense.bias.assign(bias / network.linear_rate)
+
+    def distance(self, network: CTRModel, weights: list[Weights]) -> float:
+        """Returns the largest difference between a model's logits and those of the weights, in the first rows."""
+        batch = next(iter(self._reader))
+        inputs, block = split_weight(batch[0])[0], self._block(0, batch)
+        logits = np.asarray(network(inputs, training=True))  # in training, fake negatives are not corrected for
+        return float(np.abs(logits - np.stack([one.logits(block) for one in weights], axis=1)).max())
+
+    def loss(self, weights: Weights, task: int, fold: int | None = None, held_out: bool = False) -> tuple[float, float]:
+        """Returns the weighted sum of a task's log losses, without the penalty, and the sum of the weights.
+
+        Args:
+            weights: The weights of the task.
+            task: The index of the task.
+            fold, held_out: As in `_Block.known`.
+        """
+        loss = total = 0.0
+        for block in self.blocks():
+            known, labels = block.known(task, fold, held_out)
+            logits = weights.logits(block)
+            loss += _dot(known, np.logaddexp(0, logits) - labels * logits)
+            total += float(known.sum())
+        return loss, total
+
+    def _sums(self, task: int, fold: int | None) -> tuple[float, float, np.ndarray, np.ndarray]:
+        """Returns the mean label, the sum of the weights, and those of the squares of each id and dense feature."""
+        clicks = total = 0.0
+        lookups, squares = np.zeros(self.feature_map.total_ids), np.zeros(len(self.feature_map.dense))
+        for block in self.blocks():
+            known, labels = block.known(task, fold)
+            clicks, total = clicks + _dot(known, labels), total + float(known.sum())
+            lookups += block.ids.power(2).T @ known
+            squares += np.einsum("n,nd->d", known, block.dense**2)
+        return (clicks / total if total else 0.0), total, lookups, squares
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Returns the mean and the standard deviation of each dense feature, and the mean weight of a row."""
+        width = len(self.feature_map.dense)
+        if not width and WEIGHT not in self._reader.widths:
+            return np.zeros(0), np.ones(0), 1.0
+        sums, squares, weight = np.zeros(width), np.zeros(width), 0.0
+        for inputs, labels in self._reader:
+            read, weights = split_weight(inputs)
+            weight += len(labels) if weights is None else float(weights.sum(dtype=np.float64))
+            if width:
+                dense = read["dense"].astype(np.float64)
+                sums, squares = sums + dense.sum(axis=0), squares + (dense**2).sum(axis=0)
+        means = sums / self.count
+        deviations = np.sqrt(np.maximum(squares / self.count - means**2, 0))
+        return means, np.where(deviations > 1e-6 * np.maximum(np.abs(means), 1), deviations, 1.0), weight / self.count
+
+    def _block(self, number: int, batch: Batch) -> _Block:
+        inputs, labels = batch
+        read, weights = split_weight(inputs)
+        rows = len(labels)
+        weights = np.ones(rows) if weights is None else np.asarray(weights, np.float64) / (self._mean_weight or 1.0)
+        dense = (read["dense"] - self._means) / self._deviations if self.feature_map.dense else np.zeros((rows, 0))
+        numbers = np.arange(rows, dtype=np.uint64) + np.uint64(number * _BLOCK_ROWS)
+        folds = ((numbers * _MIXER) >> _MIXED_BITS) % np.uint64(FOLDS)
+        one_hot = self._one_hot(read.get("ids"), rows)
+        return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, folds.astype(np.int8))
+
+    def _one_hot(self, ids: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
+        """Returns what each id adds to the logit, `[rows, ids]`: FieldEmbedding's pooling without attention."""
+        shape = (rows, self.feature_map.total_ids)
+        if ids is None:
+            return scipy.sparse.csr_array(shape)
+        values = (ids > 0).astype(np.float64)
+        for field in self.feature_map.fields:
+            if field.slots > 1 and field.pooling != "sum":
+                own = self.feature_map.slots_of(field.name)
+                values[:, own] /= np.maximum(values[:, own].sum(axis=1, keepdims=True), 1)
+        starts = np.arange(rows + 1, dtype=np.int32) * ids.shape[1]
+        return scipy.sparse.csr_array((values.reshape(-1), ids.reshape(-1), starts), shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """The result of a fit.
+
+    Attributes:
+        weights: The weights.
+        loss: The mean loss over the rows, without the penalty.
+        iterations: The number of steps.
+        converged: Whether the steps ended at the minimum.
+    """
+
+    weights: Weights
+    loss: float
+    iterations: int
+    converged: bool
+
+
+def _dot(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns the inner product of two vectors, on one core.
+
+    `@` starts BLAS's threads. They cost ten times the product of a vector of some thousand rows where other programs
+    run on the same cores, and add the terms in an order that depends on how many they are.
+    """
+    return float(np.einsum("n,n->", first, second))

@@ -1,0 +1,156 @@
+"""The columns that a model should not have, in rows that are written out here."""
+
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.suspects import constant_columns, spread_rows, suspects
+
+ROWS = 3000
+RANDOM = np.random.default_rng(5)
+CLICK = RANDOM.random(ROWS) < 0.1
+FREE = RANDOM.random(ROWS)
+
+
+def texts(values, present=None) -> pa.Array:
+    return pa.array(
+        [str(value).encode() if present is None or present[row] else None for row, value in enumerate(values)]
+    )
+
+
+def numbers(values) -> pa.Array:
+    return pa.array(np.asarray(values, np.float32))
+
+
+def found(column: pa.Array, kind: str = "categorical", **data: object) -> list[str]:
+    """Returns the findings about a column beside an honest one."""
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}, **data},
+            "features": [{"kind": kind, "columns": ["x"]}, {"kind": "categorical", "columns": ["site"]}],
+        }
+    )
+    site = texts(np.where(RANDOM.random(ROWS) < np.where(CLICK, 0.6, 0.3), "a", "b"))
+    columns = {"click": numbers(CLICK), "x": column, "site": site, "w": numbers(1 + np.round(FREE * 9))}
+    return [f"{each.column}: {each.text}" for each in suspects(spec, pa.table(columns))]
+
+
+ALONE = "x: its values alone give the label away"
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "text"),
+    [
+        (texts(CLICK.astype(int)), "categorical", ALONE),  # the label again
+        (texts(RANDOM.integers(0, 4, ROWS), CLICK), "categorical", ALONE),  # case: the page after the click
+        (texts(np.arange(ROWS), CLICK), "categorical", ALONE),  # an id that only clicks have
+        (numbers(np.where(CLICK, 2.0, 0.5) + FREE), "numeric", ALONE),  # the price paid
+        (numbers(np.where(CLICK, -3.0, 3.0) + RANDOM.normal(size=ROWS)), "numeric", ALONE),  # falls with the click
+        (numbers(np.where(CLICK, np.nan, FREE)), "numeric", ALONE),  # missing for clicks
+        (texts(np.where(CLICK & (FREE < 0.4), "bought", "no")), "categorical", "x: 'bought' is in "),
+        (texts(np.arange(ROWS), CLICK & (FREE < 0.4)), "categorical", "x: it has a value in "),
+        (numbers(np.where(CLICK & (FREE < 0.4), np.nan, FREE)), "numeric", "x: a missing value is in "),
+    ],
+)  # fmt: skip
+def test_a_column_that_gives_the_label_away_is_named(column: pa.Array, kind: str, text: str) -> None:
+    [line] = found(column, kind)
+    assert line.startswith(text) and line.endswith("; is it known before the click?")
+
+
+def test_of_mostly_positive_rows_the_value_of_the_others_is_named() -> None:
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+            "features": [{"kind": "categorical", "columns": ["x"]}],
+        }
+    )
+    table = pa.table({"click": numbers(~CLICK), "x": texts(np.where(CLICK & (FREE < 0.5), "cancelled", "ok"))})
+    [line] = suspects(spec, table)
+    assert line.text.startswith("'cancelled' is in ") and "of the rows without a click and in no other" in line.text
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (texts(np.where(CLICK, RANDOM.random(ROWS) < 0.9, RANDOM.random(ROWS) < 0.2)), "categorical"),  # a strong one
+        (numbers(2.0 * CLICK + RANDOM.normal(size=ROWS)), "numeric"),
+        (texts(RANDOM.integers(0, 1500, ROWS)), "categorical"),  # rare values, some with clicks alone
+        (texts(np.where(FREE < 0.5, "never", RANDOM.integers(0, 9, ROWS))), "categorical"),
+        (numbers(FREE), "numeric"),  # another number in each row, as prices are
+        (numbers(np.full(ROWS, np.nan)), "numeric"),
+        (texts(RANDOM.integers(0, 4, ROWS), FREE < 0.02), "categorical"),  # hardly ever there
+    ],
+)
+def test_an_honest_column_is_not_named(column: pa.Array, kind: str) -> None:
+    assert found(column, kind) == []
+
+
+def test_few_clicks_say_nothing() -> None:
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+            "features": [{"kind": "categorical", "columns": ["x"]}],
+        }
+    )
+    click = np.arange(400) < 20
+    assert not list(suspects(spec, pa.table({"click": numbers(click), "x": texts(click)})))
+
+
+def test_an_id_of_the_row_and_the_weight_are_named() -> None:
+    for column, kind in ((texts(np.arange(ROWS) * 7919), "categorical"), (numbers(np.arange(ROWS)), "numeric")):
+        [line] = found(column, kind)
+        assert line.startswith("x: another value in each of 3,000 rows")
+    assert found(numbers(1 + np.round(FREE * 9)), "numeric", weight="w") == ["x: its values are those of the weight, w"]
+    same = texts((1 + np.round(FREE * 9)).astype(int))
+    assert found(same, weight="w") == ["x: its values are those of the weight, w"]
+
+
+def test_a_column_with_one_value_in_a_split_is_named_unless_by_chance() -> None:
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+            "features": [
+                {"kind": "categorical", "columns": ["day", "most", "one"]},
+                {"kind": "numeric", "columns": ["n"]},
+            ],
+        }
+    )
+
+    def table(days, most, number) -> pa.Table:
+        count = len(days)
+        return pa.table({"day": texts(days), "most": texts(most), "one": texts(["x"] * count), "n": numbers(number)})
+
+    most = np.where(np.arange(2000) % 500 == 0, "b", "a")
+    rows = {
+        "train": table(np.arange(2000) % 5, most, np.arange(2000)),
+        "validation": table(np.full(400, 5), most[1:401], np.full(400, 3.0)),
+        "test": table(np.arange(400) % 2, most[1:401], np.arange(400)),
+    }
+    lines = [(each.column, each.split, each.text) for each in constant_columns(spec, rows)]
+    assert lines == [
+        ("day", "validation", "one value in all rows, '5', which 0% of the training rows have"),
+        ("n", "validation", "one value in all rows, 3, which 0% of the training rows have"),
+    ]
+
+
+def test_rows_are_spread_over_all_files(tmp_path: pathlib.Path) -> None:
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+            "features": [{"kind": "numeric", "columns": ["x"]}],
+        }
+    )
+    schema = payload_schema(spec)
+    for part in range(3):
+        with PayloadWriter(tmp_path, f"part-{part}", schema) as writer:
+            values = np.arange(20_000) + part * 20_000
+            writer.write(pa.record_batch({"x": numbers(values), "click": numbers(values % 2)}, schema=schema))
+    files = sorted(tmp_path.glob("*.parquet"))
+    assert spread_rows(files, 100_000)["x"].to_numpy().tolist() == list(range(60_000))
+    some = spread_rows(files, 20_000)["x"].to_numpy()
+    assert 15_000 <= len(some) <= 25_000 and len(set(some)) == len(some)
+    assert np.histogram(some, 3, (0, 60_000))[0].min() > 4000

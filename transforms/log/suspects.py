@@ -1,0 +1,224 @@
+"""Finds columns that a model should not have: that give the label away, that number the rows, or that are the weight.
+
+A column gives the label away if it is known only after the click, as the page that a click led to. A model with it is
+almost perfect on the log and useless in production, where a request cannot have the column yet.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from ctrpipe.models.base.metrics import auc
+from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
+from ctrpipe.transforms.log.spec import LogSpec
+
+MOST_AUC = 0.98  # of a column's values alone: columns of real logs are far below
+LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and the label
+LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
+CHANCE = 1e-6  # a finding is less likely by chance
+LEAST_IDS = 500  # rows that all have another value, before a column is called an id
+BINS = 256  # of a numeric column's values
+_SHOWN = 40  # characters of a value that are printed
+_READ_ROWS = 1 << 12
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing
+
+
+@dataclasses.dataclass(frozen=True)
+class Suspect:
+    """A finding about a column in the rows of a split."""
+
+    column: str
+    split: str
+    text: str
+
+
+def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
+    """Yields the findings about all feature columns in training rows, at most one of each kind for a column.
+
+    Args:
+        spec: The description of the log.
+        rows: Checked rows, with the columns of `payload_schema`.
+    """
+    labels = {task: _numbers(rows[column]) for task, column in spec.data.columns_by_task.items()}
+    weights = _numbers(rows[spec.data.weight]) if spec.data.weight else None
+    several = len(labels) > 1
+    for column in spec.feature_columns:
+        values = _Values.of(rows[column])
+        if weights is not None and _is_same(values.numbers, weights):
+            yield Suspect(column, "train", f"its values are those of the weight, {spec.data.weight}")
+        for task, label in labels.items():
+            if text := _gives_away(values, label):
+                of_task = f" (label {task})" if several else ""
+                yield Suspect(column, "train", f"{text}{of_task}; is it known before the click?")
+                break
+        feature = spec.feature_by_column[column]
+        if feature.list_separator is None and feature.kind in ("categorical", "numeric") and _numbers_rows(values):
+            text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
+            yield Suspect(column, "train", text)
+
+
+def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
+    """Yields the columns with one value in all rows of a split that is not the training rows', and not by chance.
+
+    Args:
+        spec: The description of the log.
+        rows: Rows of each split, by its name.
+    """
+    for column in spec.feature_columns:
+        train = rows["train"][column]
+        for split, table in rows.items():
+            if split == "train" or not table.num_rows or table[column].null_count == table.num_rows:
+                continue
+            distinct = pc.unique(table[column])
+            if len(distinct) != 1:
+                continue
+            alike = pc.sum(pc.equal(_plain_chunks(train), distinct[0])).as_py() or 0
+            share = (alike + 1) / (len(train) + 2)
+            if share < 1 - 1 / (len(train) + 2) and share**table.num_rows < CHANCE:
+                of_train = f"which {alike / len(train):.0%} of the training rows have"
+                yield Suspect(column, split, f"one value in all rows, {_shown(distinct[0])}, {of_train}")
+
+
+def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:
+    """Returns at most about `most` rows of payload files: blocks that are spread evenly over them."""
+    total = payload_rows(files)
+    every = max(total / max(most, 1), 1.0)
+    batches: list[pa.RecordBatch] = []
+    before = 0
+    for file in files:
+        rows = payload_rows([file])
+        for first in range(0, rows, _READ_ROWS):
+            if int((before + first) / _READ_ROWS / every) != int((before + first - _READ_ROWS) / _READ_ROWS / every):
+                batches += read_rows(file, first, min(first + _READ_ROWS, rows))
+        before += rows
+    schema = pa.parquet.read_schema(files[0])
+    return pa.Table.from_batches(batches, schema)
+
+
+# A column's values ----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Values:
+    """A column as codes `[N]`, 0 for a missing value, and the text of each code; and as numbers, NaN for none."""
+
+    codes: np.ndarray
+    texts: pa.Array
+    numbers: np.ndarray | None
+    is_binned: bool
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "_Values":
+        """Returns the values of a column; many different numbers are put into BINS bins of equal frequency."""
+        encoded = _plain_chunks(column).combine_chunks().dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        numbers = _numbers(column) if pa.types.is_floating(column.type) else _as_numbers(encoded, codes)
+        if not pa.types.is_floating(column.type) or len(encoded.dictionary) <= BINS:
+            return cls(codes, encoded.dictionary, numbers, False)
+        assert numbers is not None
+        known = np.isfinite(numbers)
+        edges = np.unique(np.quantile(numbers[known], np.linspace(0, 1, BINS + 1)[1:-1]))
+        binned = np.where(known, 1 + np.searchsorted(edges, numbers, side="right"), 0)
+        return cls(binned, encoded.dictionary, numbers, True)
+
+
+def _as_numbers(encoded: pa.DictionaryArray, codes: np.ndarray) -> np.ndarray | None:
+    """Returns texts as numbers [N]; None if one of them is no number."""
+    try:
+        values = np.array([np.nan, *(float(value) for value in encoded.dictionary.to_pylist())])
+    except ValueError:
+        return None
+    return values[codes]
+
+
+def _plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns a column of dictionary arrays as one of plain arrays; others unchanged."""
+    return pa.chunked_array([plain(chunk) for chunk in column.chunks], _plain_type(column.type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    numbers: np.ndarray = column.combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
+    return numbers
+
+
+# Findings -------------------------------------------------------------------------------------------------------------
+
+
+def _is_same(numbers: np.ndarray | None, weights: np.ndarray) -> bool:
+    """Returns whether numbers are those of the weight, which vary."""
+    if numbers is None or len(weights) < LEAST_ROWS or np.ptp(weights) == 0:
+        return False
+    return bool(np.array_equal(numbers.astype(np.float32), weights.astype(np.float32)))
+
+
+def _numbers_rows(values: _Values) -> bool:
+    """Returns whether a column has another value in each row: any texts, or whole numbers that count the rows."""
+    rows = len(values.codes)
+    if rows < LEAST_IDS or not values.codes.all() and not values.is_binned:
+        return False
+    if not values.is_binned:
+        return len(values.texts) == rows
+    numbers = values.numbers
+    assert numbers is not None
+    if not np.isfinite(numbers).all() or (numbers % 1).any():
+        return False
+    return len(np.unique(numbers)) == rows and bool(np.ptp(numbers) < 2 * rows)
+
+
+def _gives_away(values: _Values, label: np.ndarray) -> str:
+    """Returns how a column gives a label away, or "" if it does not. Rows without a label do not count."""
+    known = np.isfinite(label)
+    codes, clicks = values.codes[known], label[known] > 0.5
+    rare = clicks if clicks.mean() <= 0.5 else ~clicks  # the rarer class
+    if len(clicks) == 0 or rare.sum() < LEAST_ROWS:
+        return ""
+    alone = _auc_alone(codes, clicks)
+    if alone > MOST_AUC:
+        return f"its values alone give the label away, with an AUC of {alone:.4f}"
+    rows, of_rare = np.bincount(codes), np.bincount(codes, rare)
+    least = max(LEAST_ROWS, LEAST_SHARE * rare.sum())
+    tried = len(rows) + 1
+    is_pure = (rows == of_rare) & (rows >= least) & (rare.mean() ** rows * tried < CHANCE)
+    share = "of the rows with a click" if rare is clicks else "of the rows without a click"
+    if is_pure.any():
+        code = int(np.argmax(np.where(is_pure, rows, 0)))
+        value = "a bin of its values" if values.is_binned else _shown(values.texts[code - 1])
+        value = value if code else "a missing value"
+        return f"{value} is in {rows[code] / rare.sum():.0%} {share} and in no other: it gives the label away"
+    present = codes > 0
+    if not present.all() and present.sum() >= least and rare[present].all():
+        return f"it has a value in {present.sum() / rare.sum():.0%} {share} and in no other: it gives the label away"
+    return ""
+
+
+def _auc_alone(codes: np.ndarray, clicks: np.ndarray) -> float:
+    """Returns the AUC of the click rate of each row's value, learnt from the other half of the rows.
+
+    A value that the other half lacks has its base rate. A hash of the rows' numbers makes the halves, so that both span
+    the log.
+    """
+    found = []
+    half = (np.arange(len(codes), dtype=np.uint64) * _MIXER >> np.uint64(40)) % np.uint64(2) == 0
+    for learnt in (half, ~half):
+        rate = clicks[learnt].mean()
+        size = int(codes.max()) + 1
+        rows, of_clicks = np.bincount(codes[learnt], minlength=size), np.bincount(codes[learnt], clicks[learnt], size)
+        value = auc(clicks[~learnt], ((of_clicks + rate) / (rows + 1))[codes[~learnt]])
+        found.append(0.5 if value is None else value)
+    return float(min(found))
+
+
+def _shown(value: pa.Scalar) -> str:
+    plain_value = value.as_py()
+    if isinstance(plain_value, bytes):
+        return repr(plain_value.decode("utf-8", "replace")[:_SHOWN])
+    return f"{plain_value:g}" if isinstance(plain_value, float) else str(plain_value)
