@@ -1,6 +1,7 @@
 """Exact metrics of click-through rates, in numpy. An undefined metric (no rows, one class only) is None.
 
-A label of NaN is unknown: its row is left out.
+A label of NaN is unknown: its row is left out. A label between 0 and 1 is a rate: a row of weight w and rate y counts
+as w y clicks and w (1 - y) rows without one.
 """
 
 import statistics
@@ -24,20 +25,31 @@ def labelled(
     return labels[~unknown], probabilities[~unknown], None if weights is None else np.asarray(weights)[~unknown]
 
 
+def has_rates(labels: np.ndarray) -> bool:
+    """Returns whether some labels are rates: between 0 and 1."""
+    return bool(((labels > 0) & (labels < 1)).any())
+
+
+def class_weights(labels: np.ndarray, weights: Weights = None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns how often each row counts as a click, and how often as a row without one, float64 (N,) each."""
+    clicked = np.asarray(labels, np.float64)
+    own = 1.0 if weights is None else np.asarray(weights, np.float64)
+    return own * clicked, own * (1 - clicked)
+
+
 def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the area under the ROC curve, ties counted half. Exact, in O(N log N).
 
     Args:
-        labels: 0 or 1, (N,).
+        labels: 0 or 1, or rates between, (N,).
         probabilities: Predictions, (N,).
         weights: How often each row counts, (N,); None: once.
     """
     labels, probabilities, weights = labelled(labels, probabilities, weights)
     positive = labels > 0.5
-    if weights is not None:
+    if weights is not None or has_rates(labels):
         _, places = np.unique(probabilities, return_inverse=True)
-        clicks = np.bincount(places, np.where(positive, weights, 0.0))
-        others = np.bincount(places, np.where(positive, 0.0, weights))
+        clicks, others = (np.bincount(places, mass) for mass in class_weights(labels, weights))
         return auc_of_counts(clicks, others) if clicks.any() and others.any() else None
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
@@ -117,17 +129,20 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, 
     return float(np.abs(np.bincount(_bins_of_equal_mass(p, w, bins), w * (p - y))).sum() / w.sum())
 
 
-def ece_if_calibrated(probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS) -> float | None:
+def ece_if_calibrated(
+    probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS, of_rates: bool = False
+) -> float | None:
     """Returns the expected `ece` of a calibrated model: the part that is due to chance.
 
     It is the mean of `ece` over labels drawn from the predictions. An ECE near this value is no evidence against the
     model. The error of a bin's mean is taken as normal: its mean absolute value is sqrt(2 / pi) times its standard
-    deviation. The label of a row is drawn once, regardless of its weight.
+    deviation. The label of a row is drawn once, regardless of its weight; if labels are rates, as often as its weight
+    says.
     """
     p, _, w = _as_float64(probabilities, probabilities, weights)
     if not w.sum():
         return None
-    variances = np.bincount(_bins_of_equal_mass(p, w, bins), w**2 * p * (1 - p))
+    variances = np.bincount(_bins_of_equal_mass(p, w, bins), (w if of_rates else w**2) * p * (1 - p))
     return float(np.sqrt(2 / np.pi) * np.sqrt(variances).sum() / w.sum())
 
 
@@ -139,14 +154,14 @@ def reliability(
     An entry has the mean prediction `predicted`, the click rate `observed` with its 95% confidence interval from `low`
     to `high`, and the number of rows `examples`. Rows with equal predictions share a bin. The interval is Wilson's,
     which also holds for few clicks. Weighted rows count as (sum of the weights)^2 / (sum of their squares) rows (Kish
-    1965).
+    1965); where labels are rates, as the sum of the weights.
     """
     labels, probabilities, weights = labelled(labels, probabilities, weights)
     p, y, w = _as_float64(probabilities, labels, weights)
     p, y, w = p[w > 0], y[w > 0], w[w > 0]
     _, places = np.unique(_bins_of_equal_mass(p, w, bins), return_inverse=True)
     rows, mass = np.bincount(places), np.bincount(places, w)
-    counts = mass**2 / np.bincount(places, w**2)
+    counts = mass if has_rates(y) else mass**2 / np.bincount(places, w**2)
     predicted, observed = np.bincount(places, w * p) / mass, np.bincount(places, w * y) / mass
     z = statistics.NormalDist().inv_cdf(0.975)
     middle = (observed + z**2 / (2 * counts)) / (1 + z**2 / counts)
@@ -186,6 +201,6 @@ def summarise(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = 
         "rig": rig(labels, probabilities, weights),
         "calibration": calibration(labels, probabilities, weights),
         "ece": ece(labels, probabilities, weights),
-        "ece_if_calibrated": ece_if_calibrated(probabilities, weights),
+        "ece_if_calibrated": ece_if_calibrated(probabilities, weights, of_rates=has_rates(labels)),
         "examples": len(labels),
     }

@@ -13,7 +13,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 
 from ctrpipe.common.processes import Workers
-from ctrpipe.common.progress import throttled_announce
+from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.ingest import SPLITS, ingest
@@ -73,6 +73,10 @@ def LogExampleGen(
             partial,
             [ByteSum(*each) for each in given.sums],
         )
+    for column, count in result.rates.items():
+        advice = "" if given.spec.data.weight else "; data.weight takes the column of impressions"
+        rows = f"{count:,} of {sum(result.rows.values()):,} rows"
+        announce(f"Label {column}: {rows} have a rate between 0 and 1, and count as so many clicks{advice}")
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PARQUET)
     examples.set_string_custom_property("data_fingerprint", given.data_fingerprint)
     (pathlib.Path(examples.uri) / "counts.json").write_text(result.to_json())

@@ -47,7 +47,7 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
     Returns None with fewer than two rows of a class.
 
     Args:
-        labels: 0 or 1, `[N]`.
+        labels: 0 or 1, or rates between, `[N]`.
         probabilities: Predictions, `[N]`.
         weights: Row weights, `[N]`; None for 1. For the error, a row counts as one row whatever its weight.
 
@@ -55,21 +55,17 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
         Sun and Xu, "Fast Implementation of DeLong's Algorithm", 2014.
     """
     labels, probabilities, weights = metrics.labelled(labels, probabilities, weights)
-    clicked = labels > 0.5
-    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
-    if min(np.count_nonzero(mass[clicked]), np.count_nonzero(mass[~clicked])) < 2:
+    clicked, others = metrics.class_weights(labels, weights)
+    if min(np.count_nonzero(clicked), np.count_nonzero(others)) < 2:
         return None
     # For each row, the share of the other class's rows that it is ranked correctly against.
     _, places = np.unique(probabilities, return_inverse=True)
-    clicks_at, others_at = np.bincount(places, mass * clicked), np.bincount(places, mass * ~clicked)
+    clicks_at, others_at = np.bincount(places, clicked), np.bincount(places, others)
     others_below = (np.cumsum(others_at) - others_at / 2) / others_at.sum()
     clicks_above = 1 - (np.cumsum(clicks_at) - clicks_at / 2) / clicks_at.sum()
-    right = np.where(clicked, others_below[places], clicks_above[places])
-    value = float(mass[clicked] @ right[clicked] / clicks_at.sum())
-    shares = np.zeros(len(labels))
-    for rows in (clicked, ~clicked):
-        shares[rows] = _shares(mass[rows])
-    return Estimate(value, shares * (right - value))
+    value = float(clicked @ others_below[places] / clicks_at.sum())
+    sides = ((clicked, others_below[places]), (others, clicks_above[places]))
+    return Estimate(value, sum((_shares(mass) * (right - value) for mass, right in sides), np.zeros(len(labels))))
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:

@@ -9,7 +9,9 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.hashing import hash_values
+from ctrpipe.models.base.metrics import has_rates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,10 @@ def candidate_lists(groups: pa.ChunkedArray, items: pa.ChunkedArray, labels: np.
     """
     lists, candidates = (each.combine_chunks().fill_null(b"").dictionary_encode() for each in (groups, items))
     numbers = [values.indices.to_numpy().astype(np.int64) for values in (lists, candidates)]
+    if has_rates(labels):
+        raise InputError(
+            "lists of candidates need labels of 0 and 1, and some are rates; give a row for each candidate"
+        )
     return Lists(numbers[0], numbers[1], labels), candidates.dictionary
 
 

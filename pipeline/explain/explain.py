@@ -144,7 +144,7 @@ def _stored_rows(
 ) -> list[dict[str, Any]]:
     """Explains the sample's rows with the most certain and the most wrong predictions."""
     probabilities = score_with(scorer)(rows)
-    wrong = np.abs(probabilities - (labels > 0.5))
+    wrong = np.abs(probabilities - labels)
     order = np.argsort(wrong, kind="stable")
     chosen = [("most certain", place) for place in order[:STORED]] + [
         ("most wrong", place) for place in order[::-1][: min(STORED, len(order) - STORED)]
@@ -324,10 +324,11 @@ def _read(
     if learned is None or not learned.num_rows:
         raise _no_rows(settings)
     codes = LogCodes(learned, spec)
-    counts = PairCounts([len(names) for names in codes.names])
+    counts, clicks = PairCounts([len(names) for names in codes.names]), np.random.default_rng(settings.seed)
     for batch in read_rows(source, data, spec):
         rows = _in_slice(batch, settings, spec.label_columns[0])
-        counts.add(codes.codes(rows), rows[spec.label_columns[0]].to_numpy(zero_copy_only=False) > 0.5)
+        labels = rows[spec.label_columns[0]].to_numpy(zero_copy_only=False)
+        counts.add(codes.codes(rows), clicks.random(len(labels)) < labels)  # a rate is clicked as often as it says
     kept = sample.table(settings.rows)
     assert kept is not None
     return kept, codes, counts
@@ -360,8 +361,8 @@ def _in_slice(rows: pa.RecordBatch, settings: Settings, label: str) -> pa.Record
 
 def _labels(rows: pa.Table, spec: LogSpec, settings: Settings) -> npt.NDArray[np.floating]:
     labels: npt.NDArray[np.floating] = rows[spec.label_columns[0]].to_numpy()
-    clicks = int((labels > 0.5).sum())
-    if min(clicks, len(labels) - clicks) < 2:
+    clicks, others = int((labels > 0).sum()), int((labels < 1).sum())
+    if min(clicks, others) < 2:
         where = f" of --slice {'='.join(settings.slice)}" if settings.slice else ""
         raise InputError(
             f"--data: the sample of {len(labels):,} rows{where} has {clicks:,} clicks; AUC needs two rows of each class"

@@ -92,8 +92,8 @@ def roc_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tu
     """
     order = np.argsort(-scores, kind="stable")
     last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    clicked = labels[order] > 0.5
-    clicks, others = (np.cumsum(weights[order] * of, dtype=np.float64)[last_of_score] for of in (clicked, ~clicked))
+    masses = metrics.class_weights(labels[order], weights[order])
+    clicks, others = (np.cumsum(mass)[last_of_score] for mass in masses)
     bends = np.ones(len(clicks), bool)
     bends[1:-1] = (np.diff(clicks, 2) != 0) | (np.diff(others, 2) != 0)
     return np.append(0, others[bends] / others[-1]), np.append(0, clicks[bends] / clicks[-1])
@@ -112,7 +112,7 @@ def precision_recall_curve(
     order = np.argsort(-scores, kind="stable")
     last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     weighed = weights[order].astype(np.float64)
-    clicks = np.cumsum(weighed * (labels[order] > 0.5))[last_of_score]
+    clicks = np.cumsum(metrics.class_weights(labels[order], weighed)[0])[last_of_score]
     rows = np.cumsum(weighed)[last_of_score]
     known = rows > 0  # the first rows may have weight 0
     return clicks[known] / clicks[-1], clicks[known] / rows[known]
@@ -161,11 +161,12 @@ def _calibration(columns: Columns) -> Chart:
 def _scores(columns: Columns) -> Chart:
     edges = np.linspace(0, max(float(columns["probability"].max()), 1e-6), SCORE_BINS + 1)
     lines = []
-    for value, name in ((0, "no click"), (1, "click")):
-        own = (columns["label"] == value) & (columns["weight"] > 0)
+    clicks, others = metrics.class_weights(columns["label"], columns["weight"])
+    for mass, name in ((others, "no click"), (clicks, "click")):
+        own = mass > 0
         density = np.zeros(SCORE_BINS)
         if own.any():
-            density = np.histogram(columns["probability"][own], edges, density=True, weights=columns["weight"][own])[0]
+            density = np.histogram(columns["probability"][own], edges, density=True, weights=mass[own])[0]
         lines.append(Line(name, edges.tolist(), density.tolist()))
     labels = ("predicted probability", "density")
     return Chart("Densities of probabilities by class", lines, labels, is_histogram=True)

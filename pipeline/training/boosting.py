@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
+from ctrpipe.models.base.metrics import has_rates
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.data import packed_batches, weights_of
 from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_predictions
@@ -74,8 +75,10 @@ def learn_trees(
     """
     lightgbm = load_lightgbm()
     ensemble = network.trees
+    data = _dataset(network, train)
     parameters = {
-        "objective": "binary",
+        # `binary` takes a rate between 0 and 1 for a click; `cross_entropy` is the same loss, a little slower.
+        "objective": "cross_entropy" if has_rates(data.get_label()) else "binary",
         "learning_rate": LEARNING_RATE,
         "num_leaves": ensemble.leaves,
         "max_depth": ensemble.depth,
@@ -84,7 +87,6 @@ def learn_trees(
         "force_row_wise": True,
         "verbose": -1,
     }
-    data = _dataset(network, train)
     valid_sets: list[Any] = [] if validation is None else [_dataset(network, validation, data)]
     callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(PATIENCE, verbose=False)] if valid_sets else []
     rounds = ensemble.trees if trees is None else trees

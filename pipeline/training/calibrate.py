@@ -121,9 +121,9 @@ def fit_calibration(
     batches = packed_batches(validation_files, feature_map, prediction_rows(feature_map))
     logits, labels, ids = _predicted(model, batches, feature_map, settings.by)
     weights = np.ones(labels.shape)
-    own = weights_of(validation_files)
-    if own is not None:
-        weights *= own[:, None]
+    of_rows = weights_of(validation_files)
+    if of_rows is not None:
+        weights *= of_rows[:, None]
     scale = 1.0
     if negatives is not None:
         scale = negatives / float(weights[labels < 0.5].sum())
@@ -131,7 +131,8 @@ def fit_calibration(
     tasks = {}
     for index, task in enumerate(feature_map.tasks):
         counted = (weights[:, index] > 0) & ~np.isnan(labels[:, index])
-        rows = CalibrationRows(*(values[counted, index] for values in (logits, labels, weights)), scale)
+        own = (logits[counted, index], labels[counted, index], weights[counted, index])
+        rows = CalibrationRows(*own, others_scale=scale)
         tasks[task] = fit_task(settings, rows, feature_map, ids[counted])
     return FittedCalibration(settings.method, tasks)
 
@@ -302,8 +303,9 @@ def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
 
     def curvature(flat: Floats) -> Floats:
         rates = scipy.special.expit(columns @ flat)
-        information = (columns * (rows.weights * rates * (1 - rates))[:, None]).T @ columns
-        return (information + NO_SHRINKAGE * np.eye(len(flat))) / total
+        information: Floats = (columns * (rows.weights * rates * (1 - rates))[:, None]).T @ columns
+        hessian: Floats = (information + NO_SHRINKAGE * np.eye(len(flat))) / total
+        return hessian
 
     start = np.zeros(columns.shape[1])
     # Newton's method: ln p and ln(1 - p) are almost one column where clicks are rare, and take L-BFGS 100 steps.
@@ -393,7 +395,8 @@ class _Steps:
 
 def _steps(rows: CalibrationRows) -> _Steps:
     points, places = np.unique(rows.logits.astype(np.float32), return_inverse=True)
-    clicks, weights = np.bincount(places, rows.weights * rows.labels), np.bincount(places, rows.weights)
+    clicks = np.bincount(places, rows.weights * rows.labels).astype(np.float64)
+    weights = np.bincount(places, rows.weights).astype(np.float64)
     return _Steps(points, clicks, weights, rows.others_scale)
 
 

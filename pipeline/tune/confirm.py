@@ -5,11 +5,13 @@ rows and other seeds say whether the difference is one.
 """
 
 import dataclasses
+import json
 import pathlib
 import shutil
 from typing import Any
 
 from ctrpipe.common.code_version import TRAINING, stage_version
+from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.progress import announce
@@ -23,6 +25,7 @@ from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
 
 DEFAULT, FOUND = "default", "best"  # the configuration as it stands, and that of the best trial
+FAILED = "failed"  # the key of what was not finite in a training
 FOLDER = "confirmation"  # of the trainings' predictions
 TESTED = {"log_loss": "rig", "auc": "auc"}  # by objective; on the same rows, a higher RIG is a lower log loss
 
@@ -106,8 +109,11 @@ def _train(training: _Training, log: TransformedLog, folder: pathlib.Path) -> No
 
     test = ScoredRows(log.inputs.test_rows(training.config), {}, {})
     work = folder / "work"
-    result, scored = train_and_measure(training.config, log, False, test, work, training.key)
-    write_scored(training.result(folder).with_suffix(".parquet"), scored)
+    try:
+        result, scored = train_and_measure(training.config, log, False, test, work, training.key)
+        write_scored(training.result(folder).with_suffix(".parquet"), scored)
+    except NotFiniteError as error:
+        result = {FAILED: error.what}
     write_json(training.result(folder), result)
     shutil.rmtree(work, ignore_errors=True)
 
@@ -115,6 +121,10 @@ def _train(training: _Training, log: TransformedLog, folder: pathlib.Path) -> No
 def _compared(plan: TunePlan, trainings: list[_Training], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the comparison, the verdict by the objective, and what is proposed."""
     scored: dict[str, list[ScoredRows]] = {DEFAULT: [], FOUND: []}
+    for each in sorted(trainings, key=lambda training: training.side):  # the best first
+        if failure := json.loads(each.result(folder).read_text()).get(FAILED):
+            text = f"the {each.side} configuration failed with seed {each.config.seed}: {failure}"
+            return {"proposed": DEFAULT if each.side == FOUND else FOUND, "text": text, "comparison": None}
     for each in trainings:
         scored[each.side].append(read_scored(each.result(folder).with_suffix(".parquet")))
     comparison = compare(scored)

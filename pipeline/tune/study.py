@@ -101,7 +101,7 @@ class Study:
             return False
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         longest = max(trial.user_attrs.get("trial_seconds", 0.0) for trial in complete)
-        return self.seconds >= limit - min(2 * self._plan.seeds * longest, limit / 2)
+        return self.seconds >= limit - min(2 * self._plan.seeds * float(longest), limit / 2)
 
     @property
     def is_spent(self) -> bool:

@@ -137,3 +137,29 @@ def test_rows_without_a_label_are_left_out(scored, weighted):
         assert metric(given, p, weights) == metric(y[known], p[known], kept)
     nothing = metrics.summarise(np.full(3, np.nan), p[:3])
     assert nothing["examples"] == 0 and nothing["auc"] is nothing["log_loss"] is nothing["calibration"] is None
+
+
+def test_a_rate_is_so_many_clicks_of_so_many_rows(scored):
+    """Rows of impressions and clicks against each impression as a row, in scikit-learn."""
+    _, p = scored
+    p, random = p[:400], np.random.default_rng(7)
+    shown = random.integers(1, 30, 400)
+    clicked = random.binomial(shown, p * 0.5 + 0.1)
+    single = np.concatenate(
+        [np.repeat([1.0, 0.0], [ones, count - ones]) for ones, count in zip(clicked, shown, strict=True)]
+    )
+    scores = np.repeat(p, shown)
+    found = metrics.summarise((clicked / shown).astype(np.float32), p, shown)
+    assert found["auc"] == pytest.approx(sklearn.metrics.roc_auc_score(single, scores), abs=1e-6)
+    inner = np.clip(scores.astype(np.float64), 1e-7, 1 - 1e-7)
+    assert found["log_loss"] == pytest.approx(sklearn.metrics.log_loss(single, inner), rel=1e-6)
+    expected = metrics.summarise(single, scores)
+    for name in ("rig", "calibration", "ece", "ece_if_calibrated"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+    pairs = zip(metrics.reliability(clicked / shown, p, shown), metrics.reliability(single, scores), strict=True)
+    for one, other in pairs:
+        assert [one[key] for key in ("predicted", "observed", "low", "high")] == pytest.approx(
+            [other[key] for key in ("predicted", "observed", "low", "high")], rel=1e-6
+        )
+    equal = metrics.auc(np.full(400, 0.25), p)  # each row is a quarter click: no order is better than another
+    assert equal == pytest.approx(0.5)

@@ -173,6 +173,16 @@ def test_a_calibrated_model_stands_beside_itself_before_the_calibration(tmp_path
     assert "Calibration of ctr: platt: <it> lowers the log loss" in texts
 
 
+def test_the_roc_curve_of_rates_is_that_of_each_impression():
+    random = np.random.default_rng(2)
+    scores, shown = random.random(200).round(1), random.integers(1, 9, 200)
+    clicked = random.binomial(shown, 0.1 + 0.5 * scores)
+    single = np.repeat(np.tile([1, 0], 200), np.stack([clicked, shown - clicked], axis=1).ravel())
+    each = np.repeat(scores, shown)
+    found = roc_curve(clicked / shown, scores, shown)
+    np.testing.assert_allclose(found, roc_curve(single, each, np.ones(len(each))), atol=1e-12)
+
+
 def test_the_roc_curve_is_scikit_learns():
     random = np.random.default_rng(1)
     labels = (random.random(300) < 0.3).astype(np.float32)

@@ -153,3 +153,15 @@ def test_trainings_of_one_model_are_called_different_as_often_as_said_and_a_bett
     rows_and_seeds, rows_alone, _ = rates(rows=3000, seeds=4, repeats=200, errors=(0.4, 0.4), seed=1)
     assert rows_and_seeds <= 0.09 < 0.2 < rows_alone  # of 200, three standard errors above 5%
     assert rates(rows=3000, seeds=4, repeats=40, errors=(0.4, 0.1), seed=2)[0] > 0.9
+
+
+def test_the_error_of_an_auc_of_rates_is_that_of_a_jackknife(random):
+    """Rows of impressions are drawn as rows: leaving each out in turn gives the error."""
+    shown = random.integers(1, 30, 150)
+    scores = random.normal(size=150).round(1)
+    rates = random.binomial(shown, 1 / (1 + np.exp(1 - scores))) / shown
+    found = auc_estimate(rates, scores, shown)
+    assert found.value == pytest.approx(metrics.auc(rates, scores, shown), abs=1e-12)
+    rows = np.arange(150)
+    left_out = [metrics.auc(rates[rows != row], scores[rows != row], shown[rows != row]) for row in rows]
+    assert found.standard_error == pytest.approx(np.sqrt(149**2 / 150 * np.var(left_out, ddof=1)), rel=0.05)

@@ -145,3 +145,38 @@ def test_the_rate_of_a_packed_label_is_that_of_its_rows(tmp_path):
     with PackedWriter(tmp_path / "none.parquet") as writer:
         writer.write({"ids": np.ones((2, 1), np.int32), "label": np.array([[1, np.nan], [0, np.nan]], np.float32)})
     assert label_means([tmp_path / "none.parquet"]).tolist() == [0.5, 0.0]
+
+
+def test_a_number_between_0_and_1_is_a_rate(tmp_path):
+    path = tmp_path / "log.csv"
+    write(
+        path,
+        [
+            ("0.25", "1", "", "a"),
+            ("1e-3", "0", "", "b"),
+            ("1.0", "0.5", "", "c"),
+            ("1.1", "0", "", "d"),
+            ("-0.1", "0", "", "e"),
+        ],
+    )
+    rows, reasons = read(path, spec("csv", {"ctr": "click"}))
+    assert [(row[0], row[1]) for row in rows] == [("a", 0.25), ("b", pytest.approx(0.001)), ("c", 1.0)]
+    assert reasons == [f"click: the label must be 0 or 1, found '{value}'" for value in ("1.1", "-0.1")]
+    words = {"ctr": {"column": "click", "positive": ["1"], "negative": ["0"]}}
+    assert len(read(path, spec("csv", words))[1]) == 5  # where words are given, no other value counts
+
+
+def test_rates_are_counted_and_few_of_them_are_no_single_class(tmp_path):
+    result = ingested(tmp_path, [("0.001", "0", "", "a"), ("0", "0", "", "b")] * 12)
+    assert result.rates == {"click": 12} and result.positives == {"train": 1, "validation": 1, "test": 1}
+
+
+def test_sampled_negatives_of_rates_are_refused(tmp_path):
+    write(tmp_path / "log.csv", [("0.5", "", "", "a"), ("0", "", "", "b")] * 12)
+    folders = {name: tmp_path / name for name in ("train", "validation", "test")}
+    for folder in folders.values():
+        folder.mkdir()
+    split = {"by": "order", "validation": 0.25, "test": 0.25}
+    log = spec("csv", {"ctr": "click"}, split=split, negative_sampling=0.5)
+    with pytest.raises(InputError, match="data.negative_sampling: the labels of click are rates"):
+        ingest(log, [str(tmp_path / "log.csv")], 1, folders, tmp_path / "dead.jsonl", Workers(processes=1))

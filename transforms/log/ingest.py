@@ -45,10 +45,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass
 class IngestResult:
-    """Counts of an ingestion: rows and positives (primary label) by split, malformed rows in total and by reason."""
+    """Counts of an ingestion: rows and positives (primary label) by split, rates (labels between 0 and 1) by column,
+    malformed rows in total and by reason.
+    """
 
     rows: dict[str, int]
     positives: dict[str, int]
+    rates: dict[str, int]
     rejected: int
     reasons: dict[str, int]
 
@@ -122,6 +125,11 @@ def ingest(
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
         labelled = {name: _count_values(spec.label_columns, folder) for name, folder in split_folders.items()}
         _check_splits(result, labelled, _count_values(spec.feature_columns, split_folders["train"]))
+        if result.rates and spec.data.negative_sampling < 1:
+            raise InputError(
+                f"data.negative_sampling: the labels of {', '.join(result.rates)} are rates, and a row with a rate is "
+                "no negative; remove negative_sampling"
+            )
         if spec.data.weight:
             _check_weights(spec.data.weight, split_folders)
     except BaseException:
@@ -376,13 +384,22 @@ class CopyPiece:
 def _count(
     spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
 ) -> IngestResult:
-    """Counts the rows and positives in the splits' folders."""
-    result = IngestResult({}, {}, rejected, reasons)
-    label = spec.label_columns[0]
+    """Counts the rows, the positives and the rates in the splits' folders."""
+    columns = spec.label_columns
+    result = IngestResult({}, {}, dict.fromkeys(columns, 0), rejected, reasons)
     for name in SPLITS:
         files = payload_files(split_folders[name])
         result.rows[name] = payload_rows(files)
-        result.positives[name] = int(sum(pc.sum(batch[label]).as_py() or 0 for batch in read_payload(files, [label])))
+        clicks, known = 0.0, 0
+        for batch in read_payload(files, columns):
+            clicks += pc.sum(batch[columns[0]]).as_py() or 0.0
+            known += batch.num_rows - batch[columns[0]].null_count
+            for column in columns:
+                is_rate = pc.and_(pc.greater(batch[column], 0.0), pc.less(batch[column], 1.0))
+                result.rates[column] += pc.sum(is_rate).as_py() or 0
+        # The clicks of rates are rounded, but neither to none nor to all rows.
+        result.positives[name] = min(max(round(clicks), int(clicks > 0)), known - int(clicks < known))
+    result.rates = {column: count for column, count in result.rates.items() if count}
     return result
 
 

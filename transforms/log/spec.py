@@ -259,7 +259,8 @@ class Data(Section):
     """Maps each task to its label column of 0 and 1, or to a mapping that defines the positive values. The first task
     is the primary one, which gates and early stopping use. With several labels, a row may lack some of them (an empty
     value, or a word that means a missing one): it counts for the others, in training, calibration and metrics. A row
-    without any label is malformed.
+    without any label is malformed. A number between 0 and 1 is a rate, such as the clicks of a row's impressions;
+    `weight` then names the column of the impressions.
     """
     weight: str | None = pydantic.Field(None, min_length=1, examples=["weight"])
     """Column of the rows' weights, numbers of at least 0. A row of weight 2 counts twice in training, metrics and

@@ -77,7 +77,9 @@ def as_floats(values: pa.Array, name: str, faults: dict[int, str], infinite: boo
 def to_labels(
     values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers, optional: bool = False
 ) -> pa.Array:
-    """Returns binary values as labels, float32 0 or 1; null for a missing label.
+    """Returns binary values as labels, float32 from 0 to 1; null for a missing label.
+
+    A number between 0 and 1 is a rate, such as the clicks of impressions.
 
     Args:
         values: The values of the label's column.
@@ -87,7 +89,7 @@ def to_labels(
         written: The words that mean a missing value.
         optional: Whether a label may be missing, because the log has others.
     """
-    absent = pc.and_(pc.is_null(values), optional)
+    absent: pa.Array = pc.and_(pc.is_null(values), optional)
     if optional:
         absent = pc.or_(absent, pc.is_in(values, value_set=pa.array(written.missing, pa.binary())))
     if label.threshold is not None:
@@ -105,10 +107,14 @@ def to_labels(
             expected = "a value"
     elif not pc.all(pc.or_(one, zero)).as_py():
         one, zero = pc.or_(one, _in_words(values, _TRUE)), pc.or_(zero, _in_words(values, _FALSE))
-    known = pc.or_(one, zero)
+    labels, known = one.cast(pa.float32()), pc.or_(one, zero)
+    if not label.positive and not pc.all(pc.or_(known, absent)).as_py():
+        rates = to_floats(values, name, {}, written)  # a rate, such as clicks of impressions
+        is_rate = pc.and_(pc.greater_equal(rates, 0.0), pc.less_equal(rates, 1.0)).fill_null(False)
+        labels = pc.if_else(known, labels, rates)
+        known = pc.or_(known, is_rate)
     for row in np.flatnonzero(~pc.or_(known, absent).to_numpy(zero_copy_only=False)).tolist():
         faults.setdefault(row, f"{name}: the label must be {expected}, found {_shown(values[row])}")
-    labels = one.cast(pa.float32())
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
 
 

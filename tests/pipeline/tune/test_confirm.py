@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.pipeline.compare.sides import UNDECIDED
 from ctrpipe.pipeline.sweep import measure
 from ctrpipe.pipeline.tune.confirm import confirm
@@ -88,6 +88,21 @@ def test_nothing_is_trained_where_there_is_nothing_to_compare(tmp_path, trained)
     assert slow["proposed"] == "best" and "p99 of 9.00 ms" in slow["text"]
     assert confirm(dataclasses.replace(plan, seeds=0), Searched(plan, 99), LOG, tmp_path) is None
     assert not trained.seeds
+
+
+@pytest.mark.parametrize(("rate", "proposed"), [(0.05, "default"), (0.01, "best")])
+def test_a_configuration_that_fails_with_a_seed_is_not_proposed(tmp_path, trained, monkeypatch, rate, proposed):
+    plan, trains = small_plan(tmp_path), measure.train_and_measure
+
+    def failing(config, *arguments):
+        if (config.training.learning_rate, config.seed) == (rate, plan.seed + 2):
+            raise NotFiniteError("mlp: the training loss is not a finite number in epoch 1", "lower the rate", "train")
+        return trains(config, *arguments)
+
+    monkeypatch.setattr(measure, "train_and_measure", failing)
+    found = confirm(plan, Searched(plan, 99), LOG, tmp_path)
+    assert (found["proposed"], found["trained"], found["comparison"]) == (proposed, 6, None)
+    assert f"failed with seed {plan.seed + 2}: mlp: the training loss is not a finite number" in found["text"]
 
 
 def test_one_seed_is_refused(tmp_path):
