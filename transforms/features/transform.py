@@ -235,8 +235,8 @@ def transform(
     if read != sum(rows.values()):
         raise RuntimeError(f"{sum(rows.values())} rows in the payload, but {read} transformed")
     clipped = {name: Counter[str]() for name in splits}
-    for part, packed in zip(parts, done, strict=True):
-        clipped[part.split] += packed.clipped
+    for to_pack, packed in zip(parts, done, strict=True):
+        clipped[to_pack.split] += packed.clipped
     return PackedLog(
         {name: _packed_rows(name, spec, parts, done) for name in splits},
         {name: dict(counts) for name, counts in clipped.items()},
