@@ -19,12 +19,14 @@ class Check(Result):
         rejected: Number of malformed rows.
         errors: Problems that would make a run fail.
         notes: Things that may be a mistake.
+        splits: Number of rows of each split; empty if the log is too large to be read in a check.
     """
 
     rows: int
     rejected: int
     errors: tuple[str, ...]
     notes: tuple[str, ...]
+    splits: dict[str, int]
 
     @property
     def passed(self) -> bool:
@@ -66,4 +68,4 @@ def check(config: Config, data: Data | None = None, **settings: Any) -> Check:
 
     loaded = load_config(source_of(config), overrides(settings))
     found = check_log(loaded, files_of(data_of(config, data), None) or loaded.data.paths)
-    return Check(found.rows, found.rejected, tuple(found.errors), tuple(found.notes))
+    return Check(found.rows, found.rejected, tuple(found.errors), tuple(found.notes), found.splits)

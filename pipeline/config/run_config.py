@@ -1,6 +1,7 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pydantic
@@ -19,6 +20,7 @@ from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split_files import placed_files
 
 
 def _kind(value: Any) -> str:
@@ -193,6 +195,20 @@ class RunConfig(LogSpec):
         if unknown := sorted(set(self.serving.position) - positions):
             raise ValueError(f"serving.position: no column of the role position: {', '.join(unknown)}")
         return self
+
+    def placed(self, patterns: Sequence[str]) -> tuple["RunConfig", list[str]]:
+        """Returns the configuration and the log's files, in order. With `by: files`, its split then lists each file.
+
+        Args:
+            patterns: The files and globs of the log.
+
+        Raises:
+            InputError: a file is missing, or is in two splits.
+        """
+        split, files = placed_files(self.data.split, patterns)
+        if split is self.data.split:
+            return self, files
+        return self.model_copy(update={"data": self.data.model_copy(update={"split": split})}), files
 
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
         """Returns the workers that process the log; `scratch` is a folder that Beam's workers can read and write."""

@@ -61,7 +61,10 @@ class RunInputs:
     def test_rows(self, config: RunConfig) -> str:
         """Returns a hash that identifies the test rows. It is equal for runs on the same files with the same split."""
         split = config.data.split
-        return fingerprint(self.data_fingerprint, split, config.seed if split.by == "hash" else 0)
+        if split.files:  # the files' contents, and how many belong to each split
+            counts = [len(split.files.train), len(split.files.validation), len(split.files.test)]
+            return fingerprint(self.data_fingerprint, counts)
+        return fingerprint(self.data_fingerprint, split)
 
     def transform_version(self, config: RunConfig) -> str:
         """Returns a hash of the transform's code and of the tokenizer's files. Both decide how a row is transformed."""
