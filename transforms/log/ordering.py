@@ -204,11 +204,12 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
     if time_format != "auto":
         one, two = (Ordering("moment", time_format).boundary(text) for text in (first, second))
         return one < two  # type: ignore[operator]  # both are moments
-    wanted: tuple[Kind, ...] = {"number": ("number", "epoch"), "time": ("moment", "epoch")}.get(
-        kind, ("number", "moment", "epoch")
-    )
+    named, wanted = "a number, a date or a moment", {"number", "moment", "epoch"}
+    if kind == "number":
+        named, wanted = "a number", {"number", "epoch"}
+    elif kind == "time":
+        named, wanted = "a date or moment", {"moment", "epoch"}
     if others := [text for text in (first, second) if kind_of(text) not in wanted]:
-        named = {"number": "a number", "time": "a date or moment"}.get(kind, "a number, a date or a moment")
         raise ValueError(f"'{others[0]}' is not {named}; write it so, or set compare_as: text to compare texts")
     raise ValueError(f"'{first}' and '{second}' are of two kinds; write both as the column's values")
 
@@ -224,7 +225,8 @@ def _matching(words: pa.Array, pattern: str) -> np.ndarray:
 
 def _absent(words: pa.Array, missing: tuple[bytes, ...]) -> np.ndarray:
     found = pc.is_in(words, value_set=pa.array([b"", *missing], pa.binary()))
-    return np.asarray(found) | np.asarray(words.is_null())
+    absent: np.ndarray = np.asarray(found) | np.asarray(words.is_null())
+    return absent
 
 
 def _faults(good: np.ndarray, other: np.ndarray) -> np.ndarray:
