@@ -208,7 +208,7 @@ class RunConfig(LogSpec):
         split, files = placed_files(self.data.split, patterns)
         if split is self.data.split:
             return self, files
-        return self.model_copy(update={"data": self.data.model_copy(update={"split": split})}), files
+        return self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})}), files
 
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
         """Returns the workers that process the log; `scratch` is a folder that Beam's workers can read and write."""

@@ -142,8 +142,8 @@ class RowChecks:
             if found.faults[row] == OTHER_KIND:
                 raise InputError(
                     f"{raw.path}: {self._line_or_row} {raw.lines[row]}: {name}: {text} is among "
-                    f"{self._ordering.plural}; a column to split by has one kind of values: write them alike, or set "
-                    "data.split.compare_as"
+                    f"{self._ordering.plural}, and a column to split by has one kind of values; write them alike, or "
+                    "set data.split.compare_as"
                 )
             wrong = "there is no time" if found.faults[row] == MISSING else f"{text} is no time"
             faults[row] = f"{name}: {wrong} to split by"

@@ -79,8 +79,8 @@ class Split(Section):
     """Rows from this value on are test rows (`by: time` only)."""
     last: str | None = pydantic.Field(None, examples=["2d", "12h", "1w"])
     """In place of `validation_from` and `test_from`: the rows of the last hours, days or weeks, up to the newest row of
-    the log, are test rows, and the rows of as long a time before them validation rows (`by: time` only). Without any of
-    the three, `validation` and `test` are shares of the time.
+    the log, are test rows, and the rows of as long a time before them validation rows (`by: time` only). Without the
+    three, `validation` and `test` must be given, as shares of the time.
     """
     compare_as: Literal["auto", "number", "time", "text"] = "auto"
     """What the values of `column` are (`by: time` only). `number`: 9 is before 28. `time`: dates and moments as
