@@ -16,10 +16,10 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.division import SPLITS
 from ctrpipe.transforms.log.ingest import described_splits, ingest
 from ctrpipe.transforms.log.read_ahead import handed_over
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 
 class ExampleGenSettings(StageSettings):

@@ -139,6 +139,8 @@ class RunConfig(LogSpec):
     @pydantic.model_validator(mode="after")
     def _late_labels_are_joined_once(self) -> "RunConfig":
         delay, split = self.data.label_delay, self.data.split
+        if self.events and split.files:
+            raise ValueError("data.split: events are one log, which events.split divides; write by: time, column: part")
         if delay and self.events:
             raise ValueError("data.label_delay: an event log has its labels; remove events or label_delay")
         key = self.training.fake_negatives and f"training.{self.training.fake_negatives}"

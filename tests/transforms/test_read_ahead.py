@@ -19,7 +19,8 @@ SCRIPT = """
 import hashlib, json, os, pathlib, sys, time
 from ctrpipe.transforms.log import files
 from ctrpipe.common.errors import InputError
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
+from ctrpipe.transforms.log.split import SPLITS
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.read_ahead import ReadAhead, handed_over, reading_ahead
 from ctrpipe.transforms.log.spec import LogSpec

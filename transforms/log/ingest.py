@@ -20,7 +20,7 @@ from ctrpipe.common.files import make_unique_folder
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
-from ctrpipe.transforms.log.division import SPLITS, Division, find_division, order_bounds, span_of
+from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import Range, sums_of_files
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.payload import (
@@ -33,7 +33,7 @@ from ctrpipe.transforms.log.payload import (
 )
 from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.split import Split
+from ctrpipe.transforms.log.split import SPLITS, Split
 
 DEAD_LETTERS_KEPT = 100_000
 EARLY_STOP_FACTOR = 2.0  # reading stops early above this multiple of data.max_bad_row_rate
@@ -297,7 +297,7 @@ def _by_split(
 
 
 def _wider(one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
-    return min(one[0], other[0]), max(one[1], other[1])  # type: ignore[type-var]  # values of one column
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 # The whole log -------------------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ctrpipe.common.processes import end_pool, forked_pool
-from ctrpipe.transforms.log.division import SPLITS, Division, find_division
+from ctrpipe.transforms.log.division import Division, find_division
 from ctrpipe.transforms.log.files import Range, state_of
 from ctrpipe.transforms.log.ingest import CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
 from ctrpipe.transforms.log.readers import plan
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 NICENESS = 10  # of the readers: they get a tenth of a core that they share with a process of niceness 0
 # Results to hand over, by `_key`. Measured on a million rows in Criteo's format (243 MB, 4 cores under a load of 8,

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ctrpipe.transforms.log.division import SPLITS, Division, find_division, order_bounds, span_of
+from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import text_size
 from ctrpipe.transforms.log.ingest import IngestResult
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 MOST_BYTES = 1 << 28  # of text or Parquet: a second or two
 
@@ -54,7 +55,7 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
             for index in np.unique(indices[-1]) if division.ordering else ():
                 found = span_of(pa.array(batch.keys).filter(pa.array(indices[-1] == index)))
                 name = SPLITS[index]
-                ends[name] = (min(ends.get(name, found)[0], found[0]), max(ends.get(name, found)[1], found[1]))  # type: ignore[type-var]
+                ends[name] = (min(ends.get(name, found)[0], found[0]), max(ends.get(name, found)[1], found[1]))
     positive = np.concatenate(labels) if labels else np.zeros(0)
     of_rows = np.concatenate(indices) if indices else np.zeros(0, int)
     if division.is_by_order:
