@@ -1,7 +1,7 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import pydantic
@@ -20,6 +20,7 @@ from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import Split, SplitFiles
 from ctrpipe.transforms.log.split_files import placed_files
 
 
@@ -211,6 +212,11 @@ class RunConfig(LogSpec):
         if split is self.data.split:
             return self, files
         return self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})}), files
+
+    def with_files(self, files: Mapping[str, list[str]]) -> "RunConfig":
+        """Returns the configuration with a split by files, given the files and globs of each split."""
+        split = Split(by="files", files=SplitFiles.model_validate(files), seed=self.data.split.seed)
+        return self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})})
 
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
         """Returns the workers that process the log; `scratch` is a folder that Beam's workers can read and write."""
