@@ -189,6 +189,15 @@ def test_a_mixture_of_kinds_is_an_error_with_its_line(tmp_path, whens, bad, spli
         divided(tmp_path, spec_of(split), file)
 
 
+@pytest.mark.parametrize("split", [{"last": "3d"}, {"validation": 0.1, "test": 0.1}])
+def test_many_parts_and_processes_divide_as_one(tmp_path, monkeypatch, split):
+    spec = spec_of({"by": "time", "column": "when", **split})
+    files = [write(tmp_path / f"{n}.csv", [of_day(d, "T") for d in DAYS[n::2]]) for n in (0, 1)]
+    whole, result = divided(tmp_path, spec, *files)
+    monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 300)
+    assert divided(tmp_path, spec, *files) == (whole, result)
+
+
 def test_missing_and_unreadable_times_are_dead_letters(tmp_path):
     whens = [*DAYS, "", "soon", "NA"]
     rows, result = divided(tmp_path, spec_of(BY_DAY, max_bad_row_rate=0.1), write(tmp_path / "log.csv", whens))

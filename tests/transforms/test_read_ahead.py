@@ -79,7 +79,7 @@ def answer(process: subprocess.Popen):
     return json.loads(out)
 
 
-@pytest.mark.parametrize("split", ['by="order"', 'by="hash"'])
+@pytest.mark.parametrize("split", ['by="order"', 'by="time", column="n", validation=0.1, test=0.2'])
 @pytest.mark.slow
 def test_what_is_read_ahead_is_what_would_be_read_in_time(start, split):
     code = f"""
