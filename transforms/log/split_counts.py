@@ -47,7 +47,7 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
         file = files.index(part.path)
         for batch in reader.read_range(part):
             rejected += len(batch.rejects)
-            labels.append(np.asarray(batch.rows[spec.label_columns[0]]))
+            labels.append(np.nan_to_num(batch.rows[spec.label_columns[0]]))  # a label may be missing
             paths.append((part.path, len(batch.lines)))
             if division.is_by_order:
                 continue
