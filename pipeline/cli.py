@@ -71,9 +71,10 @@ class CommandGroup(click.Group):
             click.echo(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
             context.exit(MISTAKE)
         except click.UsageError as error:
-            if "unexpected extra argument" in error.message and _reads_files(error.ctx):
-                error.message += "; put a pattern of files in quotes, as 'day_*.csv', or repeat the option"
-            raise
+            if "unexpected extra argument" not in error.message or not _reads_files(error.ctx):
+                raise
+            hint = "put a pattern of files in quotes, as 'day_*.csv', or repeat the option"
+            raise click.UsageError(f"{error.message}; {hint}", error.ctx) from error
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except SystemExit as exit:
