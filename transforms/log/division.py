@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.hashing import splitmix64
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.ordering import Boundary, Keys, Kind, Ordering, Value, kinds_of
@@ -166,7 +167,7 @@ def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
     kinds = kinds_of(pointed)
     every: tuple[Kind, ...] = ("number", "epoch", "moment", "text")
     kind = max(every, key=kinds.count)
-    example = first[kinds.index(kind)].as_py().decode("utf-8", "replace")[:40]
+    example = excerpt(first[kinds.index(kind)].as_py(), 40)
     if kind == "text":
         raise InputError(
             f"data.split: {column} has values as '{example}', which are no numbers, dates or moments; give their form "

@@ -401,6 +401,11 @@ class CopyPiece:
                 writer.write(rows)
 
 
+def whole_clicks(clicks: float, rows: int) -> int:
+    """Returns the clicks of labels, which may be rates: rounded, but neither to none nor to all rows."""
+    return min(max(round(clicks), int(clicks > 0)), rows - int(clicks < rows))
+
+
 def _count(
     spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
 ) -> IngestResult:
@@ -417,8 +422,7 @@ def _count(
             for column in columns:
                 is_rate = pc.and_(pc.greater(batch[column], 0.0), pc.less(batch[column], 1.0))
                 result.rates[column] += pc.sum(is_rate).as_py() or 0
-        # The clicks of rates are rounded, but neither to none nor to all rows.
-        result.positives[name] = min(max(round(clicks), int(clicks > 0)), known - int(clicks < known))
+        result.positives[name] = whole_clicks(clicks, known)
     result.rates = {column: count for column, count in result.rates.items() if count}
     return result
 

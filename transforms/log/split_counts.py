@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import text_size
-from ctrpipe.transforms.log.ingest import IngestResult
+from ctrpipe.transforms.log.ingest import IngestResult, whole_clicks
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -62,9 +62,11 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
         bounds = order_bounds(spec.data.split, len(positive))
         of_rows = np.repeat(np.arange(3), np.diff(bounds))
     rows = {name: int((of_rows == index).sum()) for index, name in enumerate(SPLITS)}
-    positives = {name: int(positive[of_rows == index].sum()) for index, name in enumerate(SPLITS)}
+    positives = {
+        name: whole_clicks(float(positive[of_rows == index].sum()), rows[name]) for index, name in enumerate(SPLITS)
+    }
     spans = {name: [division.shown(value) for value in values] for name, values in ends.items()}
-    return IngestResult(rows, positives, rejected, {}, spans or _files_of(division, of_rows, paths))
+    return IngestResult(rows, positives, {}, rejected, {}, spans or _files_of(division, of_rows, paths))
 
 
 def _files_of(division: Division, of_rows: np.ndarray, paths: Sequence[tuple[str, int]]) -> dict[str, list[str]]:
