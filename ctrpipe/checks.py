@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from ctrpipe.data import Data, files_of
+from ctrpipe.data import Logs, log_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.settings import Config, data_of, overrides, source_of
@@ -19,12 +19,14 @@ class Check(Result):
         rejected: Number of malformed rows.
         errors: Problems that would make a run fail.
         notes: Things that may be a mistake.
+        splits: Number of rows of each split; empty if the log is too large to be read in a check.
     """
 
     rows: int
     rejected: int
     errors: tuple[str, ...]
     notes: tuple[str, ...]
+    splits: dict[str, int]
 
     @property
     def passed(self) -> bool:
@@ -42,12 +44,12 @@ class Check(Result):
 
 
 @in_one_line
-def check(config: Config, data: Data | None = None, **settings: Any) -> Check:
+def check(config: Config, data: Logs | None = None, **settings: Any) -> Check:
     """Checks a configuration and the first 10,000 rows of a log for problems, in seconds.
 
     Args:
         config: The configuration, as in `run`.
-        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
+        data: The log, or a dict of the three splits' logs, as in `run`.
         settings: Configuration keys to override, as in `run`.
 
     Returns:
@@ -65,5 +67,5 @@ def check(config: Config, data: Data | None = None, **settings: Any) -> Check:
     from ctrpipe.pipeline.draft.check_log import check_log
 
     loaded = load_config(source_of(config), overrides(settings))
-    found = check_log(loaded, files_of(data_of(config, data), None) or loaded.data.paths)
-    return Check(found.rows, found.rejected, tuple(found.errors), tuple(found.notes))
+    found = check_log(*log_of(loaded, data_of(config, data), None))
+    return Check(found.rows, found.rejected, tuple(found.errors), tuple(found.notes), found.splits)

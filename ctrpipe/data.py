@@ -17,6 +17,8 @@ from ctrpipe.common.errors import InputError, one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ctrpipe.pipeline.config import RunConfig
+
 FOLDER = "data"  # subfolder of a result folder for the Parquet files of in-memory tables
 ROWS_OF_GROUP = 1 << 17  # rows per Parquet row group; processes read row groups in parallel
 
@@ -30,6 +32,7 @@ class Frame(Protocol):
 
 PathLike: TypeAlias = pathlib.Path | str
 Data: TypeAlias = PathLike | Frame | Sequence[PathLike | Frame]
+Logs: TypeAlias = Data | Mapping[str, Data]  # one log, or one for each of train, validation and test
 
 
 def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
@@ -49,6 +52,25 @@ def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
         return []
     parts = [data] if is_frame(data) or not isinstance(data, Sequence) or isinstance(data, str) else data
     return [str(part) if isinstance(part, PathLike) else str(write_frame(part, folder or scratch())) for part in parts]
+
+
+def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) -> tuple["RunConfig", list[str]]:
+    """Returns the configuration and the paths and globs of its log. A dict of three logs becomes a split by files.
+
+    Args:
+        config: The configuration.
+        data: The log, as in `files_of`; a dict with the keys train, validation and test; or None for `data.paths`.
+        folder: See `files_of`.
+
+    Raises:
+        InputError: see `files_of`; or the keys of a dict are others.
+    """
+    if not isinstance(data, Mapping):
+        return config, files_of(data, folder) or config.data.paths
+    if set(data) != {"train", "validation", "test"}:
+        found = ", ".join(map(str, data)) or "none"
+        raise InputError(f"data: a dict has the keys train, validation and test, not {found}; give the three logs")
+    return config.with_files({name: files_of(part, folder) for name, part in data.items()}), []
 
 
 def is_frame(data: Any) -> bool:

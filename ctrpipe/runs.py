@@ -6,7 +6,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ctrpipe.data import FOLDER, Data, PathLike, files_of
+from ctrpipe.data import FOLDER, Logs, PathLike, log_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
 from ctrpipe.settings import Config, data_of, output_folder, overrides, source_of
@@ -87,7 +87,7 @@ def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
 @in_one_line
 def run(
     config: Config,
-    data: Data | None = None,
+    data: Logs | None = None,
     output: PathLike | None = None,
     *,
     warm_start: "PathLike | Run | None" = None,
@@ -101,7 +101,8 @@ def run(
     Args:
         config: The configuration: a YAML file, the name of a packaged one (`criteo/deepfm.yaml`), a dict of its
             values, or the result of `init`.
-        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
+        data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`. A
+            dict of three logs with the keys train, validation and test replaces the configuration's split.
         output: Folder of the run. None uses runs/<name of the configuration>.
         warm_start: The run or version whose weights initialize the model, or "latest".
         settings: Configuration keys to override, with `__` in place of dots: `training__epochs=2`.
@@ -126,8 +127,8 @@ def run(
     if warm_start is not None:
         loaded = with_parent(loaded, str(folder_of(warm_start)))
     folder = output_folder(output, loaded.name)
-    files = files_of(data_of(config, data), folder / FOLDER)
-    metrics = run_pipeline(loaded, joined(files or loaded.data.paths, loaded, folder), folder)
+    loaded, files = log_of(loaded, data_of(config, data), folder / FOLDER)
+    metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)
     return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
 
 

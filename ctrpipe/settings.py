@@ -3,10 +3,10 @@
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.data import Data, PathLike
+from ctrpipe.data import Data, Logs, PathLike
 from ctrpipe.drafts import Draft
 from ctrpipe.mistakes import dotted
 
@@ -24,7 +24,11 @@ def source_of(config: Config) -> "Source":
     return pathlib.Path(config) if isinstance(config, PathLike) else config
 
 
-def data_of(config: Config, data: Data | None) -> Data | None:
+@overload
+def data_of(config: Config, data: Data | None) -> Data | None: ...
+@overload
+def data_of(config: Config, data: Logs | None) -> Logs | None: ...
+def data_of(config: Config, data: Logs | None) -> Logs | None:
     """Returns the data, or if it is None the data of the draft."""
     return config.data if data is None and isinstance(config, Draft) else data
 

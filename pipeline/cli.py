@@ -70,6 +70,11 @@ class CommandGroup(click.Group):
         except InputError as error:
             click.echo(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
             context.exit(MISTAKE)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message or not _reads_files(error.ctx):
+                raise
+            hint = "put a pattern of files in quotes, as 'day_*.csv', or repeat the option"
+            raise click.UsageError(f"{error.message}; {hint}", error.ctx) from error
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except SystemExit as exit:
@@ -81,6 +86,12 @@ class CommandGroup(click.Group):
             again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
             click.echo(f"ctrpipe: interrupted{again}", err=True)
             context.exit(INTERRUPTED)
+
+
+def _reads_files(context: click.Context | None) -> bool:
+    """Returns whether a command has an option that takes files, whose unquoted pattern the shell replaces by names."""
+    options = context.command.params if context else []
+    return any(option.multiple and option.name in ("data", "inputs", "against") for option in options)
 
 
 def _report(error: BaseException) -> int:

@@ -104,7 +104,13 @@ def config_of(name: str, epochs: int) -> RunConfig:
             "data": {
                 "format": "parquet",
                 "labels": {"ctr": "click"},
-                "split": {"by": "time", "column": "part", "validation_from": "2_validation", "test_from": "3_test"},
+                "split": {
+                    "by": "time",
+                    "column": "part",
+                    "validation_from": "2_validation",
+                    "test_from": "3_test",
+                    "compare_as": "text",
+                },
             },
             "features": [
                 {

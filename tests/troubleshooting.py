@@ -20,7 +20,8 @@ NOTES = ROOT / "docs" / "troubleshooting.yaml"
 # What a configuration's sections and models do not take is a ValueError, of which load_config and run make one line.
 RULES = (
     *("pipeline/config/", "models/"),
-    *("transforms/log/spec.py", "transforms/log/section.py", "transforms/log/kinds/", "transforms/log/times.py"),
+    *("transforms/log/spec.py", "transforms/log/split.py", "transforms/log/ordering.py"),
+    *("transforms/log/section.py", "transforms/log/kinds/", "transforms/log/times.py"),
     "transforms/histories/settings.py",
 )
 # No configuration can cause the ValueErrors of these.

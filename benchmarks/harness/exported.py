@@ -8,10 +8,11 @@ import pyarrow as pa
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import FeatureMap
 from ctrpipe.transforms.features.transform import analyze
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 
 class Analysed(NamedTuple):

@@ -17,8 +17,8 @@ from ctrpipe.pipeline.commands.run import DATA_HELP
 def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]) -> None:
     """Check CONFIG and a log for problems before a run.
 
-    Takes seconds: reads the first 10,000 rows of the log. Exits with code 2 if `ctrpipe run` would fail, and with code
-    0 if there are only notes.
+    Takes seconds: reads the first 10,000 rows of the log, and counts the rows of each split where the log has at most
+    256 MB. Exits with code 2 if `ctrpipe run` would fail, and with code 0 if there are only notes.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
@@ -28,6 +28,8 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     found = check_log(loaded, list(data) or loaded.data.paths)
     for text in found.notes:
         click.echo(f"Note:  {text}")
+    for text in found.divided:
+        click.echo(text)
     for text in found.errors:
         click.echo(f"Error: {text}")
     counts = f"{len(found.errors)} errors, {len(found.notes)} notes"

@@ -16,9 +16,10 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import described_splits, ingest
 from ctrpipe.transforms.log.read_ahead import handed_over
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 
 class ExampleGenSettings(StageSettings):
@@ -29,7 +30,7 @@ class ExampleGenSettings(StageSettings):
         files: The log's files in order.
         data_fingerprint: Hash of the files. Changed data therefore misses the cache.
         sums: The number of bytes and the CRC-32 of each file, as they were hashed; see ByteSum.
-        seed: Seed of `split.by: hash`.
+        seed: Seed of `split.by: hash` and `by: group`.
         dead_letter: Folder of the dead-letter files with the malformed rows.
     """
 
@@ -73,6 +74,8 @@ def LogExampleGen(
             partial,
             [ByteSum(*each) for each in given.sums],
         )
+    for line in described_splits(given.spec.data.split, result):
+        announce(line)
     for column, count in result.rates.items():
         advice = "" if given.spec.data.weight else "; data.weight takes the column of impressions"
         rows = f"{count:,} of {sum(result.rows.values()):,} rows"

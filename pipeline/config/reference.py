@@ -22,7 +22,7 @@ from ctrpipe.pipeline.config.run_config import RunConfig
 INTRODUCTION = """\
 # Configuration
 
-<!-- Printed by `python -m ctrpipe.pipeline.config.reference` from pipeline/config/, transforms/log/spec.py and
+<!-- Printed by `python -m ctrpipe.pipeline.config.reference` from pipeline/config/, transforms/log/ and
 models/: edit those. -->
 
 One YAML file says everything about a run. An unknown key, a value of a wrong type or a missing required key is one line

@@ -1,6 +1,7 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import pydantic
@@ -19,6 +20,8 @@ from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import Split, SplitFiles
+from ctrpipe.transforms.log.split_files import placed_files
 
 
 def _kind(value: Any) -> str:
@@ -137,6 +140,8 @@ class RunConfig(LogSpec):
     @pydantic.model_validator(mode="after")
     def _late_labels_are_joined_once(self) -> "RunConfig":
         delay, split = self.data.label_delay, self.data.split
+        if self.events and split.files:
+            raise ValueError("data.split: events are one log, which events.split divides; write by: time, column: part")
         if delay and self.events:
             raise ValueError("data.label_delay: an event log has its labels; remove events or label_delay")
         key = self.training.fake_negatives and f"training.{self.training.fake_negatives}"
@@ -193,6 +198,25 @@ class RunConfig(LogSpec):
         if unknown := sorted(set(self.serving.position) - positions):
             raise ValueError(f"serving.position: no column of the role position: {', '.join(unknown)}")
         return self
+
+    def placed(self, patterns: Sequence[str]) -> tuple["RunConfig", list[str]]:
+        """Returns the configuration and the log's files, in order. With `by: files`, its split then lists each file.
+
+        Args:
+            patterns: The files and globs of the log.
+
+        Raises:
+            InputError: a file is missing, or is in two splits.
+        """
+        split, files = placed_files(self.data.split, patterns)
+        if split is self.data.split:
+            return self, files
+        return self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})}), files
+
+    def with_files(self, files: Mapping[str, list[str]]) -> "RunConfig":
+        """Returns the configuration with a split by files, given the files and globs of each split."""
+        split = Split(by="files", files=SplitFiles.model_validate(files), seed=self.data.split.seed)
+        return self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})})
 
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
         """Returns the workers that process the log; `scratch` is a folder that Beam's workers can read and write."""

@@ -20,10 +20,11 @@ from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.serving.layout import Asset
 from ctrpipe.transforms.features.transform import analyze, transform
 from ctrpipe.transforms.generate import generate
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 ROWS, SEED = 20_000, 1
 LOG, PREPARED = "log.tsv", "prepared.json"

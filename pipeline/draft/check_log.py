@@ -15,13 +15,14 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.ingest import kind_of_reject
+from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.readers import LogReader
-from ctrpipe.transforms.log.spec import Split
+from ctrpipe.transforms.log.split_counts import count_splits, is_countable
 from ctrpipe.transforms.log.suspects import suspects
 
 ROWS = 10_000
@@ -40,12 +41,16 @@ class Findings:
         rejected: Number of malformed rows.
         errors: Problems that would end the run.
         notes: Possible mistakes.
+        splits: The number of rows of each split; empty if the log is too large to be read in a check.
+        divided: A line about each split.
     """
 
     rows: int = 0
     rejected: int = 0
     errors: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    splits: dict[str, int] = dataclasses.field(default_factory=dict)
+    divided: list[str] = dataclasses.field(default_factory=list)
 
 
 def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
@@ -70,14 +75,21 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
         found.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
         return found
     files: list[str] = []
-    _collect(found, "", lambda: files.extend(find_files(list(patterns))))
+    try:
+        config, files = config.placed(patterns)
+    except InputError as error:
+        found.errors.append(str(error))
     reader = LogReader(config.log_spec)
     before = len(found.errors)
     for path in files[:_FILES]:
         _collect(found, "", lambda path=path: reader.check_columns(path))  # type: ignore[misc]
     if files and len(found.errors) == before:
         try:
+            if config.data.split.by == "time":
+                ordering = find_ordering(config.log_spec, [part for path in files for part in reader.ranges(path)])
+                reader = LogReader(config.log_spec, ordering=ordering)
             _check_rows(config, reader, files, found)
+            _check_splits(config, files, found)
         except InputError as error:
             found.errors.append(str(error))
     return found
@@ -131,7 +143,6 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], foun
     (found.errors if is_whole else found.notes).extend(_faults(config, rows))
     for column in config.feature_columns:
         found.notes += _column_notes(config, column, rows[column])
-    found.notes += _split_notes(config.data.split, rows)
     found.notes += [f"Column: {each.column}: {each.text}" for each in suspects(config, rows)]
 
 
@@ -174,11 +185,17 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     yield from feature.notes(column, Seen(rows, len(present), len(distinct), most, holds))
 
 
-def _split_notes(split: Split, rows: pa.Table) -> Iterator[str]:
-    if split.by != "time" or split.column is None:
+def _check_splits(config: RunConfig, files: Sequence[str], found: Findings) -> None:
+    """Counts the rows of each split, and adds the faults that would end a run."""
+    if not is_countable(files):
+        found.notes.append("data.split: the log is too large to count the rows of each split here; a run says them")
         return
-    latest = max(value.decode("utf-8", "replace") for value in rows[split.column].drop_null().to_pylist() or [b""])
-    boundary = str(split.validation_from)
-    if len(latest) != len(boundary) and not latest.startswith(boundary[:2]):
-        seen = excerpt(latest, _SHOWN)
-        yield f"data.split: {boundary} is compared as text with values as {seen}; are they written alike?"
+    counted = count_splits(config.log_spec, files)
+    found.splits = counted.rows
+    found.divided = list(described_splits(config.data.split, counted))
+    for name, rows in counted.rows.items():
+        if not rows:
+            found.errors.append(f"data.split: the {name} split has no rows")
+        elif counted.positives[name] in (0, rows):
+            only = int(counted.positives[name] > 0)
+            found.errors.append(f"data.split: {config.label_columns[0]} is {only} in all {rows:,} {name} rows")

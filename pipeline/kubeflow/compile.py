@@ -67,6 +67,9 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
     """Returns the keys of the configuration that name files and folders, with their paths."""
     named: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
+    if files := config.data.split.files:
+        for name in ("train", "validation", "test"):
+            named += [(f"data.split.files.{name}", path) for path in getattr(files, name)]
     named += [("monitoring.previous", path) for path in config.monitoring.previous]
     named += [("monitoring.serving", path) for path in config.monitoring.serving]
     if config.text:
@@ -144,7 +147,8 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
         [],
     )
     # A parameter without a default is required. `data` is required if the configuration names no log.
-    run.__defaults__ = (config.data.paths, *defaults) if config.data.paths else defaults
+    of_split = config.data.split.files.train if config.data.split.files else []
+    run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
     description = f"{config.model.name} on the log {config.name}; code {version}"
     return dsl.pipeline(name=config.name, description=description)(run)
 

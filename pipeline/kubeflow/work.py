@@ -104,7 +104,8 @@ def prepare(task: Task) -> None:
     settings = (f"model={given['model']}", f"training={given['training']}", *given["settings"])
     config = check_config(values, settings, "the pipeline's parameters")
     output = pathlib.Path(given["output"])
-    inputs, data = resolve(config, joined(given["data"], config, output), output)
+    config, files = config.placed(joined(given["data"], config, output))
+    inputs, data = resolve(config, files, output)
     by_step = {key(name): text for name, text in arguments(config, inputs).items()}
     report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
     by_step[key(REPORT)] = json.dumps(report)

@@ -234,7 +234,12 @@ def summarise_statistics(
         clipped: The number of rows whose number is clipped to the limits of the transform, by split and column.
     """
     splits = {
-        name: {"rows": rows, "positives": counts["positives"][name], "rate": rates[name]}
+        name: {
+            "rows": rows,
+            "positives": counts["positives"][name],
+            "rate": rates[name],
+            "span": counts.get("spans", {}).get(name, []),
+        }
         for name, rows in counts["rows"].items()
     }
     train = read_statistics(statistics, "train").datasets[0]

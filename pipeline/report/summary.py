@@ -66,6 +66,9 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     for note in notes(metrics, history):
         print(f"Note:   {note}.")
     statistics = json.loads((output / "report_data" / "statistics.json").read_text())
+    for name, split in statistics["splits"].items():
+        if ends := list(dict.fromkeys(split.get("span", []))):
+            print(f"Split:  {name} {split['rows']:,} rows, {' to '.join(ends)}")
     for anomaly in statistics["anomalies"]:
         print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
     print(f"Report: {output}/report.html")

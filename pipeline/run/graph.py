@@ -94,7 +94,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
         files=list(inputs.files),
         data_fingerprint=inputs.data_fingerprint,
         sums=_pairs(inputs.sums),
-        seed=config.data.split.seed(config.seed),
+        seed=config.data.split.seed,
         dead_letter=inputs.output / "dead_letter",
     )
     examples = LogExampleGen(settings=read.model_dump_json(), workers=workers, code_version=_code_of(LogExampleGen))

@@ -12,6 +12,7 @@ from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, sums_of
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.split import SPLITS, Split
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class RunInputs:
     def test_rows(self, config: RunConfig) -> str:
         """Returns a hash that identifies the test rows. It is equal for runs on the same files with the same split."""
         split = config.data.split
-        return fingerprint(self.data_fingerprint, split, config.seed if split.by == "hash" else 0)
+        return fingerprint(self.data_fingerprint, split.by if split.files else split)
 
     def transform_version(self, config: RunConfig) -> str:
         """Returns a hash of the transform's code and of the tokenizer's files. Both decide how a row is transformed."""
@@ -81,7 +82,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     """Returns the RunInputs for a run up to Transform. `complete` adds what the later stages need.
 
     Args:
-        config: The run's configuration.
+        config: The run's configuration, as `RunConfig.placed` returns it.
         files: The log's files.
         data: The result of `describe_file` for each file.
         output: The run's folder, as an absolute path.
@@ -89,12 +90,19 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
     return RunInputs(
         tuple(absolute(files)),
-        fingerprint_files(data),
+        _data_fingerprint(config.data.split, data),
         sums_of(data),
         output,
         baseline_version="",
         checkpoints=checkpoints,
     )
+
+
+def _data_fingerprint(split: Split, data: list[dict[str, Any]]) -> str:
+    """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split."""
+    contents = fingerprint_files(data)
+    counts = [len(getattr(split.files, name)) for name in SPLITS] if split.files else []
+    return fingerprint(contents, counts) if counts else contents
 
 
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:

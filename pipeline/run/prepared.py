@@ -63,11 +63,12 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
         InputError: the files cannot be read or prepared, the output folder cannot be made, or another process works in
             it.
     """
+    seed = config.data.split.seed  # not the run's: runs of several seeds have the same rows
     if config.events:
         place = output / PREPARED
         announce("Preparing the impressions of the event log")
         rate = config.data.max_bad_row_rate
-        made = with_histories(paths, config.events, place, config.seed, config.workers_for(scratch=place), rate)
+        made = with_histories(paths, config.events, place, seed, config.workers_for(scratch=place), rate)
         announce(
             f"{sum(made.rows.values()):,} rows of {made.events:,} events; {made.rejected:,} malformed ones are in "
             f"{place / 'dead_letter'}"
@@ -76,7 +77,7 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
     if config.data.label_delay:
         place, delay = output / PREPARED, config.data.label_delay
         announce("Joining the log with its labels" if delay.labels else "Leaving out rows whose label may still come")
-        late = join_late_labels(list(paths), delay, place, bool(config.training.fake_negatives), config.seed)
+        late = join_late_labels(list(paths), delay, place, bool(config.training.fake_negatives), seed)
         for line in summary_of(late, delay):
             announce(line)
         return [late.log]
@@ -85,7 +86,7 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
         return list(paths)
     place = output / PREPARED
     announce(f"Joining the files of {folders[0]}")
-    result = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.workers_for(scratch=place))
+    result = join(pathlib.Path(folders[0]), place, Options(seed=seed), config.workers_for(scratch=place))
     rejected = sum(result.rejected.values())
     announce(
         f"{result.rows:,} rows of {result.lines:,} lines; {rejected:,} malformed lines are in {place / 'dead_letter'}"

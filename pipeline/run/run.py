@@ -47,7 +47,7 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         InputError: the data, the configuration or the output folder cannot be used.
     """
     begin_phases("checks")
-    paths = find_files(files)
+    config, paths = config.placed(files)
     with working_ahead(config, paths, output) as libraries_loaded:
         start_phase("loading TensorFlow")
         import_tensorflow()
@@ -90,7 +90,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
         return
     with contextlib.ExitStack() as stack:
         if not (output / METADATA).exists():
-            seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
+            seed, near = config.data.split.seed, (output / METADATA).parent
             with contextlib.suppress(OSError):  # check_output reports the error
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, processes))
         yield lambda: preload_in_copy(WORKER_MODULES)
@@ -160,7 +160,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         raise InputError(
             "training.warm_start: models to compare begin with random weights; add --set training.warm_start=null"
         )
-    paths = find_files(files)
+    config, paths = config.placed(files)
     with working_ahead(config, paths, output) as libraries_loaded:
         import_tensorflow()
         announce("Loading TFX")

@@ -25,7 +25,6 @@ from ctrpipe.pipeline.run.run import placing_the_number, transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Point, SweepPlan
 from ctrpipe.pipeline.sweep.summary import show
-from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_files
 
 
@@ -62,7 +61,7 @@ def run_sweep(
     Raises:
         InputError: the data, a point or the output folder cannot be used. Nothing is trained then.
     """
-    find_files(files)
+    plan.base.placed(files)
     load_tensorflow()
     from ctrpipe.pipeline.sweep.check import check_models
 

@@ -36,7 +36,6 @@ from ctrpipe.pipeline.tune.study import Study
 from ctrpipe.pipeline.tune.summary import Summary, summarise
 from ctrpipe.pipeline.tune.trial import TrialResult
 from ctrpipe.transforms.log.described_files import describe_file
-from ctrpipe.transforms.log.files import find_files
 
 
 def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
@@ -46,11 +45,11 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
         InputError: the data, the space or the output folder cannot be used, the folder has another study, or no trial
             has a result.
     """
-    paths = find_files(files)
+    placed, paths = plan.space.base.placed(files)
     load_tensorflow()
     check_output(output)
     with one_run_at_a_time(output):
-        study = Study(plan, output, _identity(plan, paths, output))
+        study = Study(plan, output, _identity(plan, placed, paths, output))
         try:
             log = transform(plan.space.base, files, output)
             session = _Session(plan, study, dataclasses.replace(log, test=[]), output)
@@ -70,9 +69,8 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
         return summary
 
 
-def _identity(plan: TunePlan, paths: list[str], output: pathlib.Path) -> dict[str, str]:
+def _identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, str]:
     """Returns hashes of everything that decides a trial's result, by the names of study.PARTS."""
-    base = plan.space.base
     inputs = run_inputs(base, paths, [describe_file(path) for path in paths], output.resolve())
     space = {key: repr(values) for key, values in plan.space.values.items()}
     return {

@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.data import days_of, files_of, table_of, write_frame
+from ctrpipe.data import days_of, files_of, log_of, table_of, write_frame
+from ctrpipe.pipeline.config import check_config
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
+from tests.small_config import SMALL
 
 SPEC = LogSpec.model_validate(
     {
@@ -159,3 +161,15 @@ def test_what_no_folder_was_named_for_goes_with_the_process():
 
     path = pathlib.Path(done.stdout.strip())
     assert path.name.startswith("frame-") and not path.parent.exists()
+
+
+def test_three_tables_are_a_split_by_files(tmp_path):
+    config = check_config({**SMALL, "data": {"format": "parquet", "labels": {"ctr": "click"}}}, (), "small")
+    frames = {name: pd.DataFrame({"click": [number]}) for number, name in enumerate(("train", "validation", "test"))}
+    divided, patterns = log_of(config, frames, tmp_path)
+    placed, files = divided.placed(patterns)
+    assert [pd.read_parquet(file)["click"][0] for file in files] == [0, 1, 2]
+    assert placed.data.split.files.test == files[2:] and placed.data.split.by == "files"
+    assert log_of(config, "log.parquet", tmp_path) == (config, ["log.parquet"])
+    with pytest.raises(InputError, match="a dict has the keys train, validation and test, not train, valid; give"):
+        log_of(config, {"train": "a", "valid": "b"}, tmp_path)

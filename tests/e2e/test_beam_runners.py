@@ -27,9 +27,10 @@ from ctrpipe.pipeline.monitoring.statistics import generate_statistics
 from ctrpipe.serving.scoring.score import score
 from ctrpipe.transforms.features.analyzers import LogSummary, merge, summarize
 from ctrpipe.transforms.features.transform import analyze, transform
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 from tests.e2e.small_run import CONFIG, call
 from tests.serving import small_servable
 

@@ -12,7 +12,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.config import check_config, load_config, read_yaml
+from ctrpipe.pipeline.config import RunConfig, check_config, load_config, read_yaml
 from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
 from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
 from ctrpipe.pipeline.kubeflow.task import Task, local_path
@@ -329,6 +329,14 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
     assert told["training"]["epochs"] == 7
     assert found["report"]["config"]["gates"]["auc"]["min"] == 0.25
     assert found["bulkinferrer"]["beam_args"] and not found["trainer"]["beam_args"]
+    for name in ("validation", "test"):
+        (tmp_path / f"{name}.tsv").write_bytes(log.read_bytes())
+    held = {name: [str(tmp_path / f"{name}.tsv")] for name in ("validation", "test")}
+    by_files = prepared(settings=[f"data.split={json.dumps({'by': 'files', 'files': held})}"])
+    told = json.loads(by_files["logexamplegen"]["exec_properties"]["settings"])
+    assert told["files"] == [str(log), *held["validation"], *held["test"]]
+    assert told["spec"]["data"]["split"]["files"] == {"train": [str(log)], **held}
+    assert RunConfig.model_validate(by_files["report"]["config"]).data.split.files is not None
     with pytest.raises(InputError, match="changes which steps there are"):
         prepared(settings=["serving.bulk_inferrer=false"])
     with pytest.raises(InputError, match="the pipeline's parameters: training.epoch: unknown key"):

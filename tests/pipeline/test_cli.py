@@ -113,6 +113,15 @@ def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
         assert result.exit_code == 2 and "Error: " in result.output and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    "command", [("run", "c.yaml", "--data"), ("score", "--model", "m", "--output", "o", "--input")]
+)
+def test_a_pattern_that_the_shell_has_replaced_is_said(command):
+    answer = CliRunner().invoke(main, [*command, "day_1.csv", "day_10.csv", "day_2.csv"])
+    assert answer.exit_code == 2 and "put a pattern of files in quotes, as 'day_*.csv'" in answer.output
+    assert "pattern" not in CliRunner().invoke(main, ["models", "lr", "fm", "mlp"]).output
+
+
 def test_mistakes_of_the_commands_that_write_files(tmp_path):
     (tmp_path / "file").touch()
     one_line(*call("generate", "--rows", 0, "--output", tmp_path / "log"), "rows should be a whole number")

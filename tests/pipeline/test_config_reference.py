@@ -42,7 +42,7 @@ def test_every_key_has_a_row_below_its_heading():
     chapters = dict(chapter.split("\n", 1) for chapter in reference().split("\n## ")[1:])
     assert {"`data.split`", "`training.plateau`", "`model`, `evaluation.baseline`"} < set(chapters)
     assert "| `epochs` | whole number, at least 1 | `10` |" in chapters["`training`"]
-    assert "| `by` | `order`, `hash` or `time` | `order` |" in chapters["`data.split`"]
+    assert "| `by` | `order`, `hash`, `group`, `time` or `files` | `order` |" in chapters["`data.split`"]
     labels = "mapping of text to [section](#datalabelsname-eventslabel), not empty"
     assert f"| `labels` | {labels} | required |" in chapters["`data`"]
     assert "| `warmup_requests` | whole number, at least 1, at most 249 | `10` |" in chapters["`serving`"]

@@ -68,7 +68,9 @@ def finished_run(folder: pathlib.Path, model: np.ndarray, baseline: np.ndarray, 
     history = {"evaluations": losses, "best": 2, "stopped": "all 3 epochs done"}
     (folder / "report_data" / "history.json").write_text(json.dumps(history))
     anomaly = {"column": "shop", "split": "test", "text": "every value is missing"}
-    (folder / "report_data" / "statistics.json").write_text(json.dumps({"anomalies": [anomaly]}))
+    (folder / "report_data" / "statistics.json").write_text(
+        json.dumps({"splits": {"test": {"rows": 600, "span": ["day_2.csv", "day_10.csv"]}}, "anomalies": [anomaly]})
+    )
     summary = {"auc": 0.5, "log_loss": 0.5, "rig": 0.1, "calibration": 1.0}
     metrics = {
         **summary,
@@ -115,6 +117,7 @@ def test_the_last_table_has_the_difference_to_the_baseline_and_a_verdict(
     assert f"attention_net: AUC {words} ({difference:+.4f}, 95% {interval}) over these trainings' rows alone" in printed
     assert "Note: the validation log loss was still falling when the epochs ended, from 0.5000 to 0.4500" in printed
     assert "Column: shop, test rows: every value is missing" in printed
+    assert "Split: test 600 rows, day_2.csv to day_10.csv" in printed
     assert "one seed on each side, and another seed may turn it round" in printed
     unconverged = "the baseline lr" if better else "attention_net"
     assert f"turn it round. Not converged when the epochs ended: {unconverged} " in printed + " "

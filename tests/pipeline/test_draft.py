@@ -22,9 +22,10 @@ from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.features.transform import analyze
 from ctrpipe.transforms.generate import generate, generate_kddcup2012
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.split import SPLITS
 
 ROWS = 3000
 START = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)

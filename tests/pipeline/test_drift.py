@@ -17,10 +17,10 @@ from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, Drift
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_logs
-from ctrpipe.transforms.log.ingest import SPLITS
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 from tests.e2e.small_run import call, one_line
 
 ROWS = 4000

@@ -17,9 +17,10 @@ from ctrpipe.transforms.generate import generate_kddcup2012
 from ctrpipe.transforms.kddcup2012.join import SCHEMA
 from ctrpipe.transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.split import SPLITS
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs" / "kddcup2012").glob("[!_]*.yaml"))
 

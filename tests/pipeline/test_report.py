@@ -44,7 +44,7 @@ def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
     column = {"name": name, "kind": "categorical", "missing_rate": 0.5, "unique": 9, "mean": None}
     column["top"] = [[text, 7] for text in [name, *HOSTILE]]
     statistics = {
-        "splits": {"train": {"rows": 4000, "positives": 1000, "rate": 0.25}},
+        "splits": {"train": {"rows": 4000, "positives": 1000, "rate": 0.25, "span": ["day_2.csv", "day_10.csv"]}},
         "columns": [column],
         "anomalies": [{"column": name, "split": "train", "text": name}],
         "dead_letters": {"rows": 1, "reasons": {name: 1}},

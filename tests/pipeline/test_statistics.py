@@ -160,7 +160,7 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     }
     rates = json.loads(statistics.get_string_custom_property(RATES))
     shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
-    assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2}
+    assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2, "span": []}
     assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price"]
     assert [column["name"] for column in shown["columns"]] == ["click", "price", "site"]
     assert abs(shown["columns"][2]["missing_rate"] - 1 / 3) < 0.05 and shown["columns"][2]["unique"] == 7

@@ -14,9 +14,10 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.byte_sum import ByteSum, joined
 from ctrpipe.transforms.log.files import sums_of_files
 from ctrpipe.transforms.log.formats import parquet
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 ROWS = [f"{row % 3 == 0:d}\t{row}\tv{row % 7}".encode() for row in range(600)]
 CHANGES = ("cut", "grown", "edited")

@@ -316,8 +316,38 @@ def test_times_of_several_forms_are_in_one_order():
     moments = to_moments(pa.array([text and text.encode() for text in texts]), None)
     assert moments.tolist()[:5] == [1700000000.0, 1700000000.5, 1700000001.0, 1700000002.0, 14102100.0]
     assert np.isnan(moments[5])
-    wrong = to_moments(pa.array([b"2023-02-31", b"x", b"", b"nan", b"1e5"]), None)
+    wrong = to_moments(pa.array([b"2023-02-31", b"x", b"", b"nan"]), None)
     assert np.isnan(wrong).all()
+    assert to_moments(pa.array([b"1.7e+9", b"+5"]), None).tolist() == [1.7e9, 5.0]  # as Parquet's doubles are written
     formatted = to_moments(pa.array([b"14/Nov/2023:22:13:20 +0000", b"1700000000"]), "%d/%b/%Y:%H:%M:%S %z")
     expected = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC).timestamp()
     assert formatted[0] == expected and np.isnan(formatted[1])
+
+
+def test_times_that_are_numbers_and_dates_are_not_one_log(tmp_path):
+    events = [{"user": f"u{n % 5}", "item": f"i{n}", "time": 1_777_593_600 + n, "click": n % 2} for n in range(100)]
+    events[70]["time"] = "2026-05-01 00:01"
+    with pytest.raises(InputError, match=r"line 72: time: '2026-05-01 00:01' is a date or moment.*1777593600.*line 2"):
+        prepared(tmp_path, events, label="click")
+
+
+@pytest.mark.parametrize("unit", [1, 10**3, 10**9])
+def test_a_date_cuts_epochs_of_any_unit_and_an_epoch_cuts_dates(tmp_path, unit):
+    events = [
+        {"user": f"u{n % 5}", "item": f"i{n}", "time": (1_777_593_600 + 3600 * n) * unit, "click": n % 2}
+        for n in range(96)
+    ]
+    cuts = {"validation_from": "2026-05-03", "test_from": "2026-05-04T00:00:00Z"}
+    assert prepared(tmp_path, events, label="click", **cuts)[1].rows == {"training": 48, "validation": 24, "test": 24}
+    for event in events:
+        moment = datetime.datetime.fromtimestamp(event["time"] // unit, datetime.UTC)
+        event["time"] = f"{moment:%Y-%m-%dT%H:%M}"
+    cuts = {"validation_from": str(1_777_766_400 * unit), "test_from": str(1_777_852_800 * unit)}
+    made = prepared(tmp_path, events, "dates", label="click", **cuts)[1]
+    assert made.rows == {"training": 48, "validation": 24, "test": 24}
+
+
+def test_a_date_does_not_cut_a_log_of_day_numbers(tmp_path):
+    events = [{"user": f"u{n % 5}", "item": f"i{n}", "time": n, "click": n % 2} for n in range(30)]
+    with pytest.raises(InputError, match=r"validation_from: '2026-05-03' cannot be compared with .* as 0; write it"):
+        prepared(tmp_path, events, label="click", validation_from="2026-05-03", test_from="2026-05-04")

@@ -12,9 +12,10 @@ import tensorflow as tf
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import ingest as ingestion
-from ctrpipe.transforms.log.ingest import SPLITS, ingest, to_examples
+from ctrpipe.transforms.log.ingest import ingest, to_examples
 from ctrpipe.transforms.log.payload import payload_files, payload_schema, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 HERE = Workers(processes=1)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}

@@ -20,10 +20,11 @@ from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import find_files, partition_values
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.formats.registry import FORMATS
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import Data, LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 FEATURES = [
     {"kind": "numeric", "columns": ["n"]},

@@ -19,7 +19,8 @@ SCRIPT = """
 import hashlib, json, os, pathlib, sys, time
 from ctrpipe.transforms.log import files
 from ctrpipe.common.errors import InputError
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
+from ctrpipe.transforms.log.split import SPLITS
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.read_ahead import ReadAhead, handed_over, reading_ahead
 from ctrpipe.transforms.log.spec import LogSpec
@@ -78,7 +79,7 @@ def answer(process: subprocess.Popen):
     return json.loads(out)
 
 
-@pytest.mark.parametrize("split", ['by="order"', 'by="hash"'])
+@pytest.mark.parametrize("split", ['by="order"', 'by="time", column="n", validation=0.1, test=0.2'])
 @pytest.mark.slow
 def test_what_is_read_ahead_is_what_would_be_read_in_time(start, split):
     code = f"""

@@ -8,10 +8,11 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.features.packed_files import PackedReader, label_means, packed_files, row_weights
 from ctrpipe.transforms.features.transform import analyze, transform
-from ctrpipe.transforms.log.ingest import SPLITS, ingest
+from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 HERE = Workers(processes=1)
 

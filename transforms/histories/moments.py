@@ -4,7 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_NUMBER = r"^-?\d+(\.\d*)?$"
+from ctrpipe.transforms.log.ordering import NUMBER, Ordering, kind_of
+
+_SECOND = 10**6  # microseconds
 
 
 def to_moments(texts: pa.Array, time_format: str | None) -> np.ndarray:
@@ -19,15 +21,48 @@ def to_moments(texts: pa.Array, time_format: str | None) -> np.ndarray:
     texts = texts.cast(pa.string())
     if time_format is not None:
         return _seconds(texts, time_format)
-    is_number = pc.match_substring_regex(texts, _NUMBER).fill_null(False)
+    is_number = are_numbers(texts)
     nothing = pa.scalar(None, pa.string())
-    moments = pc.if_else(is_number, texts, nothing).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    plain = pc.replace_substring_regex(pc.if_else(is_number, texts, nothing), r"^\+", "")
+    moments = plain.cast(pa.float64()).to_numpy(zero_copy_only=False)
     if pc.all(is_number).as_py():
         return np.array(moments)
     others = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False))
     moments = np.array(moments)
     moments[others] = _seconds(texts.take(pa.array(others)), "ISO8601")
     return moments
+
+
+def are_numbers(texts: pa.Array) -> pa.Array:
+    """Returns whether each time, binary or string `[N]`, is a number, bool `[N]`; False where it is missing."""
+    return pc.match_substring_regex(texts, NUMBER).fill_null(False)
+
+
+def to_cut(text: str, time_format: str | None, example: str) -> float:
+    """Converts a time of the configuration to a number that compares with `to_moments` of the log's times.
+
+    Args:
+        text: The time.
+        time_format: As in `to_moments`.
+        example: A time of the log. If it is a number, all of them are.
+
+    Raises:
+        ValueError: the text is no time, or cannot be compared with times as the example.
+    """
+    moment = float(to_moments(pa.array([text]), time_format)[0])
+    if np.isnan(moment):
+        raise ValueError(f"'{text}' is no time as the log's")
+    is_number = kind_of(text) in ("number", "epoch")
+    if time_format is not None or is_number == (kind_of(example) in ("number", "epoch")):
+        return moment
+    epochs = Ordering("epoch").compare(pa.array([text.encode() if is_number else example.encode()], pa.binary()))
+    if epochs.faults[0]:
+        raise ValueError(f"'{text}' cannot be compared with the log's times, as {example}")
+    seconds = int(epochs.keys[0]) / _SECOND
+    if is_number:
+        return seconds
+    # The log's epochs keep their unit: the power of ten between the example and its seconds.
+    return moment * float(10 ** round(np.log10(float(example) / seconds)))
 
 
 def gap_categories(gaps: np.ndarray) -> pa.Array:

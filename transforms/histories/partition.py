@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.hashing import hash_values
 from ctrpipe.common.printable import excerpt
-from ctrpipe.transforms.histories.moments import to_moments
+from ctrpipe.transforms.histories.moments import are_numbers, to_moments
 from ctrpipe.transforms.histories.settings import EventLog
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.files import Range
@@ -67,12 +67,14 @@ class Partitioned:
         reasons: Number of malformed rows by reason.
         first: File, line and reason of the first malformed row; "" if there is none.
         letters: Lines for the dead-letter file, at most DEAD_LETTERS_KEPT.
+        forms: The first time that is a number and the first that is none, each with its file and line.
     """
 
     pieces: tuple[Piece, ...]
     reasons: Counter[str]
     first: str
     letters: tuple[str, ...]
+    forms: dict[bool, tuple[str, str]]
 
 
 def hashes_of(texts: pa.Array) -> np.ndarray:
@@ -107,10 +109,12 @@ class Partition:
         reasons: Counter[str] = Counter()
         letters: list[str] = []
         first = ""
+        forms: dict[bool, tuple[str, str]] = {}
         pieces: list[Piece] = []
         waiting: list[pa.RecordBatch] = []
         for batch in reader.read_range(item.part):
             waiting.append(self._checked(batch, item.number, rejects))
+            self._note_forms(batch, forms)
             if rejects and not first:
                 path, reject = rejects[0]
                 first = f"{path}: {self.spec.line_or_row} {reject.line}: {reject.reason}"
@@ -122,7 +126,21 @@ class Partition:
                 waiting = []
         if sum(rows.num_rows for rows in waiting):
             pieces.append(self._piece(waiting, f"{item.number:06d}-{len(pieces):06d}"))
-        return Partitioned(tuple(pieces), reasons, first, tuple(letters))
+        return Partitioned(tuple(pieces), reasons, first, tuple(letters), forms)
+
+    def _note_forms(self, batch: LogBatch, forms: dict[bool, tuple[str, str]]) -> None:
+        """Adds the first time that is a number, and the first ISO 8601, to `forms`."""
+        if self.events.time_format is not None or len(forms) == 2:
+            return
+        times = batch.rows[self.events.time]
+        numbers = np.asarray(are_numbers(times))
+        for is_number in {True, False} - forms.keys():
+            found = np.flatnonzero((numbers == is_number) & np.asarray(times.is_valid()))
+            if len(found) and not is_number:
+                found = found[~np.isnan(to_moments(times.take(pa.array(found)), None))]
+            if len(found):
+                line = f"{batch.path}: {self.spec.line_or_row} {batch.lines[found[0]]}"
+                forms[is_number] = (times[int(found[0])].as_py().decode(), line)
 
     def _piece(self, batches: list[pa.RecordBatch], stem: str) -> Piece:
         table = pa.Table.from_batches(batches, self._schema()).combine_chunks()

@@ -21,7 +21,7 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.histories.catalogue import write_catalogue
 from ctrpipe.transforms.histories.impressions import PARTS, WriteImpressions, Written
-from ctrpipe.transforms.histories.moments import to_moments
+from ctrpipe.transforms.histories.moments import to_cut, to_moments
 from ctrpipe.transforms.histories.partition import NumberedRange, Partition, Partitioned, Piece
 from ctrpipe.transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
 from ctrpipe.transforms.log.files import find_files, state_of
@@ -116,7 +116,7 @@ def prepare(
         pieces = [piece for part in done for piece in part.pieces]
         total = sum(piece.rows for piece in pieces)
         _check_counts(done, total, rejected, spec)
-        cuts = _cuts(pieces, events)
+        cuts = _cuts(pieces, events, _example(done, events))
         items = write_catalogue(pieces, events, seed, scratch)
         paths_of_events = tuple(piece.events for piece in pieces)
         work = WriteImpressions(paths_of_events, tuple(spec.feature_columns), events, cuts, scratch, log, seed)
@@ -184,17 +184,36 @@ def _check_counts(done: Sequence[Partitioned], rows: int, rejected: int, spec: L
         )
 
 
-def _cuts(pieces: Sequence[Piece], events: EventLog) -> tuple[float, float] | None:
-    """Returns the first moments of validation and test; None for leave-one-out."""
+def _example(done: Sequence[Partitioned], events: EventLog) -> str:
+    """Returns a time of the log, which tells whether its times are numbers; "" with `time_format`.
+
+    Raises:
+        InputError: some times are numbers, and others are not.
+    """
+    first: dict[bool, tuple[str, str]] = {}
+    for part in done:
+        first = part.forms | first
+    if len(first) == 2:
+        (number, of_number), (moment, of_moment) = first[True], first[False]
+        raise InputError(
+            f"{of_moment}: {events.time}: '{moment}' is a date or moment, and '{number}' ({of_number}) is a number; "
+            "write all times alike, or give their form by time_format"
+        )
+    return next(iter(first.values()), ("", ""))[0]
+
+
+def _cuts(pieces: Sequence[Piece], events: EventLog, example: str) -> tuple[float, float] | None:
+    """Returns the first moments of validation and test; None for leave-one-out. `example` is a time of the log."""
     if events.split == "leave_one_out":
         return None
-    given = [events.validation_from, events.test_from]
-    if None not in given:
-        moments = to_moments(pa.array(given), events.time_format)
-        for name, text, moment in zip(("validation_from", "test_from"), given, moments, strict=True):
-            if np.isnan(moment):
-                raise InputError(f"{name}: '{text}' is no time as the log's; write it as the log does")
-        return float(moments[0]), float(moments[1])
+    if events.validation_from is not None and events.test_from is not None:
+        cuts: list[float] = []
+        for name, text in (("validation_from", events.validation_from), ("test_from", events.test_from)):
+            try:
+                cuts.append(to_cut(text, events.time_format, example))
+            except ValueError as error:
+                raise InputError(f"{name}: {error}; write it as the log does") from error
+        return cuts[0], cuts[1]
     moments = np.concatenate([piece.quantiles for piece in pieces])
     weights = np.concatenate([np.full(len(piece.quantiles), piece.rows / len(piece.quantiles)) for piece in pieces])
     order = np.argsort(moments, kind="stable")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.transforms.log.ordering import Keys
+
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
@@ -53,9 +55,12 @@ class LogBatch:
         rows: Numeric columns, labels and weights as float32, all others as binary; null = missing.
         lines: int64 [rows], the line number of each row in the file, as in Reject.
         rejects: The malformed rows of the same part of the file.
+        keys: What `data.split.column` says of each row, [rows]: its key in the column's order, or its group, binary.
+            None without such a column.
     """
 
     path: str
     rows: pa.RecordBatch
     lines: np.ndarray
     rejects: list[Reject]
+    keys: Keys | None = None

@@ -5,17 +5,21 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.ordering import MISSING, OTHER_KIND, Keys, Ordering
 from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
 from ctrpipe.transforms.log.values import (
     TextNumbers,
+    as_binary,
     as_floats,
     check_aligned,
     check_times,
     check_utf8,
     check_utf8_of,
+    shown,
     to_floats,
     to_labels,
     to_weights,
@@ -33,20 +37,26 @@ class RowChecks:
         labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read: these
             are rows to score, whose infinite numbers are the largest ones, as for a server. A statistic of rows with
             labels would become infinite as well, so that such rows are malformed.
+        features: Whether the features are read; if not, only what `labels` says.
+        ordering: How the values of `data.split.column` are compared (`by: time`); None: they are not.
     """
 
-    def __init__(self, spec: LogSpec, labels: bool):
-        extra = [spec.data.split.column] if spec.data.split.column and labels else []
-        self._numeric_columns = list(dict.fromkeys(spec.numeric_columns))
-        text = [name for name in spec.text_columns + extra if name not in self._numeric_columns]
-        self._text_columns = list(dict.fromkeys(text))
+    def __init__(self, spec: LogSpec, labels: bool, features: bool = True, ordering: Ordering | None = None):
+        self._split_column = spec.data.split.column if labels else None
+        self._ordering = ordering
+        self._line_or_row = spec.line_or_row
+        self._numeric_columns = list(dict.fromkeys(spec.numeric_columns)) if features else []
+        self._text_columns = list(dict.fromkeys(spec.text_columns)) if features else []
         self._label_columns = spec.label_columns if labels else []
         self._weight = spec.data.weight if labels else None
         targets = spec.target_columns if labels else []
-        self.columns = [*self._numeric_columns, *self._text_columns, *targets]
+        extra = [self._split_column] if self._split_column else []
+        self.columns = list(dict.fromkeys([*self._numeric_columns, *self._text_columns, *targets, *extra]))
         self._separators = spec.separators
         self._aligned = [
-            feature.columns for feature in spec.features if feature.kind == "sequence" and len(feature.columns) > 1
+            feature.columns
+            for feature in spec.features
+            if features and feature.kind == "sequence" and len(feature.columns) > 1
         ]
         decimal = spec.data.decimal
         self._written = {
@@ -68,21 +78,21 @@ class RowChecks:
         Args:
             raw: Rows with the columns `self.columns`.
         """
-        rows, faults = self._convert(raw)
+        rows, faults, keys = self._convert(raw)
         rejects = [
             Reject(int(raw.lines[row]), faults[row], raw.text(row) if raw.text else _values_of(raw.columns, row))
             for row in sorted(faults)
         ]
         rejects = sorted([*raw.rejects, *rejects], key=lambda reject: reject.line)
-        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects)
+        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects, keys)
         lines = len(raw.lines) + len(raw.rejects)
         if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
             counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
             raise RuntimeError(f"{batch.path}: {counts} of {lines} lines")
         return batch
 
-    def _convert(self, raw: RawBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Returns the good rows, and the reasons of malformed rows, by row."""
+    def _convert(self, raw: RawBatch) -> tuple[pa.RecordBatch, dict[int, str], Keys | None]:
+        """Returns the good rows, the reasons of malformed rows, by row, and the good rows' keys of the split."""
         columns: dict[str, pa.Array] = {}
         faults = dict(raw.faults)
         for name in self._numeric_columns:
@@ -108,7 +118,36 @@ class RowChecks:
             _check_one_known({name: columns[name] for name in self._label_columns}, faults)
         if self._weight:
             columns[self._weight] = to_weights(raw.columns[self._weight], self._weight, faults, self._label_written)
-        return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
+        keys = self._split_keys(raw, faults) if self._split_column else None
+        bad = sorted(faults)
+        return _without_rows(pa.RecordBatch.from_pydict(columns), bad), faults, _without(keys, bad)
+
+    def _split_keys(self, raw: RawBatch, faults: dict[int, str]) -> Keys:
+        """Returns the keys of the split, and adds rows without a readable time to `faults`.
+
+        Raises:
+            InputError: a value is of another kind than the column's first values.
+        """
+        name = str(self._split_column)
+        values = raw.columns[name]
+        if not pa.types.is_binary(values.type):  # numbers of Parquet
+            values = as_binary(values, name, raw.path)
+        if self._ordering is None:
+            return whole_numbers(values)
+        found = self._ordering.compare(values)
+        for row in np.flatnonzero(found.faults).tolist():
+            if row in faults:
+                continue
+            text = shown(values[row])
+            if found.faults[row] == OTHER_KIND:
+                raise InputError(
+                    f"{raw.path}: {self._line_or_row} {raw.lines[row]}: {name}: {text} is among "
+                    f"{self._ordering.plural}, and a column to split by has one kind of values; write them alike, or "
+                    "set data.split.compare_as"
+                )
+            wrong = "there is no time" if found.faults[row] == MISSING else f"{text} is no time"
+            faults[row] = f"{name}: {wrong} to split by"
+        return found.keys
 
     def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
         """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""
@@ -122,6 +161,15 @@ def _check_one_known(labels: Mapping[str, pa.Array], faults: dict[int, str]) -> 
     known = np.any([values.is_valid().to_numpy(zero_copy_only=False) for values in labels.values()], axis=0)
     for row in np.flatnonzero(~known).tolist():
         faults.setdefault(row, f"{', '.join(labels)}: one label at least must be known, found none")
+
+
+def _without(keys: Keys | None, bad: list[int]) -> Keys | None:
+    """Returns the keys without those of the given rows."""
+    if keys is None or not bad:
+        return keys
+    if isinstance(keys, np.ndarray):
+        return np.delete(keys, bad)
+    return keys.take(pa.array(np.delete(np.arange(len(keys)), bad)))
 
 
 def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import pathlib
@@ -10,18 +11,18 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import make_unique_folder
-from ctrpipe.common.hashing import splitmix64
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
+from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import Range, sums_of_files
+from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.payload import (
     PayloadWriter,
     payload_files,
@@ -31,22 +32,27 @@ from ctrpipe.transforms.log.payload import (
     read_rows,
 )
 from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
-from ctrpipe.transforms.log.spec import LogSpec, Split
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS, Split
 
-SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
 EARLY_STOP_FACTOR = 2.0  # reading stops early above this multiple of data.max_bad_row_rate
 SCRATCH = ".unfinished"
 COPY_SECONDS = 2.5e-6  # time to copy a row in one process, measured on Criteo's 39 columns
 _UNSPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclasses.dataclass
 class IngestResult:
-    """Counts of an ingestion: rows and positives (primary label) by split, rates (labels between 0 and 1) by column,
-    malformed rows in total and by reason.
+    """Counts of an ingestion.
+
+    Attributes:
+        rows, positives: Rows, and rows with the primary label 1, by split.
+        rates: Number of rows whose label is a rate between 0 and 1, by label column.
+        rejected: Number of malformed rows.
+        reasons: Number of malformed rows by reason.
+        spans: First and last file of each split (`by: order` and `by: files`), or its first and last time (`by: time`).
     """
 
     rows: dict[str, int]
@@ -54,10 +60,18 @@ class IngestResult:
     rates: dict[str, int]
     rejected: int
     reasons: dict[str, int]
+    spans: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """Returns the counts as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1)
+
+
+def described_splits(split: Split, result: IngestResult) -> Iterator[str]:
+    """Yields a line for each split: its rows, and its first and last file or time."""
+    for name, rows in result.rows.items():
+        ends = " to ".join(dict.fromkeys(result.spans.get(name, [])))
+        yield f"Split by {split.by}: {name} {rows:,} rows{f', {ends}' if ends else ''}"
 
 
 def ingest(
@@ -71,12 +85,12 @@ def ingest(
     partial: "PartialIngest | None" = None,
     hashed: Sequence[ByteSum] = (),
 ) -> IngestResult:
-    """Reads a log once, in independent ranges. The result does not depend on the workers.
+    """Reads a log in independent ranges, each row once. The result does not depend on the workers.
 
     Args:
         spec: The description of the log.
         files: The files of the log, in order.
-        seed: Seed of `split.by: hash`.
+        seed: Seed of `split.by: hash` and `by: group`.
         split_folders: An existing folder for each name of SPLITS, on one file system, for the payload's parts. Parts of
             an earlier ingestion are removed.
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
@@ -87,13 +101,14 @@ def ingest(
 
     Raises:
         InputError: a file cannot be read or has another checksum, too many rows are malformed, a split is empty or has
-            labels of one class only, or a feature is missing in all training rows.
+            labels of one class only, a feature is missing in all training rows, or the column to split by holds
+            something else than the split compares.
     """
     scratch = split_folders["train"].parent / SCRATCH
     _clear(scratch, split_folders)
     scratch.mkdir()
     try:
-        partial = partial or PartialIngest(plan(files, spec, workers=workers), [])
+        partial = partial or _begun(spec, files, seed, workers)
         ranges, before = partial.ranges, partial.results
 
         def judge(read: list[IngestedRange]) -> None:
@@ -101,7 +116,7 @@ def ingest(
 
         for count in range(1, len(before) + 1):
             _stop_early(spec, ranges, before[:count], dead_letter)
-        work, items = range_work(spec, files, seed, ranges, scratch)
+        work, items = range_work(spec, files, partial.division, ranges, scratch)
         results = before + workers.map(
             work,
             items[len(before) :],
@@ -120,11 +135,12 @@ def ingest(
         else:
             _move(partial.placed, split_folders)
         result = _count(spec, split_folders, rejected, reasons)
+        result.spans = _spans(partial.division, ranges, results, split_folders)
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
         labelled = {name: _count_values(spec.label_columns, folder) for name, folder in split_folders.items()}
-        _check_splits(result, labelled, _count_values(spec.feature_columns, split_folders["train"]))
+        _check_splits(result, labelled, _count_values(spec.feature_columns, split_folders["train"]), partial.division)
         if result.rates and spec.data.negative_sampling < 1:
             raise InputError(
                 f"data.negative_sampling: the labels of {', '.join(result.rates)} are rates, and a row with a rate is "
@@ -137,6 +153,14 @@ def ingest(
         raise
     shutil.rmtree(scratch)
     return result
+
+
+def _begun(spec: LogSpec, files: list[str], seed: int, workers: Workers) -> "PartialIngest":
+    """Returns an ingestion of which no range is read."""
+    ranges = plan(files, spec, workers=workers)
+    seconds = sum(part.size for part in ranges) / BYTES_PER_SECOND
+    division = find_division(spec, files, ranges, seed, lambda work, parts: workers.map(work, parts, seconds))
+    return PartialIngest(ranges, [], division)
 
 
 def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> None:
@@ -170,6 +194,7 @@ class IngestedRange:
         dead_letters: The dead-letter file of the range.
         parts: The parts of the payload by split, or under one key if the splits are not known yet (`split.by: order`).
         read: The checksum of the bytes read.
+        spans: The first and last time of each split's rows (`by: time`).
     """
 
     lines: int
@@ -179,6 +204,7 @@ class IngestedRange:
     dead_letters: pathlib.Path
     parts: dict[str, list[pathlib.Path]]
     read: ByteSum
+    spans: dict[str, tuple[Value, Value]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,20 +214,22 @@ class PartialIngest:
     Attributes:
         ranges: All ranges of the log.
         results: The results of the first ranges.
+        division: The division of the log into splits.
         placed: The folders of the splits if all ranges have been read and their parts moved there; else None.
     """
 
     ranges: list[Range]
     results: list[IngestedRange]
+    division: Division
     placed: dict[str, pathlib.Path] | None = None
 
 
 def range_work(
-    spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
+    spec: LogSpec, files: Sequence[str], division: Division, ranges: Sequence[Range], scratch: pathlib.Path
 ) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
     """Returns a function that reads a range into the scratch folder, and its argument for each range."""
     items = [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
-    return _IngestRange(spec, seed, scratch), items
+    return _IngestRange(spec, division, scratch), items
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,25 +237,26 @@ class _IngestRange:
     """Reads a range and writes it to a new folder in the scratch folder, because a Beam runner may repeat the work."""
 
     spec: LogSpec
-    seed: int
+    division: Division
     scratch: pathlib.Path
 
     def __call__(self, item: NumberedRange) -> IngestedRange:
         folder = make_unique_folder(self.scratch / f"{item.number:06d}")
-        split = self.spec.data.split
         schema = payload_schema(self.spec)
         lines = rejected = 0
         reasons: Counter[str] = Counter()
         first: Reject | None = None
         read = ByteSum()
+        spans: dict[str, tuple[Value, Value]] = {}
         with contextlib.ExitStack() as stack:
             dead_letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
             writers: dict[str, PayloadWriter] = {}
-            for name in [_UNSPLIT] if split.by == "order" else SPLITS:
+            for name in [_UNSPLIT] if self.division.is_by_order else SPLITS:
                 (folder / name).mkdir()
                 writers[name] = stack.enter_context(PayloadWriter(folder / name, f"{item.number:06d}", schema))
-            for batch in LogReader(self.spec).read_range(item.part, read):
-                for name, rows in _by_split(split, batch, item.file, self.seed):
+            reader = LogReader(self.spec, ordering=self.division.ordering)
+            for batch in reader.read_range(item.part, read):
+                for name, rows in _by_split(self.division, batch, item.file, spans):
                     writers[name].write(rows)
                 first = first or next(iter(batch.rejects), None)
                 reasons.update(kind_of_reject(reject) for reject in batch.rejects)
@@ -237,7 +266,7 @@ class _IngestRange:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, read)
+        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, read, spans)
 
 
 def kind_of_reject(reject: Reject) -> str:
@@ -251,31 +280,24 @@ def dead_letter(path: str, reject: Reject) -> str:
     return json.dumps(fields) + "\n"
 
 
-def _by_split(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-    if split.by == "order":
+def _by_split(
+    division: Division, batch: LogBatch, file: int, spans: dict[str, tuple[Value, Value]]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yields the rows of each split, and adds their times to `spans`."""
+    if division.is_by_order:
         yield _UNSPLIT, batch.rows
         return
-    if split.by == "time":
-        values = batch.rows[str(split.column)].cast(pa.string())
-        late = pc.fill_null(pc.greater_equal(values, str(split.validation_from)), False).cast(pa.int8())
-        last = pc.fill_null(pc.greater_equal(values, str(split.test_from)), False).cast(pa.int8())
-        split_indices = late.to_numpy(zero_copy_only=False) + last.to_numpy(zero_copy_only=False)
-    else:
-        test_from = 1 - split.test
-        draws = _uniform(seed, file, batch.lines - 1)
-        split_indices = np.searchsorted([test_from - split.validation, test_from], draws, side="right")
+    indices = division.indices(batch, file)
     for index, name in enumerate(SPLITS):
-        yield name, batch.rows.filter(pa.array(split_indices == index))
+        chosen = pa.array(indices == index)
+        if division.ordering is not None and pc.any(chosen).as_py():
+            found = span_of(pa.array(batch.keys).filter(chosen))
+            spans[name] = _wider(spans.get(name, found), found)
+        yield name, batch.rows.filter(chosen)
 
 
-def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
-    """Returns SplitMix64 hashes of seed, file index and line index (both from 0) as float64 [N] in [0, 1)."""
-    with np.errstate(over="ignore"):
-        state = np.zeros(1, np.uint64)
-        for number in (np.array([seed]), np.array([file]), lines):
-            state = splitmix64(state + number.astype(np.uint64) * _GOLDEN)
-        draws: np.ndarray = (state >> np.uint64(11)) * 2.0**-53
-    return draws
+def _wider(one: tuple[Value, Value], other: tuple[Value, Value]) -> tuple[Value, Value]:
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 # The whole log -------------------------------------------------------------------------------------------------------
@@ -354,9 +376,7 @@ def move_to_splits(
             part.replace(folder / part.name)
     parts = [part for result in results for part in result.parts.get(_UNSPLIT, [])]
     counts = [payload_rows([part]) for part in parts]
-    split, total = spec.data.split, sum(counts)
-    # Rounding gives 12,000 instead of 11,999 for 0.2 of 60,000 rows.
-    bounds = [0, round((1 - split.test - split.validation) * total), round((1 - split.test) * total), total]
+    bounds = order_bounds(spec.data.split, sum(counts))
     start, pieces = 0, []
     for part, rows in zip(parts, counts, strict=True):
         for index, name in enumerate(SPLITS):
@@ -381,6 +401,11 @@ class CopyPiece:
                 writer.write(rows)
 
 
+def whole_clicks(clicks: float, rows: int) -> int:
+    """Returns the clicks of labels, which may be rates: rounded, but neither to none nor to all rows."""
+    return min(max(round(clicks), int(clicks > 0)), rows - int(clicks < rows))
+
+
 def _count(
     spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
 ) -> IngestResult:
@@ -397,10 +422,28 @@ def _count(
             for column in columns:
                 is_rate = pc.and_(pc.greater(batch[column], 0.0), pc.less(batch[column], 1.0))
                 result.rates[column] += pc.sum(is_rate).as_py() or 0
-        # The clicks of rates are rounded, but neither to none nor to all rows.
-        result.positives[name] = min(max(round(clicks), int(clicks > 0)), known - int(clicks < known))
+        result.positives[name] = whole_clicks(clicks, known)
     result.rates = {column: count for column, count in result.rates.items() if count}
     return result
+
+
+def _spans(
+    division: Division,
+    ranges: Sequence[Range],
+    results: Sequence[IngestedRange],
+    split_folders: Mapping[str, pathlib.Path],
+) -> dict[str, list[str]]:
+    """Returns the first and last time of each split's rows, or its first and last file."""
+    spans: dict[str, list[str]] = {}
+    for name in SPLITS if division.split.by in ("time", "order", "files") else ():
+        if division.ordering is not None:
+            found = [result.spans[name] for result in results if name in result.spans]
+            if found:
+                spans[name] = [division.shown(value) for value in functools.reduce(_wider, found)]
+        elif parts := payload_files(split_folders[name]):
+            ends = (int(part.name.split("-")[0]) for part in (parts[0], parts[-1]))  # a part begins with its range
+            spans[name] = [ranges[number].path for number in ends]
+    return spans
 
 
 def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int]:
@@ -415,17 +458,22 @@ def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int
     return present
 
 
-def _check_splits(result: IngestResult, labelled: Mapping[str, dict[str, int]], present: dict[str, int]) -> None:
+def _check_splits(
+    result: IngestResult, labelled: Mapping[str, dict[str, int]], present: dict[str, int], division: Division
+) -> None:
     """Checks that each split has rows, and what a model learns from.
 
     Args:
         result: The counts of the splits.
         labelled: By split, the number of rows with a label, by label column.
         present: The number of training rows with a value, by feature column.
+        division: How the log was divided.
     """
     for name in SPLITS:
         if not result.rows[name]:
-            raise InputError(f"The {name} split has no rows; give more data or change data.split")
+            others = ", ".join(f"{other} {' to '.join(ends)}" for other, ends in result.spans.items())
+            found = f" ({division.split.column}: {others})" if division.ordering else ""
+            raise InputError(f"The {name} split has no rows{found}; give more data or change data.split")
     for name in ("train", "validation", "test"):
         label, known = next(iter(labelled[name].items()))
         for other, count in labelled[name].items():

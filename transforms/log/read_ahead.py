@@ -11,13 +11,16 @@ import contextlib
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ctrpipe.common.processes import end_pool, forked_pool
+from ctrpipe.transforms.log.division import Division, find_division
 from ctrpipe.transforms.log.files import Range, state_of
-from ctrpipe.transforms.log.ingest import SPLITS, CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
+from ctrpipe.transforms.log.ingest import CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
 from ctrpipe.transforms.log.readers import plan
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
 
 NICENESS = 10  # of the readers: they get a tenth of a core that they share with a process of niceness 0
 # Results to hand over, by `_key`. Measured on a million rows in Criteo's format (243 MB, 4 cores under a load of 8,
@@ -83,15 +86,20 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         self._reading = self._thread.submit(self._read)
         self._placed = self._thread.submit(self._place)
 
-    def _read(self) -> tuple[list[Range], list[concurrent.futures.Future[IngestedRange]]]:
+    def _read(self) -> tuple[list[Range], Division, list[concurrent.futures.Future[IngestedRange]]]:
         """Plans the ranges and submits all of them."""
         ranges = self._pool.submit(plan, self._files, self._spec).result()
-        work, items = range_work(self._spec, self._files, self._seed, ranges, self._folder)
-        return ranges, [self._pool.submit(work, item) for item in items]
+
+        def apply(work: Callable[[Range], Any], parts: list[Range]) -> list[Any]:
+            return [future.result() for future in [self._pool.submit(work, part) for part in parts]]
+
+        division = find_division(self._spec, self._files, ranges, self._seed, apply)
+        work, items = range_work(self._spec, self._files, division, ranges, self._folder)
+        return ranges, division, [self._pool.submit(work, item) for item in items]
 
     def _place(self) -> dict[str, pathlib.Path]:
         """Moves the parts to their splits when all ranges have been read. Returns the splits' folders."""
-        _, futures = self._reading.result()
+        _, _, futures = self._reading.result()
         results = [future.result() for future in futures]
         folders = {name: self._folder / name for name in SPLITS}
         for folder in folders.values():
@@ -109,7 +117,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         """
         if _states(self._files) != self._states:
             return None
-        ranges, futures = self._reading.result()
+        ranges, division, futures = self._reading.result()
         # Ranges are read in order: only the last ones can still be cancelled.
         read = list(futures)
         while read and read[-1].cancel():
@@ -117,7 +125,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         results = [future.result() for future in read]
         placed = self._placed.result() if len(read) == len(futures) else None
         self._pool.shutdown(cancel_futures=True)
-        return PartialIngest(ranges, results, placed)
+        return PartialIngest(ranges, results, division, placed)
 
     def __exit__(self, *error: object) -> None:
         end_pool(self._pool)

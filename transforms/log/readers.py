@@ -17,6 +17,7 @@ from ctrpipe.transforms.log.checks import RowChecks
 from ctrpipe.transforms.log.files import Range, number_lines, partition_values
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.registry import FORMATS, format_of
+from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.spec import LogSpec
 
 BYTES_PER_SECOND = 70e6  # that one process reads, checks and writes as payload, with 40 columns
@@ -46,12 +47,13 @@ class LogReader:
         spec: The description of the log.
         labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read, files may
             lack both, and infinite numbers are not malformed (see RowChecks).
+        features, ordering: See RowChecks.
     """
 
-    def __init__(self, spec: LogSpec, labels: bool = True):
+    def __init__(self, spec: LogSpec, labels: bool = True, features: bool = True, ordering: Ordering | None = None):
         self.spec = spec
         self._labels = labels
-        self._checks = RowChecks(spec, labels)
+        self._checks = RowChecks(spec, labels, features, ordering)
         partitions = spec.data.partitions
         self._folder_columns = [name for name in self._checks.columns if name in partitions]
         self._file_columns = [name for name in self._checks.columns if name not in partitions]

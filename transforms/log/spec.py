@@ -21,6 +21,7 @@ from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
+from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
 
 # Words for a missing number or time, unless the configuration lists other ones.
@@ -34,48 +35,6 @@ TEXT = "text"  # name of all columns of the text together, in explanations
 
 # A value of the log in a configuration. YAML parses yes, 5 and NULL as bool, int and None; see `spellings`.
 Word = bool | int | float | str | None
-
-
-class Split(Section):
-    """How rows are divided into training, validation and test rows.
-
-    Example:
-        data: {split: {by: time, column: day, validation_from: "2026-05-01", test_from: "2026-06-01"}}
-    """
-
-    by: Literal["order", "hash", "time"] = "order"
-    """How rows are assigned to the splits. `order`: the last rows are the test rows, the rows before them the
-    validation rows. `hash`: at random, by a hash of the seed, the file's number and the row's line number. `time`: by
-    comparing `column` with `validation_from` and `test_from`.
-    """
-    validation: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Share of the validation rows (`by: order` and `by: hash` only)."""
-    test: float = pydantic.Field(0.1, gt=0, lt=1)
-    """Share of the test rows (`by: order` and `by: hash` only)."""
-    column: str | None = pydantic.Field(None, examples=["day"])
-    """Column to compare with the boundaries, as text (`by: time` only)."""
-    validation_from: str | None = pydantic.Field(None, examples=["2026-05-01"])
-    """Rows from this value on and before `test_from` are validation rows (`by: time` only)."""
-    test_from: str | None = pydantic.Field(None, examples=["2026-06-01"])
-    """Rows from this value on are test rows (`by: time` only)."""
-
-    @pydantic.model_validator(mode="after")
-    def _consistent(self) -> "Split":
-        if self.validation + self.test >= 1:
-            raise ValueError("validation and test together must be below 1, or nothing is left for training")
-        times = (self.column, self.validation_from, self.test_from)
-        if self.by == "time":
-            if None in times:
-                raise ValueError("by: time needs column, validation_from and test_from")
-            if str(self.validation_from) >= str(self.test_from):
-                raise ValueError("validation_from must be before test_from")
-        elif times != (None, None, None):
-            raise ValueError(f"column, validation_from and test_from go with by: time only, not with by: {self.by}")
-        return self
-
-    def seed(self, seed: int) -> int:
-        """Returns the seed of the split: the run's seed for `by: hash`, else 0, because nothing is random."""
-        return seed if self.by == "hash" else 0
 
 
 class Label(Section):
@@ -311,6 +270,10 @@ class Data(Section):
             raise ValueError(f"encoding goes with text, not with Parquet, whose texts are UTF-8: {self.encoding}")
         if self.quoted_line_breaks and self.format != "csv":
             raise ValueError(f"quoted_line_breaks goes with csv, whose values may be quoted, not with {self.format}")
+        if self.split.files and self.split.files.train and self.paths:
+            raise ValueError("paths and split.files.train both name the training files; remove one of them")
+        if self.split.files and self.label_delay:
+            raise ValueError("label_delay joins the files of paths; it does not go with split: {by: files}")
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
@@ -539,6 +502,13 @@ class LogSpec(Section):
     def target_columns(self) -> list[str]:
         """The columns that only training needs and no request has: the labels, then the weight."""
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
+
+    @property
+    def split_format(self) -> str:
+        """How the times of `data.split.column` are written: the split's own format, else the feature's."""
+        feature = self.feature_by_column.get(self.data.split.column or "")
+        own = self.data.split.time_format
+        return feature.format if own == "auto" and isinstance(feature, Time) else own
 
     def missing_words(self, feature: Kind) -> tuple[str, ...]:
         """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""

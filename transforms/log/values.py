@@ -50,7 +50,7 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
         pointed = pc.replace_substring(pc.replace_substring(values, b".", b"'"), b",", b".")
         numbers = to_floats(pointed, name, faults, TextNumbers(infinite=written.infinite))
         for row in faults.keys() - faults_before:
-            faults[row] = f"{name}: {_shown(values[row])} {_fault_of(pointed[row].as_py())}"
+            faults[row] = f"{name}: {shown(values[row])} {_fault_of(pointed[row].as_py())}"
         return numbers
     suspects = _not_of_digits(values)
     if len(suspects) < len(values) // 32:
@@ -114,7 +114,7 @@ def to_labels(
         labels = pc.if_else(known, labels, rates)
         known = pc.or_(known, is_rate)
     for row in np.flatnonzero(~pc.or_(known, absent).to_numpy(zero_copy_only=False)).tolist():
-        faults.setdefault(row, f"{name}: the label must be {expected}, found {_shown(values[row])}")
+        faults.setdefault(row, f"{name}: the label must be {expected}, found {shown(values[row])}")
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
 
 
@@ -122,7 +122,7 @@ def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: Tex
     """Returns binary values as weights, float32, at least 0."""
     weights = to_floats(values, name, {}, written)
     for row in np.flatnonzero(~pc.greater_equal(weights, 0.0).fill_null(False).to_numpy(zero_copy_only=False)).tolist():
-        faults.setdefault(row, f"{name}: the weight must be a number of 0 or more, found {_shown(values[row])}")
+        faults.setdefault(row, f"{name}: the weight must be a number of 0 or more, found {shown(values[row])}")
     return weights
 
 
@@ -133,7 +133,7 @@ def _above(
     numbers = to_floats(values, name, wrong, written)
     absent = [] if optional else np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False))
     for row in wrong.keys() | absent:
-        faults.setdefault(int(row), f"{name}: the label must be a number, found {_shown(values[int(row)])}")
+        faults.setdefault(int(row), f"{name}: the label must be a number, found {shown(values[int(row)])}")
     return pc.greater_equal(numbers, pa.scalar(threshold, pa.float32())).cast(pa.float32())
 
 
@@ -141,7 +141,8 @@ def _in_words(values: pa.Array, words: Sequence[Word]) -> pa.Array:
     return pc.is_in(values, value_set=pa.array([word.encode() for word in sorted(spellings(words))], pa.binary()))
 
 
-def _shown(value: pa.Scalar) -> str:
+def shown(value: pa.Scalar) -> str:
+    """Returns a binary value for a message, in quotes."""
     text = value.as_py()
     return "nothing" if text is None else f"'{excerpt(text)}'"
 
@@ -190,7 +191,7 @@ def check_times(values: pa.Array, name: str, faults: dict[int, str], time_format
     wrong = np.flatnonzero(~np.append(is_time, True)[distinct.indices.fill_null(len(is_time)).to_numpy()])
     for row in wrong.tolist():
         expected = "a time of a known format" if time_format == "auto" else f"a time as {time_format}"
-        faults.setdefault(row, f"{name}: {_shown(values[row])} is not {expected}")
+        faults.setdefault(row, f"{name}: {shown(values[row])} is not {expected}")
 
 
 def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:

@@ -1,0 +1,83 @@
+"""Counts the rows of each split of a log without writing them, for a check before a run."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
+from ctrpipe.transforms.log.files import text_size
+from ctrpipe.transforms.log.ingest import IngestResult, whole_clicks
+from ctrpipe.transforms.log.ordering import Value
+from ctrpipe.transforms.log.readers import LogReader, plan
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import SPLITS
+
+MOST_BYTES = 1 << 28  # of text or Parquet: a second or two
+
+
+def is_countable(files: Sequence[str]) -> bool:
+    """Returns whether the files are small enough to be read in a check.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return sum(map(text_size, files)) <= MOST_BYTES
+
+
+def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
+    """Returns what an ingestion would count. Only the labels and the column to split by are read.
+
+    A row that is malformed in another column is counted here, and not in the ingestion.
+
+    Raises:
+        InputError: a file cannot be read, or the column holds something else than the split compares.
+    """
+    ranges = plan(list(files), spec)
+    division = find_division(
+        spec, files, ranges, spec.data.split.seed, lambda work, parts: [work(part) for part in parts]
+    )
+    reader = LogReader(spec, features=False, ordering=division.ordering)
+    indices: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    ends: dict[str, tuple[Value, Value]] = {}
+    rejected = 0
+    paths: list[tuple[str, int]] = []  # of each batch, and its rows
+    for part in ranges:
+        file = files.index(part.path)
+        for batch in reader.read_range(part):
+            rejected += len(batch.rejects)
+            labels.append(np.nan_to_num(batch.rows[spec.label_columns[0]]))  # a label may be missing
+            paths.append((part.path, len(batch.lines)))
+            if division.is_by_order:
+                continue
+            indices.append(division.indices(batch, file))
+            for index in np.unique(indices[-1]) if division.ordering else ():
+                found = span_of(pa.array(batch.keys).filter(pa.array(indices[-1] == index)))
+                name = SPLITS[index]
+                ends[name] = (min(ends.get(name, found)[0], found[0]), max(ends.get(name, found)[1], found[1]))
+    positive = np.concatenate(labels) if labels else np.zeros(0)
+    of_rows = np.concatenate(indices) if indices else np.zeros(0, int)
+    if division.is_by_order:
+        bounds = order_bounds(spec.data.split, len(positive))
+        of_rows = np.repeat(np.arange(3), np.diff(bounds))
+    rows = {name: int((of_rows == index).sum()) for index, name in enumerate(SPLITS)}
+    positives = {
+        name: whole_clicks(float(positive[of_rows == index].sum()), rows[name]) for index, name in enumerate(SPLITS)
+    }
+    spans = {name: [division.shown(value) for value in values] for name, values in ends.items()}
+    return IngestResult(rows, positives, {}, rejected, {}, spans or _files_of(division, of_rows, paths))
+
+
+def _files_of(division: Division, of_rows: np.ndarray, paths: Sequence[tuple[str, int]]) -> dict[str, list[str]]:
+    """Returns the first and last file of each split, where files mean something."""
+    if division.split.by not in ("order", "files"):
+        return {}
+    stops = np.cumsum([rows for _, rows in paths])
+    found: dict[str, list[str]] = {}
+    for index, name in enumerate(SPLITS):
+        places = np.flatnonzero(of_rows == index)
+        if len(places):
+            batches = np.searchsorted(stops, places[[0, -1]], side="right")
+            found[name] = [paths[batch][0] for batch in batches]
+    return found
