@@ -16,6 +16,7 @@ from ctrpipe.models import FeatureMap
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Model, RunConfig, Training
 from ctrpipe.pipeline.evaluation.evaluate import evaluate
+from ctrpipe.pipeline.evaluation.gates import gate_row
 from ctrpipe.pipeline.evaluation.judge import judge
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from ctrpipe.pipeline.run.run import placing_the_number
@@ -277,6 +278,15 @@ def test_a_prediction_of_a_test_row_that_is_not_finite_ends_the_evaluation(tmp_p
     judge(model, None, files, scored_log.gates_of(run), tmp_path / "judged", Workers(processes=1), baseline=baseline)
     with pytest.raises(NotFiniteError, match=rf"^{name}: 1 of 4 predictions .* first in row 3 of the test rows; "):
         evaluate(tmp_path / "judged", "lr", files, run.log_spec, run.evaluation, "rows")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("absolute", "same label"), ("change", "the last blessed model's predictions")]
+)
+@pytest.mark.parametrize("value", [NAN, INFINITE, -INFINITE])
+def test_a_gate_on_a_value_that_is_not_finite_blocks(kind, why, value):
+    row = gate_row("auc", kind, "at least 0.5", value, True)
+    assert not row["passed"] and row["value"] is None and why in row["reason"]
 
 
 def test_predictions_of_a_former_run_that_are_not_finite_are_not_compared(tmp_path):
