@@ -1,5 +1,6 @@
 """A number that is not finite, between the loss and the push, ends the run with a line that says which."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -24,6 +25,7 @@ from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.boosting import learn_trees
 from ctrpipe.pipeline.training.finite import check_weights, naming_the_number
 from ctrpipe.pipeline.training.job import TrainingJob
+from ctrpipe.pipeline.training.linear_fit import LinearRows
 from ctrpipe.pipeline.training.loop import train_and_evaluate
 from ctrpipe.pipeline.training.process import TrainingProcess, mistake_message
 from ctrpipe.pipeline.training.progress import Progress
@@ -182,6 +184,18 @@ def test_a_parent_whose_weights_are_not_finite_is_refused(files, tmp_path):
         NotFiniteError, match=r"weight crosses.0.dense.bias is not finite everywhere in the parent; name another"
     ):
         train(job(files, warm_start={"parent": "runs/yesterday"}), tmp_path / "second", start=start)
+
+
+def test_a_linear_fit_that_is_not_finite_is_no_model(files, tmp_path, monkeypatch):
+    load = LinearRows.load
+
+    def broken(rows, network, weights):
+        load(rows, network, [dataclasses.replace(each, bias=NAN) for each in weights])
+
+    monkeypatch.setattr(LinearRows, "load", broken)
+    linear = dataclasses.replace(job(files, optimizer="lbfgs"), model=Model(name="lr"))
+    with pytest.raises(NotFiniteError, match="^lr: all 96 predictions .*; set training.optimizer: adam$"):
+        train(linear, tmp_path)
 
 
 def test_lightgbm_gets_no_nan_that_it_would_take_for_missing():
