@@ -103,7 +103,7 @@ def _page(
         "model: {name: dcn_v2, embedding_dim: 16, hidden_units: [128, 64]}",
         "training: {epochs: 5}  # stops earlier where the validation rows get no better",
         "evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows",
-        "# A model that misses a gate is not pushed:",
+        "# A model that misses a gate, or is worse than the base rate (gates: {rig: {min: 0}}), is not pushed:",
         "# gates: {auc: {min: 0.6}, calibration: {min: 0.9, max: 1.1}}",
     ]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"

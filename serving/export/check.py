@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, attributions
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
@@ -27,8 +27,8 @@ def check_servable(version: pathlib.Path) -> float:
 
     Raises:
         InputError: the graph needs XLA, the model does not load, a warm-up request fails, a row's attributions do not
-            add up, or a probability differs by more than the version's tolerance. That is 1e-6 for a float32 encoder,
-            and more for a lower precision or a steep calibration.
+            add up, a probability is not finite, or it differs by more than the version's tolerance. That is 1e-6 for a
+            float32 encoder, and more for a lower precision or a steep calibration.
     """
     if node := xla_node(version):
         raise InputError(
@@ -57,6 +57,11 @@ def check_servable(version: pathlib.Path) -> float:
         for signature, inputs in requests.items():
             outputs = servable.run(signature, inputs)
             for index, task in enumerate(tasks):
+                if not np.isfinite(outputs[task]).all():
+                    raise NotFiniteError(
+                        f"{version}: {signature} answers a row of its own log with NaN or infinity",
+                        "lower training.learning_rate, or set training.gradient_clip_norm, and train again",
+                    )
                 worst = max(worst, float(np.abs(outputs[task] - expected[signature][:, index]).max()))
     finally:
         servable.close()

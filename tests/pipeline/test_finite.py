@@ -1,5 +1,6 @@
 """A number that is not finite, between the loss and the push, ends the run with a line that says which."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -16,6 +17,7 @@ from ctrpipe.models import FeatureMap
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Model, RunConfig, Training
 from ctrpipe.pipeline.evaluation.evaluate import evaluate
+from ctrpipe.pipeline.evaluation.gates import gate_row
 from ctrpipe.pipeline.evaluation.judge import judge
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from ctrpipe.pipeline.run.run import placing_the_number
@@ -23,6 +25,7 @@ from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.boosting import learn_trees
 from ctrpipe.pipeline.training.finite import check_weights, naming_the_number
 from ctrpipe.pipeline.training.job import TrainingJob
+from ctrpipe.pipeline.training.linear_fit import LinearRows
 from ctrpipe.pipeline.training.loop import train_and_evaluate
 from ctrpipe.pipeline.training.process import TrainingProcess, mistake_message
 from ctrpipe.pipeline.training.progress import Progress
@@ -183,6 +186,18 @@ def test_a_parent_whose_weights_are_not_finite_is_refused(files, tmp_path):
         train(job(files, warm_start={"parent": "runs/yesterday"}), tmp_path / "second", start=start)
 
 
+def test_a_linear_fit_that_is_not_finite_is_no_model(files, tmp_path, monkeypatch):
+    load = LinearRows.load
+
+    def broken(rows, network, weights):
+        load(rows, network, [dataclasses.replace(each, bias=NAN) for each in weights])
+
+    monkeypatch.setattr(LinearRows, "load", broken)
+    linear = dataclasses.replace(job(files, optimizer="lbfgs"), model=Model(name="lr"))
+    with pytest.raises(NotFiniteError, match="^lr: all 96 predictions .*; set training.optimizer: adam$"):
+        train(linear, tmp_path)
+
+
 def test_lightgbm_gets_no_nan_that_it_would_take_for_missing():
     broken = np.full((4, 1), NAN, np.float32)
     network = types.SimpleNamespace(
@@ -277,6 +292,15 @@ def test_a_prediction_of_a_test_row_that_is_not_finite_ends_the_evaluation(tmp_p
     judge(model, None, files, scored_log.gates_of(run), tmp_path / "judged", Workers(processes=1), baseline=baseline)
     with pytest.raises(NotFiniteError, match=rf"^{name}: 1 of 4 predictions .* first in row 3 of the test rows; "):
         evaluate(tmp_path / "judged", "lr", files, run.log_spec, run.evaluation, "rows")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("absolute", "same label"), ("change", "the last blessed model's predictions")]
+)
+@pytest.mark.parametrize("value", [NAN, INFINITE, -INFINITE])
+def test_a_gate_on_a_value_that_is_not_finite_blocks(kind, why, value):
+    row = gate_row("auc", kind, "at least 0.5", value, True)
+    assert not row["passed"] and row["value"] is None and why in row["reason"]
 
 
 def test_predictions_of_a_former_run_that_are_not_finite_are_not_compared(tmp_path):

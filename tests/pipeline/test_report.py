@@ -242,6 +242,18 @@ def test_statistics_of_a_sample_say_so(tmp_path):
     assert text not in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
 
 
+def test_the_page_begins_with_what_deserves_a_look(tmp_path):
+    folder = run_left(tmp_path)
+    history = json.loads((folder / "report_data" / "history.json").read_text())
+    history["evaluations"][1]["validation_log_loss"] = 0.4
+    (folder / "report_data" / "history.json").write_text(json.dumps({**history, "stopped": "all 2 epochs done"}))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps({**metrics, "rig": -0.25}))
+    page = " ".join(Page(write_report(folder).read_text()).texts)
+    assert "The model is worse than the base rate: its RIG is -0.2500" in page
+    assert "The validation log loss was still falling when the epochs ended, from 0.5000 to 0.4000" in page
+
+
 FILES = ["gates.json", "history.json", "statistics.json", "lineage.json", "config.yaml", "predictions.parquet"]
 
 

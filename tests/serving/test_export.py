@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
 from ctrpipe.models.base.ctr_model import empty_row
@@ -29,7 +29,7 @@ from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
-from tests.serving.packed_servable import SPEC, rows, save
+from tests.serving.packed_servable import SPEC, rows, save, shared_version
 
 
 def with_positions(*columns: str) -> LogSpec:
@@ -40,6 +40,21 @@ def with_positions(*columns: str) -> LogSpec:
             role = {"role": "position"} if column in columns else {}
             features.append({**feature, "columns": [column], **role})
     return LogSpec.model_validate({"data": SPEC.data.model_dump(), "features": features})
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_not_finite_is_refused(shared_folder, monkeypatch):
+    """NaN is neither more nor less than the largest difference."""
+    version, run = shared_version(shared_folder), Servable.run
+    check_servable(version)
+
+    def broken(servable, signature, *arguments):
+        outputs = run(servable, signature, *arguments)
+        return {name: np.full_like(values, np.nan) if name == "cvr" else values for name, values in outputs.items()}
+
+    monkeypatch.setattr(Servable, "run", broken)
+    with pytest.raises(NotFiniteError, match="serving_raw answers a row of its own log with NaN or infinity"):
+        check_servable(version)
 
 
 @pytest.mark.slow

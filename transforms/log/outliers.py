@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,7 @@ def place_of_number(spec: LogSpec, files: Sequence[str], column: str, number: fl
         return ""
 
 
-def _places(spec: LogSpec, files: Sequence[str], column: str, wanted: pa.Scalar) -> Iterable[str]:
+def _places(spec: LogSpec, files: Sequence[str], column: str, wanted: pa.Scalar) -> Iterator[str]:
     reader = LogReader(spec)
     for file in files:
         for batch in reader.read(file):
