@@ -56,7 +56,7 @@ class Argo:
         try:
             answer = host.get(f"/apis/v1beta1/runs/{run_id}", urllib3.Retry(1))
             manifest = json.loads(answer.json()["pipeline_runtime"]["workflow_manifest"])
-            self._nodes = manifest["status"]["nodes"]
+            self._nodes = manifest["status"]["nodes"] or {}
         except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError):
             return
 

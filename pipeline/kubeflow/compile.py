@@ -146,6 +146,7 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
         config.seed,
         [],
     )
+    run.__doc__ = _DESCRIPTIONS
     # A parameter without a default is required. `data` is required if the configuration names no log.
     of_split = config.data.split.files.train if config.data.split.files else []
     run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
@@ -153,6 +154,17 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
     return dsl.pipeline(name=config.name, description=description)(run)
 
 
+# kfp reads the parameters' descriptions, which Kubeflow's form for a run shows, from the pipeline's docstring.
+_DESCRIPTIONS = """Trains, evaluates and pushes a model.
+
+Args:
+    data: Paths of the log's files, below a mounted volume.
+    output: Folder of the run, with its report and the pushed models.
+    model: The section model of the configuration, as YAML.
+    training: The section training of the configuration, as YAML.
+    seed: Seed of everything random.
+    settings: Other settings as KEY=VALUE, such as gates.auc.min=0.7.
+"""
 PARAMETERS = ("data", "output", "model", "training", "seed", "settings")
 PREPARED = dict(zip(PARAMETERS, ("List", "String", "String", "String", "Integer", "List"), strict=True)) | {
     "config": "String"

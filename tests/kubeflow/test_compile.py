@@ -98,6 +98,14 @@ def test_the_graph_is_that_of_a_run_here(compiled):
     assert uncached == {"Prepare", "Report", "Verdict"}
 
 
+def test_parameters_have_descriptions_for_kubeflows_form(compiled):
+    _, _, spec, _ = compiled
+    described = spec["root"]["inputDefinitions"]["parameters"]
+    assert set(described) == {"data", "output", "model", "training", "seed", "settings"}
+    assert all(len(found["description"]) > 20 for found in described.values())
+    assert spec["pipelineInfo"]["description"].startswith("attention_net on the log e2e; code ")
+
+
 def test_no_path_of_this_machine_is_in_the_file(compiled):
     text = compiled[0].read_text()
     assert not [path for path in (ROOT, compiled[0].parent, pathlib.Path.home()) if str(path) in text]
