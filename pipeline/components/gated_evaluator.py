@@ -21,6 +21,7 @@ from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
 from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.pipeline.evaluation.trainings import retrained_probabilities
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.finite import naming_the_number
 from ctrpipe.serving.layout import Asset, asset_path
@@ -36,12 +37,14 @@ class EvaluatorSettings(StageSettings):
         gates: The conditions of a blessing.
         evaluation: The metrics and slices, and the baseline.
         rows: The identity of the test rows, see ScoredRows.
+        retrained: The folders of earlier versions of the last blessed model's configuration, the newest first.
     """
 
     spec: LogSpec
     gates: Gates
     evaluation: Evaluation
     rows: str
+    retrained: list[pathlib.Path] = []
 
 
 @component
@@ -75,13 +78,14 @@ def GatedEvaluator(
     test = payload_files(payload / "Split-test")
     to_beat = pathlib.Path(last_blessed.uri) / SERVABLE
     has_to_beat = to_beat.exists()
+    on_workers = Workers.from_json(workers)
     passed = judge(
         pathlib.Path(model.uri) / SERVABLE,
         to_beat if has_to_beat else None,
         test,
         eval_config(bounds, by, log.data.columns_by_task, log.data.weight),
         folder,
-        Workers.from_json(workers),
+        on_workers,
         throttled_announce(),
         (by.tail, payload_files(payload / "Split-train")) if by.tail else None,
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
@@ -94,7 +98,10 @@ def GatedEvaluator(
         metrics["baseline"]["converged"] = _converged(baseline)
     task = next(iter(log.data.labels))
     to_compare = last_blessed_probabilities(folder, task)
-    table = read_gates(folder, bounds, scored, to_compare)
+    last = [] if to_compare is None else [to_compare]
+    if last and bounds.max_drop and bounds.max_drop_confidence:
+        last += retrained_probabilities(given.retrained, test, task, folder, on_workers)
+    table = read_gates(folder, bounds, scored, last, separators=log.separators)
     if bounds.ecs:
         table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
     write_evaluation(folder, metrics, scored, others, table)

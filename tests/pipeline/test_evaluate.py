@@ -326,7 +326,14 @@ def artifact(kind: type, path: pathlib.Path, id: int = 0):
     return found
 
 
-def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates: dict, last: str | None):
+def bless(
+    judged: pathlib.Path,
+    work: pathlib.Path,
+    log: dict[str, list],
+    gates: dict,
+    last: str | None,
+    retrained: list[pathlib.Path] | None = None,
+):
     """The blessing that the component gives to the model, beside which the last one has been trained."""
     run = scored_log.config(log, TASKS, ("site",), gates)
     (work / "beside").mkdir()
@@ -339,7 +346,9 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
     (work / "examples" / "Split-test").symlink_to(judged / "payload")
     blessing = artifact(standard_artifacts.ModelBlessing, work / "blessing")
     evaluation = run.evaluation.model_copy(update={"baseline": Model(name="lr")})
-    settings = EvaluatorSettings(spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these")
+    settings = EvaluatorSettings(
+        spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these", retrained=retrained or []
+    )
     GatedEvaluator.test_call(
         examples=artifact(standard_artifacts.Examples, work / "examples"),
         model=artifact(standard_artifacts.Model, work / "model", 5),
@@ -384,7 +393,13 @@ def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judg
 
 @pytest.mark.slow
 def test_a_refusal_is_one_that_pusher_heeds(tmp_path, judged, log):
-    blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last")
+    # Of the earlier versions one is gone, and one has another task.
+    other = scored_log.save(tmp_path / "other", {"like": "p"}, {"p": tf.float32})
+    earlier = [judged / "model", tmp_path / "gone", other, judged / "last"]
+    blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last", earlier)
+    [gate] = read_gate_table(tmp_path / "evaluation")
+    assert "noise of 4 trainings and a stated one of" in gate["reason"]
+    assert not (tmp_path / "evaluation" / "retrained").exists()
     assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["NOT_BLESSED"]
     assert blessing.get_int_custom_property("blessed") == 0
     assert blessing.get_string_custom_property("baseline_model") == str(tmp_path / "last")
