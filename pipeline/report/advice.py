@@ -43,7 +43,7 @@ def advice(
         )
     if any(kind == "change" and metric != "ecs" for metric, kind in failed):
         texts.append(
-            "train on more or newer rows, or with other seeds too (ctrpipe run --seeds 3): the test then knows the noise of "
+            "train on more or newer rows, or with more seeds (ctrpipe run --seeds 3): the test then knows the noise of "
             "trainings; gates.max_drop says how much worse than the last model is allowed"
         )
     return texts
