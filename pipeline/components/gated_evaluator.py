@@ -6,6 +6,7 @@ Writes the same artifacts and the metrics of the report.
 import json
 import pathlib
 
+import numpy as np
 from tfx.components.evaluator import constants
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
@@ -21,6 +22,7 @@ from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
 from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.pipeline.evaluation.seeds import read_seeds
 from ctrpipe.pipeline.evaluation.trainings import retrained_probabilities
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.finite import naming_the_number
@@ -58,6 +60,7 @@ def GatedEvaluator(
     workers: Parameter[str],
     code_version: Parameter[str],
     baseline: InputArtifact[Model] = None,
+    seeds: InputArtifact[ModelEvaluation] = None,
 ) -> None:
     """Evaluates the model on the test rows, and blesses it if it passes the gates.
 
@@ -71,6 +74,7 @@ def GatedEvaluator(
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
         baseline: The model of `evaluation.baseline`. Its metrics are reported, and no gate applies to it.
+        seeds: The model's trainings with other seeds on the same rows, see ctrpipe.pipeline.evaluation.seeds.
     """
     given = EvaluatorSettings.model_validate_json(settings)
     log, by, bounds = given.spec, given.evaluation, given.gates
@@ -101,7 +105,8 @@ def GatedEvaluator(
     last = [] if to_compare is None else [to_compare]
     if last and bounds.max_drop and bounds.max_drop_confidence:
         last += retrained_probabilities(given.retrained, test, task, folder, on_workers)
-    table = read_gates(folder, bounds, scored, last, separators=log.separators)
+    others_of_run = _seed_probabilities(pathlib.Path(seeds.uri), task) if seeds else []
+    table = read_gates(folder, bounds, scored, last, others_of_run, log.separators)
     if bounds.ecs:
         table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
     write_evaluation(folder, metrics, scored, others, table)
@@ -123,3 +128,9 @@ def _converged(model: Model) -> bool | None:
     """Returns whether the training of a model has converged; None if its history was not kept."""
     history = asset_path(pathlib.Path(model.uri) / SERVABLE, Asset.HISTORY)
     return has_converged(json.loads(history.read_text())) if history.exists() else None
+
+
+def _seed_probabilities(folder: pathlib.Path, task: str) -> list[np.ndarray]:
+    """Returns the probabilities of a task, [N], of each training of the model in seeds.json."""
+    found = read_seeds(folder)
+    return [each.probabilities[task] for each in found.model.read_scores(folder)] if found else []
