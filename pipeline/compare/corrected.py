@@ -21,7 +21,7 @@ def correct(differences: Sequence[dict[str, Any]]) -> None:
     """
     defined = [one for one in differences if one["difference"] is not None]
     tested = [one for one in defined if one["p"] is not None]
-    adjusted = holm([one["p"] for one in tested]) if tested else []
+    adjusted = holm([one["p"] for one in tested])
     for one, p_value in zip(tested, adjusted, strict=True):
         one["p"] = float(p_value)
         one["verdict"] = verdict_of(one["difference"], one["p"])

@@ -184,7 +184,7 @@ def _by_element(
         for element in dict.fromkeys(text.split(separator))
     ]
     places, elements = np.array(pairs, np.intp).reshape(-1, 2).T
-    summed = np.stack([np.bincount(elements, each[places], len(numbers)) for each in sums])
+    summed: Floats = np.stack([np.bincount(elements, each[places], len(numbers)) for each in sums]).astype(np.float64)
     most = np.zeros(len(numbers))
     np.maximum.at(most, elements, largest[places])
     return list(numbers), summed, most
