@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base import metrics
+from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.sides import TESTED, compare_sides, side
@@ -27,8 +28,9 @@ def compare(
     """Returns the metrics of every model on ALL, on Tail, and on the values of columns that all models have.
 
     A model's metrics are means over its training runs. Every model but the first has its differences from the first in
-    AUC and RIG with a verdict (see `sides.compare_sides`). The differences are over the rows alone if a side has one
-    training run.
+    AUC and RIG with a verdict (see `sides.compare_sides`). They are corrected for their number, in two families: those
+    on ALL, one per model, and those of all models on all slices (see `corrected.correct`). The differences are over the
+    rows alone if a side has one training run.
 
     Args:
         scored: For each model's name, the predictions of its training runs, which differ by their seeds. At least two
@@ -58,6 +60,9 @@ def compare(
         weights = None if first.weights is None else first.weights[rows]
         compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count)
         slices_compared.append({"slice": name, **compared})
+    for family in (slices_compared[:1], slices_compared[1:]):
+        for metric in TESTED:
+            correct([part["differences"][name][metric] for part in family for name in names[1:]])
     return {
         "models": names,
         "trainings": {name: len(trainings) for name, trainings in scored.items()},

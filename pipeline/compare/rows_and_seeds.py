@@ -13,11 +13,12 @@ References:
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE, Estimate, auc_estimate, rig_estimate
+from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 LEVEL = 0.95  # of the confidence interval
 
@@ -102,13 +103,30 @@ def _tested(
 ) -> Difference:
     if not error:
         return Difference(moved, seeds, rows_error, seeds_error, error, freedom, None, None, (moved, moved))
-    t, quantile = moved / error, NORMAL_QUANTILE
+    t = moved / error
     if freedom is None:
         p = math.erfc(abs(t) / math.sqrt(2))
     else:
-        from scipy.special import stdtr, stdtrit  # 0.1 s, not needed to compare two single runs
+        from scipy.special import stdtr  # 0.1 s, not needed to compare two single runs
 
         p = float(2 * stdtr(freedom, -abs(t)))
-        quantile = float(stdtrit(freedom, (1 + LEVEL) / 2))
-    interval = (moved - quantile * error, moved + quantile * error)
+    interval = interval_of(moved, error, freedom, LEVEL)
     return Difference(moved, seeds, rows_error, seeds_error, error, freedom, t, p, interval)
+
+
+def interval_of(moved: float, error: float, freedom: float | None, level: float) -> tuple[float, float]:
+    """Returns the ends of a difference's confidence interval.
+
+    Args:
+        moved: The difference.
+        error: Its standard error.
+        freedom: Degrees of freedom; None for the normal distribution.
+        level: Confidence level.
+    """
+    if freedom is None:
+        quantile = statistics.NormalDist().inv_cdf((1 + level) / 2)
+    else:
+        from scipy.special import stdtrit
+
+        quantile = float(stdtrit(freedom, (1 + level) / 2))
+    return moved - quantile * error, moved + quantile * error

@@ -35,6 +35,10 @@ def print_comparison(comparison: dict[str, Any]) -> None:
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
     terminal.print(table)
+    for of, part in (("models", comparison["slices"][0]), ("slices", comparison["slices"][-1])):
+        corrected_for = max(one["corrected_for"] for each in part["differences"].values() for one in each.values())
+        if corrected_for > 1:
+            terminal.print(correction(corrected_for, of), soft_wrap=True)
     for name, by_metric in comparison["slices"][0]["differences"].items():
         terminal.print(verdict(f"{name}: AUC", by_metric["auc"], first), soft_wrap=True)
 
@@ -57,6 +61,11 @@ def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
         over += " seed may turn it round"
     low_high = f"{compared['difference']:+.4f}, 95% {interval_text(compared['interval'])}"
     return f"{subject} {words[compared['verdict']]} {reference} ({low_high}) {over}"
+
+
+def correction(count: int, of: str) -> str:
+    """Returns the line that says how the differences of models, slices or points were corrected for their number."""
+    return f"p values and intervals of the {of} are corrected for {count} differences (Holm, Bonferroni)"
 
 
 def _spread(value: float | None, deviation: float | None) -> str:

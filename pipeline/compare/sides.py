@@ -49,17 +49,20 @@ class Compared:
     @property
     def verdict(self) -> str | None:
         """Whether the second model is BETTER or WORSE (95% level) or UNDECIDED. None if the metric is undefined."""
-        if self.tested is None:
-            return None
-        if self.tested.p is None or self.tested.p >= 1 - LEVEL:
-            return UNDECIDED
-        return BETTER if self.tested.difference > 0 else WORSE
+        return None if self.tested is None else verdict_of(self.tested.difference, self.tested.p)
 
     def to_json(self) -> dict[str, Any]:
         """Returns all fields by name. `difference` is None if the metric is undefined on the rows."""
         of_rows = {field.name: None for field in dataclasses.fields(Difference)}
         values = dataclasses.asdict(self.tested) if self.tested else of_rows
         return {**values, "t_over_shards": self.t_over_shards, "verdict": self.verdict}
+
+
+def verdict_of(difference: float, p_value: float | None) -> str:
+    """Returns BETTER, WORSE or UNDECIDED for a difference and its p-value, at LEVEL."""
+    if p_value is None or p_value >= 1 - LEVEL:
+        return UNDECIDED
+    return BETTER if difference > 0 else WORSE
 
 
 def side(

@@ -6,6 +6,7 @@ Writes the same artifacts and the metrics of the report.
 import json
 import pathlib
 
+import numpy as np
 from tfx.components.evaluator import constants
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
@@ -21,6 +22,8 @@ from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
 from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.pipeline.evaluation.seeds import read_seeds
+from ctrpipe.pipeline.evaluation.trainings import retrained_probabilities
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.finite import naming_the_number
 from ctrpipe.serving.layout import Asset, asset_path
@@ -36,12 +39,14 @@ class EvaluatorSettings(StageSettings):
         gates: The conditions of a blessing.
         evaluation: The metrics and slices, and the baseline.
         rows: The identity of the test rows, see ScoredRows.
+        retrained: The folders of earlier versions of the last blessed model's configuration, the newest first.
     """
 
     spec: LogSpec
     gates: Gates
     evaluation: Evaluation
     rows: str
+    retrained: list[pathlib.Path] = []
 
 
 @component
@@ -55,6 +60,7 @@ def GatedEvaluator(
     workers: Parameter[str],
     code_version: Parameter[str],
     baseline: InputArtifact[Model] = None,
+    seeds: InputArtifact[ModelEvaluation] = None,
 ) -> None:
     """Evaluates the model on the test rows, and blesses it if it passes the gates.
 
@@ -68,6 +74,7 @@ def GatedEvaluator(
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
         baseline: The model of `evaluation.baseline`. Its metrics are reported, and no gate applies to it.
+        seeds: The model's trainings with other seeds on the same rows, see ctrpipe.pipeline.evaluation.seeds.
     """
     given = EvaluatorSettings.model_validate_json(settings)
     log, by, bounds = given.spec, given.evaluation, given.gates
@@ -75,13 +82,14 @@ def GatedEvaluator(
     test = payload_files(payload / "Split-test")
     to_beat = pathlib.Path(last_blessed.uri) / SERVABLE
     has_to_beat = to_beat.exists()
+    on_workers = Workers.from_json(workers)
     passed = judge(
         pathlib.Path(model.uri) / SERVABLE,
         to_beat if has_to_beat else None,
         test,
         eval_config(bounds, by, log.data.columns_by_task, log.data.weight),
         folder,
-        Workers.from_json(workers),
+        on_workers,
         throttled_announce(),
         (by.tail, payload_files(payload / "Split-train")) if by.tail else None,
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
@@ -94,7 +102,11 @@ def GatedEvaluator(
         metrics["baseline"]["converged"] = _converged(baseline)
     task = next(iter(log.data.labels))
     to_compare = last_blessed_probabilities(folder, task)
-    table = read_gates(folder, bounds, scored, to_compare)
+    last = [] if to_compare is None else [to_compare]
+    if last and bounds.max_drop and bounds.max_drop_confidence:
+        last += retrained_probabilities(given.retrained, test, task, folder, on_workers)
+    others_of_run = _seed_probabilities(pathlib.Path(seeds.uri), task) if seeds else []
+    table = read_gates(folder, bounds, scored, last, others_of_run, log.separators)
     if bounds.ecs:
         table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
     write_evaluation(folder, metrics, scored, others, table)
@@ -116,3 +128,9 @@ def _converged(model: Model) -> bool | None:
     """Returns whether the training of a model has converged; None if its history was not kept."""
     history = asset_path(pathlib.Path(model.uri) / SERVABLE, Asset.HISTORY)
     return has_converged(json.loads(history.read_text())) if history.exists() else None
+
+
+def _seed_probabilities(folder: pathlib.Path, task: str) -> list[np.ndarray]:
+    """Returns the probabilities of a task, [N], of each training of the model in seeds.json."""
+    found = read_seeds(folder)
+    return [each.probabilities[task] for each in found.model.read_scores(folder)] if found else []

@@ -1,6 +1,6 @@
 """The `evaluation`, `gates` and `statistics` sections of a run's configuration."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -71,15 +71,31 @@ class CalibrationBounds(Bounds):
 
     Example:
         evaluation: {slices: [device]}
-        gates: {calibration: {min: 0.9, max: 1.1, slices: [device], max_error: 0.05, min_rows: 1000}}
+        gates: {calibration: {min: 0.9, max: 1.1, slices: [device], max_error: 0.05, min_clicks: 50}}
     """
 
     slices: list[str] = pydantic.Field([], examples=[["device"]])
-    """Columns of `evaluation.slices`. The calibration of each of their values is limited by `max_error`."""
+    """Columns of `evaluation.slices`. The calibration of each of their values is limited by `max_error`. A row with
+    several values counts for each of them.
+    """
     max_error: float | None = pydantic.Field(None, gt=0, examples=[0.05])
-    """Maximum absolute difference of a value's calibration from 1; needs `slices`."""
-    min_rows: int = pydantic.Field(1000, ge=1)
-    """Minimum number of test rows of a value. Values with fewer rows have too few clicks and are not checked."""
+    """Maximum absolute difference of a value's calibration from 1; needs `slices`. A value blocks the model if its
+    interval lies outside. The intervals of all values hold together at 95% (Holm), so that chance alone blocks at most
+    one model in 20, however many values there are.
+    """
+    min_clicks: int = pydantic.Field(20, ge=1)
+    """Minimum number of clicks of a value: those that the model expects, or those that its test rows would have at the
+    click-through rate of all test rows. Values with fewer are not checked.
+    """
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _rows_are_clicks(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "min_rows" not in values:
+            return values
+        if values.get("slices"):
+            raise ValueError("min_rows is now min_clicks, which counts clicks; give min_clicks, or leave it out")
+        return {key: value for key, value in values.items() if key != "min_rows"}  # it had no effect
 
     @pydantic.model_validator(mode="after")
     def _slices_have_a_limit(self) -> "CalibrationBounds":
@@ -123,7 +139,7 @@ class Gates(Section):
     """Conditions on the metrics of the test rows. A model that fails one is not pushed.
 
     Example:
-        gates: {auc: {min: 0.75}, calibration: {min: 0.9, max: 1.1}, max_drop: {auc: 0.002}}
+        gates: {auc: {min: 0.75}, calibration: {min: 0.9, max: 1.1}, max_drop: {auc: 0.002, log_loss: 0.001}}
     """
 
     auc: Bounds | None = None
@@ -142,13 +158,21 @@ class Gates(Section):
     """Limits of the effective catalogue size, so that a new model does not narrow the range of items that users see;
     null: none.
     """
-    max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
+    max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.0}
     """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or how much
-    higher the log loss may be.
+    higher the log loss may be. By default no deterioration is permitted that the noise does not explain.
     """
-    max_drop_confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
-    """Confidence level at which a paired test on the same rows must find a drop above `max_drop` to block a model, so
-    that chance alone does not block an equally good one. null: compare the drop itself.
+    max_drop_confidence: float | None = pydantic.Field(0.95, gt=0.5, lt=1, examples=[0.99])
+    """Confidence level at which a test on the same rows must find a drop above `max_drop` to block a model, so that
+    chance alone does not block an equally good one. The test counts the noise of rows and of trainings. The latter is
+    measured on the trainings of `ctrpipe run --seeds` and on the last versions of the same configuration in the output
+    folder; without these, it is `training_noise`. null: compare the drop itself.
+    """
+    training_noise: dict[Literal["auc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
+        {}, examples=[{"auc": 0.001}]
+    )
+    """Standard deviation of a metric over trainings that differ by their seeds alone. It is used where fewer than six
+    trainings show it. By default 0.002 for the AUC, and 0.002 of the log loss for the log loss.
     """
 
 

@@ -4,13 +4,15 @@ import math
 import operator
 import pathlib
 import statistics
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
+from ctrpipe.models.explain.interplay import holm
 from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
 from ctrpipe.pipeline.evaluation.estimates import (
     Estimate,
@@ -20,7 +22,9 @@ from ctrpipe.pipeline.evaluation.estimates import (
     rig_estimate,
 )
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.pipeline.evaluation.slice_calibration import SliceCalibrations, slice_calibrations
 from ctrpipe.pipeline.evaluation.tail import TAIL
+from ctrpipe.pipeline.evaluation.trainings import STATED, noisy_difference
 
 ESTIMATES = {
     "auc": auc_estimate,
@@ -28,6 +32,7 @@ ESTIMATES = {
     "rig": rig_estimate,
     "calibration": calibration_estimate,
 }
+SLICE_LEVEL = 0.95  # of all values of all bounded columns together
 # Why a value of each kind of gate may be no finite number, although all predictions of the model are.
 UNDEFINED = {
     "absolute": "not defined on these test rows: all of them have the same label",
@@ -49,7 +54,7 @@ def eval_config(
     """
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
     auc = gates.auc or Bounds(min=0.0)  # every model passes this bound; without any threshold TFMA blesses no model
-    drops = {} if gates.max_drop_confidence else gates.max_drop  # TFMA has no paired test; see _sure_change
+    drops = {} if gates.max_drop_confidence else gates.max_drop  # TFMA has no such test; see _change
     metrics = [
         _metric("ExactAUC", auc, drops.get("auc"), higher),
         _metric("ExactLogLoss", gates.log_loss, drops.get("log_loss"), lower),
@@ -88,7 +93,12 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
 
 
 def read_gates(
-    evaluation: pathlib.Path, gates: Gates, scored: ScoredRows, last_blessed: np.ndarray | None
+    evaluation: pathlib.Path,
+    gates: Gates,
+    scored: ScoredRows,
+    last_blessed: Sequence[np.ndarray],
+    more_trainings: Sequence[np.ndarray] = (),
+    separators: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Returns one row per gate: metric, kind (absolute, slice or change), bound, value, passed, reason.
 
@@ -96,7 +106,10 @@ def read_gates(
         evaluation: The folder of TFMA's files.
         gates: The limits.
         scored: The model's predictions. The gates apply to the first task.
-        last_blessed: The last blessed model's predictions of that task, [N]; None for a first model.
+        last_blessed: The last blessed model's predictions of that task, and those of earlier trainings of its
+            configuration, [N] each; empty for a first model.
+        more_trainings: The predictions of the model's other trainings, [N] each.
+        separators: By column of several values in a row, their separator.
     """
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
@@ -110,20 +123,24 @@ def read_gates(
         if bounds:
             estimate = ESTIMATES[metric](labels, probabilities, weights) if bounds.confidence else None
             rows += _absolute(metric, bounds, values.get(metric, math.nan), estimate)
-    if limits := gates.calibration:
-        rows += [_of_slices(column, limits, scored, task) for column in limits.slices]
+    if (limits := gates.calibration) and limits.slices:
+        rows += slice_gates(limits, scored, task, separators)
     changes = _overall(result, "_diff")
     for metric, drop in gates.max_drop.items():
-        bound = f"at most {drop:g} worse than the last blessed model"
-        if metric not in changes or last_blessed is None:
+        if not last_blessed:
+            bound = f"at most {drop:g} worse than the last blessed model"
             rows.append(gate_row(metric, "change", bound, None, True, "no model has been blessed before"))
-            continue
-        worse = 0.0 - changes[metric] if metric == "auc" else changes[metric]
-        if gates.max_drop_confidence is None:
+        elif gates.max_drop_confidence is None:
+            bound = f"at most {drop:g} worse than the last blessed model"
+            change = changes.get(metric, math.nan)
+            worse = 0.0 - change if metric == "auc" else change
             rows.append(gate_row(metric, "change", bound, worse, worse <= drop))
-            continue
-        both = [ESTIMATES[metric](labels, each, weights) for each in (probabilities, last_blessed)]
-        rows.append(_sure_change(metric, bound, worse, drop, gates.max_drop_confidence, both))
+        else:
+            sides = [
+                [ESTIMATES[metric](labels, each, weights) for each in trainings]
+                for trainings in ([probabilities, *more_trainings], last_blessed)
+            ]
+            rows.append(change_gate(metric, drop, gates, *sides))
     return rows
 
 
@@ -150,42 +167,98 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
             yield gate_row(metric, "absolute", bound, value, passed, said)
 
 
-def _sure_change(
-    metric: str, bound: str, worse: float, drop: float, confidence: float, both: Sequence[Estimate | None]
+def change_gate(
+    metric: str, drop: float, gates: Gates, ours: Sequence[Estimate | None], last: Sequence[Estimate | None]
 ) -> dict[str, Any]:
     """Returns the row of a change gate with a confidence level.
 
-    The gate fails only if a paired test is confident that the metric is worse by more than the limit.
+    The gate fails only if a test is confident that the metric is worse by more than the limit. The test knows the noise
+    of rows and of trainings.
+
+    Args:
+        metric: auc or log_loss.
+        drop: The limit.
+        gates: The confidence level, and the noise of trainings where it is stated.
+        ours: The model's estimates, one per training.
+        last: The estimates of the last blessed model, and of earlier trainings of its configuration.
     """
-    ours, last = both
-    if ours is None or last is None:
-        return gate_row(metric, "change", bound, worse, True, f"{worse:.4f} has no error on so few rows of a class")
-    best = worse - _quantile(confidence) * ours.minus(last).standard_error
+    confidence = gates.max_drop_confidence
+    assert confidence is not None
+    bound = f"at most {drop:g} worse than the last blessed model beyond noise"
+    known = [[each for each in side if each is not None] for side in (ours, last)]
+    if [len(side) for side in known] != [len(ours), len(last)]:
+        return gate_row(metric, "change", bound, None, True, "the metric has no error on so few rows of a class")
+    if not all(math.isfinite(each.value) for side in known for each in side):
+        return gate_row(metric, "change", bound, math.nan, False)
+    usual = STATED[metric] * (abs(known[1][0].value) if metric == "log_loss" else 1.0)
+    first, second = (known[0], known[1]) if metric == "auc" else (known[1], known[0])  # worse is above 0
+    found = noisy_difference(first, second, gates.training_noise.get(metric, usual))
+    best = found.at_least(confidence)
     passed = best <= drop
-    said = f"{worse:.4f}, at best {best:.4f} with {confidence:.0%} confidence, {_is(passed)} {bound}"
-    return gate_row(metric, "change", bound, worse, passed, said)
+    noise = f"standard error {found.standard_error:.4f} over rows and trainings, {found.noise}"
+    worse = f"{found.value:.4f} worse, at least {best:.4f} with {confidence:.0%} confidence"
+    reason = f"{worse} ({noise}), {_is(passed)} {bound}"
+    return gate_row(metric, "change", bound, found.value, passed, reason)
 
 
-def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task: str) -> dict[str, Any]:
-    """Returns the row for the value of a column whose calibration is farthest from 1."""
+def slice_gates(
+    bounds: CalibrationBounds, scored: ScoredRows, task: str, separators: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Returns a row for each bounded column: its value whose calibration is most surely outside the bounds.
+
+    A column fails if a value is outside by more than chance explains. All values of all columns share one level.
+    """
+    labels, probabilities = scored.labels[task], scored.probabilities[task]
+    found = {
+        column: slice_calibrations(
+            scored.slices[column], labels, probabilities, scored.weights, bounds.min_clicks, separators.get(column, "")
+        )
+        for column in bounds.slices
+    }
     assert bounds.max_error is not None  # the configuration sets both or none
-    values = scored.slices[column]
-    codes, texts = values.indices.to_numpy(), values.dictionary.to_pylist()
-    counts = np.bincount(codes, minlength=len(texts))
-    judged = np.flatnonzero(counts >= bounds.min_rows)
-    bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_rows:,} rows or more"
-    if not len(judged):
-        return gate_row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_rows:,} rows")
-    weights = 1 if scored.weights is None else scored.weights
-    expected = np.bincount(codes, weights * scored.probabilities[task], len(texts))[judged]
-    clicks = np.bincount(codes, weights * scored.labels[task], len(texts))[judged]
-    found = np.divide(expected, clicks, out=np.full(len(judged), np.inf), where=clicks > 0)
-    worst = int(np.argmax(np.abs(found - 1)))
-    where = f"where {column} is {texts[judged[worst]]} ({counts[judged[worst]]:,} rows)"
-    if not clicks[worst]:
-        return gate_row("calibration", "slice", bound, None, False, f"no click {where}, {expected[worst]:.1f} expected")
-    passed = abs(found[worst] - 1) <= bounds.max_error
-    return gate_row("calibration", "slice", bound, float(found[worst]), passed, f"{found[worst]:.4f} at worst, {where}")
+    tests = {column: one.p_values(bounds.max_error) for column, one in found.items()}
+    alone = [tests[column] for column in bounds.slices]
+    adjusted = np.split(holm(np.concatenate(alone)), np.cumsum([len(each) for each in alone])[:-1])
+    judged = sum(len(each) for each in alone)
+    return [
+        _of_slices(column, bounds, found[column], tests[column], p_values, judged)
+        for column, p_values in zip(bounds.slices, adjusted, strict=True)
+    ]
+
+
+def _of_slices(
+    column: str,
+    bounds: CalibrationBounds,
+    found: SliceCalibrations,
+    alone: np.ndarray,
+    adjusted: np.ndarray,
+    judged: int,
+) -> dict[str, Any]:
+    """Returns the row of one column.
+
+    Args:
+        column: The column.
+        bounds: The limits.
+        found: The calibration of each judged value.
+        alone: Their p-values.
+        adjusted: Their p-values, corrected for the number of values.
+        judged: The number of judged values of all columns.
+    """
+    bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_clicks:,} clicks or more, beyond chance"
+    if not found.values:
+        return gate_row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_clicks:,} clicks")
+    ratios = found.calibrations
+    worst = int(np.lexsort((-np.abs(ratios - 1), alone))[0])
+    passed = bool(adjusted[worst] >= 1 - SLICE_LEVEL)
+    low, high = found.interval(worst, 1 - (1 - SLICE_LEVEL) / judged)
+    where = f"where {column} is {found.values[worst]} ({found.rows[worst]:,} rows, {found.clicks[worst]:,} clicks)"
+    many = "1 value" if judged == 1 else f"the largest of {judged:,} values"
+    interval = f"{SLICE_LEVEL:.0%} interval {low:.4f} to {high:.4f}, of {many}"
+    if not found.observed[worst]:
+        reason = f"no click {where}, {found.expected[worst]:.1f} expected; {interval}"
+        return gate_row("calibration", "slice", bound, None, passed, reason)
+    value = float(ratios[worst])
+    return gate_row("calibration", "slice", bound, value, passed, f"{value:.4f} at worst, {where}; {interval}")
 
 
 def _quantile(confidence: float) -> float:

@@ -1,5 +1,6 @@
 """Each column's share of a model's attributions on a log, and the change of this share between two logs."""
 
+import math
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,11 +13,12 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.base.saved import load_model, read_description
+from ctrpipe.models.explain.interplay import holm
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
 from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.source import good_rows
-from ctrpipe.pipeline.monitoring.drift import SIDES
+from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
 from ctrpipe.serving.scoring.rows import Scorer
@@ -44,7 +46,8 @@ def compare_attributions(
     """Compares each column's share of the attributions between two logs.
 
     A column's share is its mean absolute attribution, relative to the sum over all columns. Attributions are integrated
-    gradients from a row of missing values, see ctrpipe.serving.export.attributions.
+    gradients from a row of missing values, see ctrpipe.serving.export.attributions. A change above its limit is a
+    breach if it is larger than what other rows make of the shares, at LEVEL for all columns together (Holm).
 
     Args:
         source: The model.
@@ -68,14 +71,17 @@ def compare_attributions(
         for name, patterns in zip(SIDES[kind], (data, against), strict=True):
             rows = _sample(list(patterns), scorer.spec, seed)
             announce(f"Explaining {rows.num_rows:,} rows of the {name} log")
-            sides.append((name, rows.num_rows, shares(attribute(rows))))
+            attributions = attribute(rows)
+            sides.append((name, rows.num_rows, shares(attributions), share_errors(attributions)))
     finally:
         scorer.close()
-    (name, rows_of, own), (other_name, other_rows, others) = sides
+    (name, rows_of, own, error), (other_name, other_rows, others, other_error) = sides
+    moved = np.abs(own - others) / np.maximum(np.hypot(error, other_error), 1e-12)
+    chances = holm([math.erfc(each / math.sqrt(2)) for each in moved.tolist()])
     compared = []
-    for column, share, other in zip(columns, own.tolist(), others.tolist(), strict=True):
+    for column, share, other, chance in zip(columns, own.tolist(), others.tolist(), chances.tolist(), strict=True):
         limit = limits.attributions.get(column, limits.max_distance.attribution)
-        breached = abs(share - other) > limit
+        breached = abs(share - other) > limit and chance < 1 - LEVEL
         compared.append({"column": column, "share": share, "other": other, "threshold": limit, "breached": breached})
     compared.sort(key=lambda one: (not one["breached"], -abs(one["share"] - one["other"])))
     return {
@@ -92,6 +98,18 @@ def shares(attributions: Floats) -> Floats:
     size = np.abs(np.asarray(attributions, np.float64)).mean(axis=0)
     whole = size.sum()
     return size / whole if whole else np.full(len(size), 1 / len(size))
+
+
+def share_errors(attributions: Floats) -> Floats:
+    """Returns the standard errors of the shares over other rows, [columns], by linearisation; infinite for one row."""
+    sizes = np.abs(np.asarray(attributions, np.float64))
+    whole = sizes.sum(axis=1, keepdims=True)
+    if len(sizes) < 2:
+        return np.full(sizes.shape[1], np.inf)
+    if not whole.any():
+        return np.zeros(sizes.shape[1])
+    around = (sizes - shares(attributions) * whole) / whole.mean()
+    return np.asarray(around.std(axis=0, ddof=1) / math.sqrt(len(sizes)))
 
 
 def _sample(patterns: list[str], spec: LogSpec, seed: int) -> pa.Table:

@@ -10,8 +10,10 @@ import numpy as np
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from ctrpipe.common.processes import Workers
+from ctrpipe.models.explain.interplay import holm
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
+from ctrpipe.pipeline.monitoring.chance import cumulated_differ, shares_differ
 from ctrpipe.pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
 from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
 from ctrpipe.transforms.log.byte_sum import ByteSum
@@ -24,6 +26,8 @@ from ctrpipe.transforms.log.unsplit_log import write_whole_log
 # The names of the two logs of a comparison.
 SIDES = {"drift": ("new", "previous"), "skew": ("training", "serving")}
 SHOWN_MOVES = 3
+LEVEL = 0.95  # of all columns of a comparison together
+CHECKS = 3  # of a column: its distance, its missing values and its frequent values
 SHOWN_BINS = 10
 # A value that is expected in this many rows of both logs is not absent by chance from a log or its ranked values.
 FREQUENT_ROWS = 50
@@ -114,6 +118,9 @@ def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) 
     total shares of the values that are frequent in the other log. The latter detects a thousand values that are
     replaced by others, where no single share changes much.
 
+    A breach is above its limit, and by more than chance moves samples of these sizes that are drawn alike: the p-values
+    of all columns are corrected for their number (Holm). What chance explains is in `chance`, and is no breach.
+
     The values of a sequence are compared one by one over all rows, and its lengths as numbers. Time and text columns
     are compared only if `limits.columns` names them: two days have no hour in common, and hardly two texts are equal.
 
@@ -135,12 +142,19 @@ def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) 
         sides = (statistics.get(name), others.get(name))
         column = _Comparison(name, kind, distances.get(name), threshold, sides, (log.sampled, other.sampled))
         columns.append(column.to_dict())
+    # Corrected for the number of columns; one that stays within its limit cannot breach it by chance.
+    for column_found, p_value in zip(columns, holm([column["p"] for column in columns]), strict=True):
+        column_found["p"] = float(p_value)
+        column_found["breached"] = bool(column_found["text"]) and p_value < 1 - LEVEL
+        if column_found["text"] and not column_found["breached"]:
+            column_found["chance"], column_found["text"] = column_found["text"], ""
     columns.sort(key=lambda column: (not column["breached"], -_severity(column)))
     return {
         "kind": kind,
         "breached": any(column["breached"] for column in columns),
         "log": _describe(SIDES[kind][0], log),
         "other": _describe(SIDES[kind][1], other),
+        "level": LEVEL,
         "columns": columns,
     }
 
@@ -217,7 +231,8 @@ class _Comparison:
     def to_dict(self) -> dict[str, Any]:
         missing, other_missing = self._missing(0), self._missing(1)
         known, other_known = self._known() if self._is_text() and 1.0 not in (missing, other_missing) else (1.0, 1.0)
-        fault = self._fault(missing, other_missing, known, other_known)
+        faults = list(self._faults(missing, other_missing, known, other_known))
+        fault, p_value = min(faults, key=lambda one: one[1], default=("", 1.0))
         return {
             "column": self.name,
             "measure": "infinity_norm" if self._is_text() else "jensen_shannon_divergence",
@@ -227,23 +242,43 @@ class _Comparison:
             "known": known,
             "other_known": other_known,
             "threshold": self.threshold,
-            "breached": bool(fault),
+            "breached": False,
+            "p": min(CHECKS * p_value, 1.0),
             "text": fault,
+            "chance": "",
             "moved": [] if 1.0 in (missing, other_missing) else list(self._moves()),
         }
 
-    def _fault(self, missing: float, other_missing: float, known: float, other_known: float) -> str:
-        """Returns the reason why the column breaches its limit, or "" if it does not."""
+    def _faults(
+        self, missing: float, other_missing: float, known: float, other_known: float
+    ) -> Iterator[tuple[str, float]]:
+        """Yields each reason why the column is above its limit, with the p-value of equal distributions."""
         name, other = SIDES[self.kind]
+        rows = [int(log.statistics.datasets[0].num_examples) for log in self.logs]
         if (missing == 1) != (other_missing == 1):
-            return f"no value in the {name if missing == 1 else other} log"
+            yield f"no value in the {name if missing == 1 else other} log", shares_differ(missing, other_missing, rows)
+            return
         if (self.distance or 0.0) > self.threshold:
-            return f"the distance is above {self.threshold:g}"
+            yield f"the distance is above {self.threshold:g}", self._chance_of_distance()
         if abs(missing - other_missing) > self.threshold:
-            return f"missing in {missing:.1%} of the rows, in {other_missing:.1%} of the {other} log"
+            text = f"missing in {missing:.1%} of the rows, in {other_missing:.1%} of the {other} log"
+            yield text, shares_differ(missing, other_missing, rows)
         if abs(known - other_known) > self.threshold:
-            return f"the frequent values of the {other} log, {other_known:.1%} of it, are {known:.1%} of the {name} log"
-        return ""
+            text = f"the frequent values of the {other} log, {other_known:.1%} of it, are {known:.1%} of the {name} log"
+            yield text, shares_differ(known, other_known, self._rows_with_values())
+
+    def _chance_of_distance(self) -> float:
+        """Returns the p-value of equal distributions for the distance of the column."""
+        values, others = self._values(0), self._values(1)
+        if not self._is_text():
+            return cumulated_differ(_cumulated(values), _cumulated(others), self._rows_with_values())
+        shares = _shares_of_values(values, others)
+        tests = (shares_differ(share, other, self._rows_with_values()) for _, share, other in _far(shares))
+        return min(len(shares) * min(tests, default=1.0), 1.0)
+
+    def _rows_with_values(self) -> list[int]:
+        """Returns the numbers of rows with a value in the statistics, however many values a row has."""
+        return [int(self._values(side).common_stats.num_non_missing) for side in (0, 1)]
 
     def _known(self) -> tuple[float, float]:
         """Returns the total shares, in both logs, of the values that are frequent in the other log."""
@@ -276,8 +311,7 @@ class _Comparison:
         """Yields the values or numeric ranges whose share of the rows with a value changed most."""
         values, others = self._values(0), self._values(1)
         shares = _shares_of_values(values, others) if self._is_text() else _shares_of_bins(values, others)
-        moved = [row for row in shares if row[1] != row[2]]
-        for name, share, other in sorted(moved, key=lambda row: -abs(row[1] - row[2]))[:SHOWN_MOVES]:
+        for name, share, other in _far([row for row in shares if row[1] != row[2]]):
             yield {"value": name, "share": share, "other": other}
 
 
@@ -288,6 +322,11 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
         shares.append({bucket.label: bucket.sample_count / present for bucket in side.rank_histogram.buckets})
     names = dict.fromkeys([*shares[0], *shares[1]])
     return [(name, shares[0].get(name, 0.0), shares[1].get(name, 0.0)) for name in names]
+
+
+def _far(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
+    """Returns the values whose share moved most."""
+    return sorted(shares, key=lambda row: -abs(row[1] - row[2]))[:SHOWN_MOVES]
 
 
 def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:

@@ -42,7 +42,10 @@ def advice(
             "or other limits in gates.ecs: the model shows everybody the same items"
         )
     if any(kind == "change" and metric != "ecs" for metric, kind in failed):
-        texts.append("train on more or newer rows; gates.max_drop says how much worse than the last model is allowed")
+        texts.append(
+            "train on more or newer rows, or with more seeds (ctrpipe run --seeds 3): the test then knows the noise of "
+            "trainings; gates.max_drop says how much worse than the last model is allowed"
+        )
     return texts
 
 

@@ -28,14 +28,16 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     for column in shown:
         distance = "-" if column["distance"] is None else f"{column['distance']:.4f}"
         moves = (f"{move['value']} ({move['share']:.1%}, {move['other']:.1%})" for move in column["moved"])
-        verdict = f"BREACH: {column['text']}" if column["breached"] else "ok"
+        chance = f"ok: by chance {column['chance']}" if column["chance"] else "ok"
+        verdict = f"BREACH: {column['text']}" if column["breached"] else chance
         missing = f"{column['missing']:.1%}, {column['other_missing']:.1%}"
         cells = (column["column"], distance, f"{column['threshold']:g}", missing, verdict, "; ".join(moves))
         table.add_row(*(rich.markup.escape(cell) for cell in cells))
     rich.console.Console().print(table)
     if len(shown) < len(columns):
         print(f"and {len(columns) - len(shown)} more columns, all nearer")
-    print(f"{breaches} of {len(columns)} columns are further away than they may be")
+    print(f"{breaches} of {len(columns)} columns are further away than they may be, and than chance explains")
+    print(f"(at {comparison['level']:.0%}, corrected for {len(columns)} columns by Holm's method)")
 
 
 def print_attributions(compared: dict[str, Any]) -> None:
@@ -49,7 +51,7 @@ def print_attributions(compared: dict[str, Any]) -> None:
         table.add_row(rich.markup.escape(column["column"]), *numbers, "BREACH" if column["breached"] else "ok")
     rich.console.Console().print(table)
     rows = f"By {log['rows']:,} and {other['rows']:,} rows"
-    print(f"{rows}, {breaches} of {len(columns)} shares of the explanations moved further than they may")
+    print(f"{rows}, {breaches} of {len(columns)} shares of the explanations moved further than they may, beyond chance")
 
 
 def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:

@@ -188,7 +188,11 @@ def _evaluator(
     baseline: BaseComponent | None,
 ) -> BaseComponent:
     settings = EvaluatorSettings(
-        spec=config.log_spec, gates=config.gates, evaluation=config.evaluation, rows=inputs.test_rows(config)
+        spec=config.log_spec,
+        gates=config.gates,
+        evaluation=config.evaluation,
+        rows=inputs.test_rows(config),
+        retrained=[_push_folder(config, inputs) / version for version in inputs.retrained_versions],
     )
     beside = {"baseline": baseline.outputs["model"]} if baseline else {}
     return GatedEvaluator(

@@ -1,6 +1,7 @@
 """The inputs of a run besides its configuration: files, code, checkpoints, parent and the version to beat."""
 
 import dataclasses
+import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ctrpipe.pipeline.training.parent import Parent  # lazy: it imports what learns
 
 MONITORED = ("previous", "serving")
+RETRAININGS = 4  # maximum number of earlier versions that the gates score on the test rows
 LATEST = "latest"  # as a warm start's parent: the newest version in the run's folder
 
 
@@ -31,6 +33,7 @@ class RunInputs:
     sums: tuple[ByteSum, ...]  # of the files
     output: pathlib.Path
     baseline_version: str  # the version to beat, or ""
+    retrained_versions: tuple[str, ...] = ()  # earlier versions of the same configuration as the version to beat
     monitoring: Monitoring = Monitoring()  # the configuration's, with absolute paths to its logs
     monitored_fingerprint: str = ""
     monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by Monitoring's names
@@ -108,8 +111,10 @@ def _data_fingerprint(split: Split, data: list[dict[str, Any]]) -> str:
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
     """Returns the RunInputs with the version to beat and the logs to compare with."""
     push_folder = inputs.output / "models" / config.serving.model_name
-    newest = version_to_beat(push_folder, inputs.version_fingerprint(config, config.model))
-    return dataclasses.replace(inputs, baseline_version=newest, **monitored)
+    own = inputs.version_fingerprint(config, config.model)
+    newest = version_to_beat(push_folder, own)
+    retrained = versions_retrained(push_folder, newest, own)
+    return dataclasses.replace(inputs, baseline_version=newest, retrained_versions=retrained, **monitored)
 
 
 def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
@@ -140,6 +145,41 @@ def version_to_beat(push_folder: pathlib.Path, version_fingerprint: str) -> str:
         if not made_by.exists() or made_by.read_text() != version_fingerprint:
             return version.name
     return ""
+
+
+def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerprint: str) -> tuple[str, ...]:
+    """Returns the last versions before `version` that have its configuration of model, training and features.
+
+    They differ from it by their seeds or their training rows. A training that was pushed twice is returned once, and
+    one with `version_fingerprint` is not. The newest is first, and there are at most RETRAININGS.
+    """
+    found: list[str] = []
+    if not version:
+        return ()
+    own = _configuration(push_folder / version)
+    seen = {version_fingerprint, _fingerprint(push_folder / version)}
+    for each in reversed(versions(push_folder)):
+        made_by = _fingerprint(each)
+        if int(each.name) < int(version) and made_by not in seen and own and _configuration(each) == own:
+            seen.add(made_by)
+            found.append(each.name)
+    return tuple(found[:RETRAININGS])
+
+
+def _fingerprint(version: pathlib.Path) -> str:
+    """Returns the fingerprint of a version's training; its name if it has none."""
+    made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
+    return made_by.read_text() if made_by.exists() else version.name
+
+
+def _configuration(version: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the configuration of a version's model, training and features. None if it is not known."""
+    try:
+        training = json.loads(asset_path(version, Asset.TRAINING).read_text())
+        spec = json.loads(asset_path(version, Asset.LOG_SPEC).read_text())
+        return {"training": training, "labels": spec["data"]["labels"], "features": spec["features"]}
+    except (OSError, ValueError, LookupError):
+        return None
 
 
 def absolute(files: list[str]) -> list[str]:

@@ -11,8 +11,9 @@ import rich.table
 
 from ctrpipe.common.files import write_json
 from ctrpipe.common.terminal import console
-from ctrpipe.pipeline.compare.shards import SHARDS, shards
-from ctrpipe.pipeline.compare.show import verdict
+from ctrpipe.pipeline.compare.corrected import correct
+from ctrpipe.pipeline.compare.shards import shards
+from ctrpipe.pipeline.compare.show import correction, verdict
 from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.sweep.plan import SweepPlan
@@ -43,8 +44,8 @@ def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -
 
     `best` is the point with the best mean of the monitored metric on the validation rows. Each point is compared with
     the plan's reference, or else with the first point. `auc_difference`, `rig_difference`, `log_loss_ratio` and
-    `latency_ratio` compare the means on the test rows. `tested` has the differences in AUC and RIG over rows and seeds,
-    and `t` their t values over shards of the test rows.
+    `latency_ratio` compare the means on the test rows. `tested` has the differences in AUC and RIG over rows and seeds.
+    Their p-values and intervals are corrected for the number of points (see `compare.corrected`).
 
     Args:
         plan: The points and seeds.
@@ -117,9 +118,10 @@ def _compare(points: list[dict[str, Any]], reference: str) -> None:
         point["rig_difference"] = known["rig"][0] - known["rig"][1] if "rig" in known else None
         compared = _compared(sides_of_base, sides(point["runs"]))
         point["tested"] = {name: result.to_json() for name, result in compared.items() if point is not base}
-        point["t"] = {name: result.t_over_shards for name, result in compared.items()}
         point["log_loss_ratio"] = known["log_loss"][0] / known["log_loss"][1] if "log_loss" in known else None
         point["latency_ratio"] = known["latency_ms"][0] / known["latency_ms"][1] if "latency_ms" in known else None
+    for name in {name for point in points for name in point["tested"]}:
+        correct([point["tested"][name] for point in points if name in point["tested"]])
 
 
 def _compared(first: dict[str, Side], second: dict[str, Side]) -> dict[str, Compared]:
@@ -223,10 +225,8 @@ def print_sweep(summary: dict[str, Any]) -> None:
     columns += [("latency ms", "latency_ms", 1)] if measured else []
     compared = [("AUC difference", "auc_difference"), ("RIG difference", "rig_difference")]
     compared += [("log loss ratio", "log_loss_ratio")] + ([("latency ratio", "latency_ratio")] if measured else [])
-    tested = {"auc": "t of AUC", "rig": "t of RIG", "tail_auc": "t of tail AUC", "tail_rig": "t of tail RIG"}
-    tested = {name: title for name, title in tested.items() if any(name in point["t"] for point in summary["points"])}
     table.add_column("point", overflow="fold")
-    titles = [*(column[0] for column in columns), *(column[0] for column in compared), *tested.values()]
+    titles = [*(column[0] for column in columns), *(column[0] for column in compared)]
     for title in ["parameters", "without embeddings", *titles]:
         table.add_column(title.replace(" ", "\n"), justify="right")
     for point in summary["points"]:
@@ -235,20 +235,16 @@ def print_sweep(summary: dict[str, Any]) -> None:
         cells += [f"{point['parameters']:,}", f"{point['parameters_without_embeddings']:,}"]
         cells += [_cell(point["metrics"][name], digits) for _, name, digits in columns]
         cells += [show(point[name], 4, "+" if name.endswith("difference") else "") for _, name in compared]
-        cells += [show(point["t"].get(name), 2) for name in tested]
         table.add_row(*cells, style="bold" if best else None)
     terminal.print(table)
-    over = f"paired, over {SHARDS} shards of the test rows"
-    terminal.print(f"Differences, ratios and t values ({over}): to {summary['reference']}")
+    terminal.print(f"Differences and ratios: to {summary['reference']}")
+    counts = [one["corrected_for"] for point in summary["points"] for one in point["tested"].values()]
+    if max(counts, default=0) > 1:
+        terminal.print(correction(max(counts), "points"))
     for point in summary["points"]:
         if auc_difference := point["tested"].get("auc"):
             line = verdict(f"{point['name']}: AUC", auc_difference, summary["reference"])
             terminal.print(line, soft_wrap=True)
-    others = [point["t"] for point in summary["points"] if point["name"] != summary["reference"]]
-    without = [title for name, title in tested.items() if any(t.get(name) is None for t in others)]
-    if without:
-        reason = "a shard has no value, as its rows are all clicks or none is, or the predictions are the same"
-        terminal.print(f"No {', '.join(without)} (-): {reason}")
     if tail := summary["tail"]:
         rare = f"{' x '.join(tail['columns'])} at most {tail['max_count']} times in training"
         terminal.print(f"Tail: {tail['examples']:,} test rows, {rare}")

@@ -133,14 +133,15 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     code, output = call("run", config, "--data", log, "--output", out, "--set", "gates.auc.min=0.51")
     assert code == 0 and f"{version}: this model already; not pushed again" in output
     assert json.loads((out / "metrics.json").read_text())["model_version"] == version.name
-    slices = "gates.calibration={slices: [C9], max_error: 0.0001, min_rows: 1}"  # which TFMA knows nothing of
-    lists = "gates.ecs={min: 1, group: C9, item: C3, k: 2}"  # nor of this
+    slices = "gates.calibration={slices: [C9], max_error: 0.99, min_clicks: 1}"  # which TFMA knows nothing of
+    lists = "gates.ecs={min: 100000, group: C9, item: C3, k: 2}"  # nor of this
     code, output = call("run", config, "--data", log, "--output", out, "--set", slices, "--set", lists)
     assert code == 1 and "Trainer: from cache" in output and "blocked by a gate" in output
-    assert "Try:    a larger vocabulary (top_k) for the column" in output
+    assert "Try:    columns that tell users apart" in output
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
-    [shown] = [row for row in json.loads((out / "report_data" / "gates.json").read_text()) if row["metric"] == "ecs"]
-    assert shown["passed"] and shown["value"] > 1
+    rows = {(row["metric"], row["kind"]): row for row in json.loads((out / "report_data" / "gates.json").read_text())}
+    assert not rows["ecs", "absolute"]["passed"] and rows["ecs", "absolute"]["value"] > 1
+    assert rows["calibration", "slice"]["bound"].startswith("within 0.99 of 1 for each C9 of 1 clicks or more")
     assert list((out / "models" / "ctr").iterdir()) == [version]
     assert call("report", out)[0] == 0
 

@@ -112,6 +112,27 @@ def test_equally_good_models_differ_by_chance():
     assert sum(difference["verdict"] == "no difference shown" for difference in found) >= 9
 
 
+def test_of_twenty_slices_none_differs_by_chance():
+    """Alone, one of twenty differences is below 5%; the list of slices of equal models has none in 19 of 20 pairs."""
+    random, alone, corrected = np.random.default_rng(0), 0, 0
+    labels = (random.random(4000) < 0.3).astype(np.float32)
+    sites = pa.chunked_array([pa.array((np.arange(4000) % 20).astype(str))])
+    for _ in range(6):
+        sides = {}
+        for name in ("a", "b"):
+            values = np.clip(0.3 + 0.1 * labels + 0.2 * random.normal(size=4000), 0.01, 0.99).astype(np.float32)
+            sides[name] = [ScoredRows("log", {"ctr": labels}, {"ctr": values}, {"site": sites})]
+        found = [part["differences"]["b"]["auc"] for part in compare(sides)["slices"][1:]]
+        assert {one["corrected_for"] for one in found} == {20}
+        plain = [2 * scipy.stats.norm.sf(abs(one["t"])) for one in found]
+        alone += min(plain) < 0.05
+        corrected += any(one["verdict"] != "no difference shown" for one in found)
+        assert min(one["p"] for one in found) == pytest.approx(min(1, 20 * min(plain)))
+        low, high = found[0]["interval"]
+        assert (high - low) / 2 == pytest.approx(scipy.stats.norm.ppf(1 - 0.025 / 20) * found[0]["standard_error"])
+    assert alone >= 2 and corrected <= scipy.stats.binom.ppf(0.999, 6, 0.05)
+
+
 def test_a_model_and_itself_do_not_differ():
     part = compare({"a": [scored()], "b": [scored()]})["slices"][0]
     auc = part["differences"]["b"]["auc"]

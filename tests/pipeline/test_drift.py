@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 import yaml
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
@@ -16,6 +17,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, DriftSettings
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.monitoring.chance import cumulated_differ, shares_differ
 from ctrpipe.pipeline.monitoring.drift import compare_logs
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader
@@ -82,6 +84,52 @@ def test_two_samples_of_one_log_are_near_also_where_the_tail_is_long(tmp_path):
     comparison, columns = compare(tmp_path)
     assert not comparison["breached"] and max(column["distance"] for column in columns.values()) < 0.07
     assert comparison["log"] == {"name": "new", "rows": ROWS, "rejected": 0, "rate": 1.0}
+
+
+def test_a_small_log_is_not_far_by_chance_and_a_moved_column_is_found_in_it(tmp_path):
+    """Eleven columns of 52 rows. Of two samples drawn alike, several distances are above the limit."""
+    random, names = np.random.default_rng(5), [f"c{number}" for number in range(8)]
+    spec = LogSpec.model_validate(
+        {
+            "data": {"columns": ["click", "n1", "n2", *names], "labels": {"ctr": "click"}},
+            "features": [
+                {"kind": "numeric", "columns": ["n1", "n2"]},
+                {"kind": "categorical", "columns": names},
+            ],
+        }
+    )
+
+    def draw(name: str, moved: bool = False) -> list[str]:
+        columns = {"click": random.integers(2, size=52), "n1": random.normal(size=52), "n2": random.lognormal(size=52)}
+        columns |= {each: random.choice(list("abcd"), 52) for each in names}
+        if moved:
+            columns |= {"n1": random.normal(3, size=52), "c3": random.choice(list("xyz"), 52)}
+        pd.DataFrame(columns).to_csv(tmp_path / name, sep="\t", header=False, index=False)
+        return [str(tmp_path / name)]
+
+    found = compare_logs(spec, draw("new"), old := draw("old"), "drift", Monitoring(), 10_000, 0, ONE)
+    columns = found["comparisons"][0]["columns"]
+    assert not found["breached"] and sum(column["distance"] > column["threshold"] for column in columns) >= 3
+    for column in columns:
+        assert bool(column["chance"]) == (column["distance"] > column["threshold"]) and not column["text"]
+    found = compare_logs(spec, draw("moved", moved=True), old, "drift", Monitoring(), 10_000, 0, ONE)
+    assert breaches({column["column"]: column for column in found["comparisons"][0]["columns"]}) == {"n1", "c3"}
+
+
+def test_the_chances_are_fishers_and_smirnovs():
+    for share, other, rows in ((0.25, 0.5, (52, 52)), (0.0, 0.1, (40, 400)), (1.0, 1.0, (10, 20))):
+        table = [[round(share * rows[0]), round((1 - share) * rows[0])], [round(other * rows[1]), 0]]
+        table[1][1] = rows[1] - table[1][0]
+        tails = [scipy.stats.fisher_exact(table, side).pvalue for side in ("less", "greater")]
+        assert shares_differ(share, other, rows) == pytest.approx(min(1, 2 * min(tails)))
+    assert shares_differ(0.0, 0.0, (0, 10)) == 1.0
+    first, second = (np.sort(np.random.default_rng(seed).normal(seed / 3, size=300)) for seed in (0, 1))
+    steps = [(each, np.arange(1, 301) / 300) for each in (first, second)]
+    expected = scipy.stats.ks_2samp(first, second)
+    apart = np.sqrt(150) * expected.statistic
+    found = cumulated_differ(*steps, (300, 300))
+    assert found == pytest.approx(scipy.stats.kstwobign.sf(apart), rel=0.3)
+    assert found == pytest.approx(expected.pvalue, rel=0.5) and cumulated_differ(*steps, (0, 300)) == 1.0
 
 
 def test_a_shifted_number_is_a_breach_and_says_where_it_went(tmp_path):

@@ -22,7 +22,8 @@ from ctrpipe.pipeline.evaluation.evaluate import evaluate
 from ctrpipe.pipeline.evaluation.gates import read_gates
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, judge
 from ctrpipe.pipeline.evaluation.predictions import predict
-from ctrpipe.pipeline.evaluation.scored_rows import read_scored, write_scored
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, write_seeds
 from ctrpipe.pipeline.evaluation.tail import tail_rows
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from tests.pipeline import scored_log
@@ -326,7 +327,15 @@ def artifact(kind: type, path: pathlib.Path, id: int = 0):
     return found
 
 
-def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates: dict, last: str | None):
+def bless(
+    judged: pathlib.Path,
+    work: pathlib.Path,
+    log: dict[str, list],
+    gates: dict,
+    last: str | None,
+    retrained: list[pathlib.Path] | None = None,
+    seeds: pathlib.Path | None = None,
+):
     """The blessing that the component gives to the model, beside which the last one has been trained."""
     run = scored_log.config(log, TASKS, ("site",), gates)
     (work / "beside").mkdir()
@@ -339,7 +348,9 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
     (work / "examples" / "Split-test").symlink_to(judged / "payload")
     blessing = artifact(standard_artifacts.ModelBlessing, work / "blessing")
     evaluation = run.evaluation.model_copy(update={"baseline": Model(name="lr")})
-    settings = EvaluatorSettings(spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these")
+    settings = EvaluatorSettings(
+        spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these", retrained=retrained or []
+    )
     GatedEvaluator.test_call(
         examples=artifact(standard_artifacts.Examples, work / "examples"),
         model=artifact(standard_artifacts.Model, work / "model", 5),
@@ -347,6 +358,7 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
         evaluation=artifact(standard_artifacts.ModelEvaluation, work / "evaluation"),
         blessing=blessing,
         baseline=artifact(standard_artifacts.Model, work / "beside", 7),
+        seeds=artifact(standard_artifacts.ModelEvaluation, seeds) if seeds else None,
         settings=settings.model_dump_json(),
         workers=ALONE.to_json(),
         code_version="1",
@@ -384,7 +396,17 @@ def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judg
 
 @pytest.mark.slow
 def test_a_refusal_is_one_that_pusher_heeds(tmp_path, judged, log):
-    blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last")
+    # Of the earlier versions one is gone, and one has another task.
+    other = scored_log.save(tmp_path / "other", {"like": "p"}, {"p": tf.float32})
+    earlier = [judged / "model", tmp_path / "gone", other, judged / "last"]
+    click, p = np.array(log["click"], np.float32), np.array(log["p"], np.float32)
+    seed = SeedTraining(2, {}, "converged", True, "2.parquet")
+    write_seeds(tmp_path, Seeds("ctr", SeedSide("lr", (seed,))))
+    write_scored(tmp_path / "2.parquet", ScoredRows("these", {"ctr": click}, {"ctr": p}))
+    blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last", earlier, tmp_path)
+    [gate] = read_gate_table(tmp_path / "evaluation")
+    assert "noise of 5 trainings and a stated one of" in gate["reason"]
+    assert not (tmp_path / "evaluation" / "retrained").exists()
     assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["NOT_BLESSED"]
     assert blessing.get_int_custom_property("blessed") == 0
     assert blessing.get_string_custom_property("baseline_model") == str(tmp_path / "last")

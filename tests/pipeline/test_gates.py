@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow_model_analysis as tfma
 
 from ctrpipe.common.processes import Workers
@@ -45,7 +46,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 def decide(folder: pathlib.Path, work: pathlib.Path, model: str, last_blessed: str | None, gates: dict) -> tuple:
     """Whether the model is blessed, the metrics that TFMA finds failing, and the rows of the gate table."""
-    run = scored_log.config(COLUMNS, {"ctr": "label"}, ("site",), gates)
+    plain = {"max_drop": {"auc": 0.001}, "max_drop_confidence": None}
+    run = scored_log.config(COLUMNS, {"ctr": "label"}, ("site",), plain | gates)
     last = folder / last_blessed if last_blessed else None
     files = list((folder / "payload").iterdir())
     blessed = judge(folder / model, last, files, scored_log.gates_of(run), work, Workers(processes=1))
@@ -53,7 +55,13 @@ def decide(folder: pathlib.Path, work: pathlib.Path, model: str, last_blessed: s
     failing = [failure.metric_key.name for part in result.metric_validations_per_slice for failure in part.failures]
     assert blessed == result.validation_ok
     _, scored, _ = evaluate(work, None, files, run.log_spec, run.evaluation, "rows")
-    return blessed, sorted(failing), read_gates(work, run.gates, scored, last_blessed_probabilities(work, "ctr"))
+    return blessed, sorted(failing), read_gates(work, run.gates, scored, last_of(work))
+
+
+def last_of(work: pathlib.Path) -> list[np.ndarray]:
+    """The last blessed model's predictions, if there is one."""
+    found = last_blessed_probabilities(work, "ctr")
+    return [] if found is None else [found]
 
 
 def failed(rows: list[dict]) -> list[tuple[str, str]]:
@@ -97,7 +105,7 @@ def test_a_limit_on_what_the_test_rows_do_not_define_blocks(folder, tmp_path):
     files = scored_log.write(tmp_path / "payload", run, {**COLUMNS, "label": [0] * 8})
     judge(folder / "good", None, files, scored_log.gates_of(run), tmp_path / "judged", Workers(processes=1))
     _, scored, _ = evaluate(tmp_path / "judged", None, files, run.log_spec, run.evaluation, "rows")
-    [row] = read_gates(tmp_path / "judged", run.gates, scored, None)
+    [row] = read_gates(tmp_path / "judged", run.gates, scored, [])
     assert not row["passed"] and row["value"] is None
     assert row["reason"] == "not defined on these test rows: all of them have the same label"
 
@@ -186,7 +194,7 @@ def table(folder: pathlib.Path, work: pathlib.Path, model: str, last: str | None
     files = list((folder / "payload").iterdir())
     judge(folder / model, folder / last if last else None, files, scored_log.gates_of(run), work, Workers(processes=1))
     _, scored, _ = evaluate(work, None, files, run.log_spec, run.evaluation, "rows")
-    return read_gates(work, run.gates, scored, last_blessed_probabilities(work, "ctr"))
+    return read_gates(work, run.gates, scored, last_of(work))
 
 
 def bootstrap(metric, *models: str) -> np.ndarray:
@@ -221,27 +229,43 @@ def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_m
 
 def test_a_drop_blocks_only_where_a_paired_test_is_sure_of_it(many, tmp_path):
     drawn = bootstrap(metrics.auc, "good", "noisy")
-    assert np.quantile(drawn, 0.05) > 0  # the test is sure that `noisy` is worse
+    assert np.quantile(drawn, 0.05) > 0  # over rows alone the test is sure that `noisy` is worse
     sure, above = float(np.quantile(drawn, 0.05)), float(drawn.mean())
     for number, (drop, passes) in enumerate([(0.8 * sure, False), ((sure + above) / 2, True), (above * 1.1, True)]):
-        gates = {"max_drop": {"auc": drop}, "max_drop_confidence": 0.95}
+        gates = {"max_drop": {"auc": drop}, "max_drop_confidence": 0.95, "training_noise": {"auc": 0.0}}
         [row] = table(many, tmp_path / str(number), "noisy", "good", gates)
         assert row["passed"] == passes and row["value"] == pytest.approx(above, rel=0.05)
-    [row] = table(many, tmp_path / "plain", "noisy", "good", {"max_drop": {"auc": (sure + above) / 2}})
+    plain = {"max_drop": {"auc": (sure + above) / 2}, "max_drop_confidence": None}
+    [row] = table(many, tmp_path / "plain", "noisy", "good", plain)
     assert not row["passed"]  # without a confidence chance blocks it
     [row] = table(many, tmp_path / "bad", "bad", "good", {"max_drop": {"log_loss": 0.001}, "max_drop_confidence": 0.99})
     assert not row["passed"]
 
 
-def test_the_value_of_a_slice_that_is_farthest_from_calibrated_decides(many, tmp_path):
+def test_the_default_gate_counts_the_noise_of_trainings_too(many, tmp_path):
+    """A drop that a test of the rows alone is sure of is one that another seed may have made."""
+    rows_alone = bootstrap(metrics.auc, "good", "noisy").std()
+    for number, (noise, passes) in enumerate([(0.0, False), (2 * rows_alone, True)]):
+        [row] = table(many, tmp_path / str(number), "noisy", "good", {"training_noise": {"auc": noise}})
+        assert row["passed"] == passes and "with 95% confidence" in row["reason"], row
+        error = float(row["reason"].split("standard error ")[1].split(" ")[0])
+        assert error == pytest.approx(math.sqrt(rows_alone**2 + 2 * noise**2), rel=0.1)
+
+
+def test_a_slice_blocks_only_where_its_interval_is_outside_the_limit(many, tmp_path):
     labels, scores, sites = np.array(MANY["label"]), np.array(MANY["good"]), np.array(MANY["site"])
     of_b = scores[sites == b"b"].sum() / labels[sites == b"b"].sum()
-    error = 1 - of_b
-    assert error > 0.2
-    for number, (max_error, min_rows, passes) in enumerate([(error + 0.01, 100, True), (error - 0.01, 100, False)]):
-        bounds = {"slices": ["site"], "max_error": float(max_error), "min_rows": min_rows}
+    rows, clicks = int((sites == b"b").sum()), int(labels[sites == b"b"].sum())
+    level = 1 - 0.05 / 3  # there are three sites
+    rate = scipy.stats.binomtest(clicks, rows).proportion_ci(level).low
+    most = scores[sites == b"b"].mean() / rate  # the largest calibration that the clicks of `b` allow
+    assert of_b < 0.8 and most < 1
+    for number, (max_error, passes) in enumerate([(1 - most + 0.01, True), (1 - most - 0.01, False)]):
+        bounds = {"slices": ["site"], "max_error": float(max_error), "min_clicks": 1}
         [row] = table(many, tmp_path / str(number), "good", None, {"calibration": bounds, "max_drop": {}})
-        assert row["passed"] == passes and row["value"] == pytest.approx(of_b) and "site is b (" in row["reason"]
-    alone = {"slices": ["site"], "max_error": 0.01, "min_rows": 2500}
+        assert row["passed"] == passes and row["value"] == pytest.approx(of_b)
+        assert f"site is b ({rows:,} rows, {clicks:,} clicks)" in row["reason"]
+        assert f"to {most:.4f}, of the largest of 3 values" in row["reason"]
+    alone = {"slices": ["site"], "max_error": 0.01, "min_clicks": 2500}
     [row] = table(many, tmp_path / "none", "good", None, {"calibration": alone, "max_drop": {}})
-    assert row["passed"] and row["reason"] == "no site has 2,500 rows"
+    assert row["passed"] and row["reason"] == "no site has 2,500 clicks"

@@ -69,6 +69,32 @@ def test_the_version_to_beat_is_the_newest_that_another_training_made(tmp_path):
     assert run_inputs.version_to_beat(tmp_path / "absent", "mine") == ""
 
 
+def test_the_versions_retrained_have_the_configuration_of_the_version_to_beat(tmp_path):
+    spec = {"data": {"labels": {"ctr": "click"}, "split": 1}, "features": ["a"]}
+    made = {
+        "1": ("first", {"lr": 1}, spec),
+        "2": ("second", {"lr": 1}, spec | {"data": {"labels": {"ctr": "click"}, "split": 2}}),  # other rows
+        "3": ("other", {"lr": 2}, spec),
+        "4": ("other features", {"lr": 1}, spec | {"features": ["b"]}),
+        "5": ("second", {"lr": 1}, spec),  # pushed again
+        "6": ("mine", {"lr": 1}, spec),
+        "10": ("last", {"lr": 1}, spec),
+        "11": ("newer", {"lr": 1}, spec),
+    }
+    for version, (made_by, training, described) in made.items():
+        assets = tmp_path / version / "assets.extra"
+        assets.mkdir(parents=True)
+        (assets / "training_fingerprint").write_text(made_by)
+        (assets / "training.json").write_text(json.dumps(training))
+        (assets / "log_spec.json").write_text(json.dumps(described))
+    (tmp_path / "7").mkdir()  # of somebody else
+    assert run_inputs.versions_retrained(tmp_path, "10", "mine") == ("5", "1")
+    assert run_inputs.versions_retrained(tmp_path, "10", "a new one") == ("6", "5", "1")
+    assert run_inputs.versions_retrained(tmp_path, "3", "mine") == ()
+    assert run_inputs.versions_retrained(tmp_path, "7", "mine") == ()
+    assert run_inputs.versions_retrained(tmp_path, "", "mine") == ()
+
+
 def test_a_file_is_known_by_its_contents(tmp_path):
     (tmp_path / "log").write_bytes(b"a" * 3_000_000)
     found = described_files.describe_file(str(tmp_path / "log"))

@@ -1,7 +1,6 @@
 """Sweeps: what they train, that they go on where they were cut, and what they say."""
 
 import csv
-import dataclasses
 import json
 import math
 import pathlib
@@ -10,13 +9,11 @@ import types
 import numpy as np
 import pytest
 import scipy.stats
-import sklearn.metrics
 import yaml
 
 import ctrpipe
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base import metrics
-from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.config import FirstStage, Model, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
@@ -211,50 +208,34 @@ def test_the_summary_has_means_spreads_and_the_best_by_validation(config, tmp_pa
     assert _first_epoch(results["base"]) == [(5, 0.6), (10, 0.5)]
 
 
-def test_t_values_are_paired_over_shards_of_the_means_over_the_seeds(config, tmp_path):
+def test_the_differences_of_many_points_are_corrected_for_their_number(config, tmp_path, capsys):
     random = np.random.default_rng(0)
-    labels = (random.random(3000) < 0.4).astype(np.float32)
-    tail = np.arange(3000) % 3 == 0
-    plan = dataclasses.replace(make_plan(file(config)), reference=None)
-    results, auc = {}, {}
-    for index, point in enumerate(plan.points):
-        results[point.name], auc[point.name] = [result(0.7, 0.3)] * 2, []
-        for seed, run in enumerate(results[point.name]):
-            scores = 0.1 * index * labels + random.random(3000)
-            path = tmp_path / f"{index}-{seed}.parquet"
-            write_scored(path, ScoredRows("log", {"ctr": labels}, {"ctr": scores}, {}, tail, {}))
-            results[point.name][seed] = {**run, "predictions": str(path), "tail": {**run["test"], "examples": 1000}}
-            auc[point.name].append(scores.astype(np.float32))
-    points = summarise_sweep(plan, results)["points"]
-    assert set(points[0]["t"].values()) == {None}  # it is what the others are compared with
-    shard = shards(3000)
-    for name, rows in (("auc", np.ones(3000, bool)), ("tail_auc", tail)):
-        of = [
-            [
-                np.mean([sklearn.metrics.roc_auc_score(labels[part], scores[part]) for scores in auc[point["name"]]])
-                for part in ((shard == number) & rows for number in range(20))
-            ]
-            for point in points
-        ]
-        expected = [scipy.stats.ttest_rel(each, of[0]).statistic for each in of[1:]]
-        assert [point["t"][name] for point in points[1:]] == pytest.approx(expected)
-        assert expected[-1] > 3
-
-
-def test_a_t_value_that_cannot_be_computed_is_explained(config, tmp_path, capsys):
-    labels = np.arange(400) % 2 * 1.0
-    tail = shards(400) > 0  # one shard has no rare row
-    plan = dataclasses.replace(make_plan(file(config)), reference=None)
+    labels, tail = (random.random(3000) < 0.4).astype(np.float32), np.arange(3000) % 3 == 0
+    plan = make_plan(config, (), ("model.embedding_dim=2,4,6,8",), seeds=1)
     results = {}
     for index, point in enumerate(plan.points):
-        path, scores = tmp_path / f"{index}.parquet", np.random.default_rng(index).random(400)
+        scores = 0.05 * index * labels + random.random(3000)
+        path, run = tmp_path / f"{index}.parquet", result(0.7, 0.3)
         write_scored(path, ScoredRows("log", {"ctr": labels}, {"ctr": scores}, {}, tail, {}))
-        run = result(0.7, 0.3)
-        results[point.name] = [{**run, "predictions": str(path), "tail": {**run["test"], "examples": 380}}]
-    print_sweep(summarise_sweep(plan, results))
+        results[point.name] = [{**run, "predictions": str(path), "tail": {**run["test"], "examples": 1000}}]
+    summary = summarise_sweep(plan, results)
+    reference, *points = summary["points"]
+    assert reference["tested"] == {} and "t" not in points[0]
+    for name in ("auc", "tail_auc"):
+        tested = [point["tested"][name] for point in points]
+        plain = [2 * scipy.stats.norm.sf(abs(one["t"])) for one in tested]
+        order = np.argsort(plain)
+        steps = np.maximum.accumulate(np.array(plain)[order] * [3, 2, 1])
+        assert [tested[place]["p"] for place in order] == pytest.approx(np.minimum(steps, 1))
+        assert {one["corrected_for"] for one in tested} == {3}
+        quantile = scipy.stats.norm.ppf(1 - 0.05 / 6)
+        for one in tested:
+            low, high = one["interval"]
+            assert (high - low) / 2 == pytest.approx(quantile * one["standard_error"])
+            assert (one["verdict"] == "better") == (one["p"] < 0.05)
+    print_sweep(summary)
     printed = capsys.readouterr().out
-    assert "over 20 shards of the test rows): to base" in printed
-    assert "No t of tail AUC, t of tail RIG (-): a shard has no value" in printed
+    assert "corrected for 3 differences (Holm, Bonferroni)" in printed and "shards" not in printed
 
 
 def test_what_could_not_be_measured_stays_empty(config):
@@ -262,7 +243,7 @@ def test_what_could_not_be_measured_stays_empty(config):
     summary = summarise_sweep(plan, {point.name: [result(0.7, 0.3)] for point in plan.points})
     found = summary["points"][0]["metrics"]
     assert found["latency_ms"] == found["tail_auc"] == {"mean": None, "std": None}
-    assert found["auc"] == {"mean": 0.7, "std": None} and summary["points"][1]["t"] == {}
+    assert found["auc"] == {"mean": 0.7, "std": None} and summary["points"][1]["tested"] == {}
 
 
 def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path, monkeypatch):

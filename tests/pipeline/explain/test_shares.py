@@ -1,5 +1,6 @@
 """What share of the explanations each column has, by a servable whose attributions can be worked out by hand."""
 
+import pathlib
 import types
 
 import numpy as np
@@ -10,7 +11,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain import shares as module
-from ctrpipe.pipeline.explain.shares import compare_attributions, shares
+from ctrpipe.pipeline.explain.shares import compare_attributions, share_errors, shares
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from tests.e2e.small_run import call, one_line
 from tests.models.small_models import randomised
@@ -41,6 +42,14 @@ def test_a_share_is_of_the_mean_absolute_attributions():
     np.testing.assert_allclose(shares(np.zeros((3, 4))), [0.25] * 4)
 
 
+def test_the_errors_of_shares_are_those_of_other_rows():
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(400, 3)) * [1.0, 2.0, 0.5]
+    drawn = [shares(rows[random.integers(400, size=400)]) for _ in range(500)]
+    np.testing.assert_allclose(share_errors(rows), np.std(drawn, axis=0), rtol=0.15)
+    assert np.isinf(share_errors(rows[:1])).all() and not share_errors(np.zeros((3, 2))).any()
+
+
 def test_shares_that_moved_further_than_they_may_are_a_breach(source, logs):
     limits = Monitoring.model_validate({"max_distance": {"attribution": 0.2}})
     found = compare_attributions(source, logs[:1], logs[1:], "drift", limits, 0)
@@ -50,6 +59,11 @@ def test_shares_that_moved_further_than_they_may_are_a_breach(source, logs):
     assert abs(today - yesterday) < 0.2 and not found["breached"]
     assert found["log"] == {"name": "new", "rows": 2} and found["other"] == {"name": "previous", "rows": 3}
     limits = Monitoring.model_validate({"max_distance": {"attribution": 0.2}, "attributions": {"c": 0.05}})
+    found = compare_attributions(source, logs[:1], logs[1:], "skew", limits, 0)
+    assert not found["breached"]  # two rows and three say nothing
+    many = [pathlib.Path(path) for path in logs]
+    for path in many:
+        path.write_text(path.read_text() * 50)
     found = compare_attributions(source, logs[:1], logs[1:], "skew", limits, 0)
     assert [(one["column"], one["breached"]) for one in found["columns"]] == [("c", True), ("n", False)]
     assert found["breached"] and (found["log"]["name"], found["other"]["name"]) == ("training", "serving")
