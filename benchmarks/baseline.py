@@ -1,6 +1,6 @@
 """Compares a run's baseline with scikit-learn's logistic regression, and with the model that `ctrpipe init` drafts.
 
-    python -m benchmarks.baseline [--log NAME=PATH ...] [--folder FOLDER] [--output FILE] [--keep]
+    python -m benchmarks.baseline [--log NAME=PATH ...] [--folder FOLDER] [--output FILE]
 
 For each log `ctrpipe init` drafts a configuration. All sides get the same ids of the same rows: scikit-learn's one-hot
 logistic regression with its default strength, the same with the strength that the validation rows choose among
@@ -16,7 +16,6 @@ import click
 from rich.table import Table
 
 from benchmarks.harness.command import chosen_names, command, finish, folder_option, machine, output_option
-from benchmarks.harness.printed_sections import markdown_table, write_section
 from benchmarks.harness.quality_sides import Baseline, Drafted, OneHot, Rows, Settings, Side
 from benchmarks.harness.small_logs import LOGS
 from benchmarks.quality import make_rows
@@ -92,8 +91,7 @@ def _named(context: click.Context, option: click.Parameter, values: tuple[str, .
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("baseline")
 @output_option("baseline")
-@click.option("--keep", is_flag=True, help="Replace the section of docs/measured.md.")
-def main(logs: dict[str, pathlib.Path], written: str, folder: pathlib.Path, output: pathlib.Path, keep: bool) -> None:
+def main(logs: dict[str, pathlib.Path], written: str, folder: pathlib.Path, output: pathlib.Path) -> None:
     """Compare a run's baseline with scikit-learn's logistic regression, on small logs."""
     paths = dict(logs)
     for name in [] if written == "none" else chosen_names("--written", written, LOGS):
@@ -106,8 +104,6 @@ def main(logs: dict[str, pathlib.Path], written: str, folder: pathlib.Path, outp
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['value']:+.4f}")
     head, *lines = table(found)
-    if keep:
-        write_section("baseline", "\n".join(markdown_table([head, *lines])) + "\n")
     printed = Table(*head)
     for cells in lines:
         printed.add_row(*cells)
