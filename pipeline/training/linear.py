@@ -123,7 +123,8 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
         if report:
             report({"model": job.model.name, **numbers})
         names = [f"validation_{task}_log_loss" if index else "validation_log_loss" for index, task in enumerate(tasks)]
-        return [math.inf if metrics[name] is None else float(metrics[name]) for name in names]
+        losses = [metrics[name] for name in names]
+        return [math.inf if loss is None else float(loss) for loss in losses]
 
     # 1. Fit the variances, from the smallest on.
     for variance in variances:

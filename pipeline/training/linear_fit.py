@@ -67,7 +67,7 @@ class Weights:
 
     def logits(self, block: _Block) -> np.ndarray:
         """Returns the logits of a block's rows, `[n]`."""
-        return block.ids @ self.ids + np.einsum("nd,d->n", block.dense, self.dense) + self.bias
+        return np.asarray(block.ids @ self.ids + np.einsum("nd,d->n", block.dense, self.dense) + self.bias)
 
 
 class LinearRows:

@@ -133,7 +133,7 @@ def _as_numbers(encoded: pa.DictionaryArray, codes: np.ndarray) -> np.ndarray | 
         values = np.array([np.nan, *(float(value) for value in encoded.dictionary.to_pylist())])
     except ValueError:
         return None
-    return values[codes]
+    return np.asarray(values[codes])
 
 
 def _plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -131,9 +131,9 @@ def _above(
 ) -> pa.Array:
     wrong: dict[int, str] = {}
     numbers = to_floats(values, name, wrong, written)
-    absent = [] if optional else np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False))
-    for row in wrong.keys() | absent:
-        faults.setdefault(int(row), f"{name}: the label must be a number, found {shown(values[int(row)])}")
+    absent: list[int] = [] if optional else np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False)).tolist()
+    for row in {*wrong, *absent}:
+        faults.setdefault(row, f"{name}: the label must be a number, found {shown(values[row])}")
     return pc.greater_equal(numbers, pa.scalar(threshold, pa.float32())).cast(pa.float32())
 
 
