@@ -123,6 +123,12 @@ def test_trees_are_weighted():
     low, high = leaves(weight=weights)[1:]
     assert low < -0.05 and high > 0.05
     np.testing.assert_allclose(leaves(), 0, atol=1e-6)
+    # 200 rows of rate 0.1 are 20 clicks.
+    labels = np.where(values == 1, 0.9, 0.1)
+    of_rates = leaves()[1:]
+    labels = np.tile(np.arange(10) < 1, 20), np.tile(np.arange(10) < 9, 20)
+    labels = np.concatenate(labels).astype(np.float64)[:, None]
+    np.testing.assert_allclose(of_rates, leaves()[1:], rtol=1e-4)
 
 
 def test_a_system_without_openmp_is_told_what_lightgbm_needs(monkeypatch):
