@@ -114,7 +114,8 @@ def read_gates(
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
     task = next(iter(scored.labels))
-    last_blessed = None if last_blessed is None else last_blessed[scored.known(task)]
+    known = scored.known(task)
+    last_blessed, more_trainings = ([each[known] for each in side] for side in (last_blessed, more_trainings))
     scored = scored.labelled(task)
     labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
     rows: list[dict[str, Any]] = []
