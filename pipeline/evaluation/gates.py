@@ -6,7 +6,7 @@ import pathlib
 import statistics
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow_model_analysis as tfma
@@ -169,7 +169,11 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
 
 
 def change_gate(
-    metric: str, drop: float, gates: Gates, ours: Sequence[Estimate | None], last: Sequence[Estimate | None]
+    metric: Literal["auc", "log_loss"],
+    drop: float,
+    gates: Gates,
+    ours: Sequence[Estimate | None],
+    last: Sequence[Estimate | None],
 ) -> dict[str, Any]:
     """Returns the row of a change gate with a confidence level.
 
