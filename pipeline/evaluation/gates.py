@@ -6,7 +6,7 @@ import pathlib
 import statistics
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow_model_analysis as tfma
@@ -114,7 +114,8 @@ def read_gates(
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
     task = next(iter(scored.labels))
-    last_blessed = None if last_blessed is None else last_blessed[scored.known(task)]
+    known = scored.known(task)
+    last_blessed, more_trainings = ([each[known] for each in side] for side in (last_blessed, more_trainings))
     scored = scored.labelled(task)
     labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
     rows: list[dict[str, Any]] = []
@@ -168,7 +169,11 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
 
 
 def change_gate(
-    metric: str, drop: float, gates: Gates, ours: Sequence[Estimate | None], last: Sequence[Estimate | None]
+    metric: Literal["auc", "log_loss"],
+    drop: float,
+    gates: Gates,
+    ours: Sequence[Estimate | None],
+    last: Sequence[Estimate | None],
 ) -> dict[str, Any]:
     """Returns the row of a change gate with a confidence level.
 

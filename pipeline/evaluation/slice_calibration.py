@@ -61,7 +61,7 @@ class SliceCalibrations:
         many = np.ones(len(few))
         if max_error < 1:
             many = self._above(self.expected / (1 - max_error), np.zeros(len(few)))
-        return np.minimum(2 * np.minimum(few, many), 1.0)
+        return np.asarray(np.minimum(2 * np.minimum(few, many), 1.0))
 
     def interval(self, place: int, level: float) -> tuple[float, float]:
         """Returns the two-sided interval of one value's calibration."""
@@ -144,7 +144,7 @@ def slice_calibrations(
             np.square(weight) * predicted * clicked,
         ]
     )
-    sums = np.stack([np.bincount(codes, each, len(texts)) for each in counted])
+    sums: Floats = np.stack([np.bincount(codes, each, len(texts)) for each in counted]).astype(np.float64)
     largest = np.zeros(len(texts))
     np.maximum.at(largest, codes, weight)
     if separator:
@@ -156,7 +156,9 @@ def slice_calibrations(
         [texts[place] for place in judged],
         rows[judged].astype(np.int64),
         clicks[judged].astype(np.int64),
-        *sums[3:6, judged],
+        sums[3, judged],
+        sums[4, judged],
+        sums[5, judged],
         _squares(*sums[4:, judged]),
         largest[judged],
         weights is not None,

@@ -158,7 +158,7 @@ def test_rows_without_a_label_count_for_the_other_task(tmp_path, log, judged):
     again = read_scored(tmp_path / "scored.parquet").labelled("cvr")
     np.testing.assert_array_equal(again.labels["cvr"], ordered[of_order])
     assert len(again.slices["site"]) == len(again) == of_order.sum()
-    gates = read_gates(tmp_path / "evaluation", run.gates, scored, q)
+    gates = read_gates(tmp_path / "evaluation", run.gates, scored, [q])
     assert [gate["passed"] for gate in gates] == [True, True]
     assert gates[1]["value"] == pytest.approx(metrics.auc(clicked, q) - metrics.auc(clicked, p))
 
