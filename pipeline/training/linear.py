@@ -115,7 +115,7 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
         if report:
             report({"model": job.model.name, **numbers})
         names = [f"validation_{task}_log_loss" if index else "validation_log_loss" for index, task in enumerate(tasks)]
-        return [math.inf if metrics[name] is None else float(metrics[name]) for name in names]
+        return [math.inf if (loss := metrics[name]) is None else loss for name in names]
 
     # 1. Fit the variances, from the smallest on.
     for variance in variances:
