@@ -70,6 +70,8 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
         rows: Rows of each split, by its name.
     """
     for column in spec.feature_columns:
+        if spec.feature_by_column[column].kind == "time":
+            continue  # the last rows of a log are of the last hour
         train = rows["train"][column]
         for split, table in rows.items():
             if split == "train" or not table.num_rows or table[column].null_count == table.num_rows:
