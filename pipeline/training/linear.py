@@ -14,6 +14,7 @@ import numpy as np
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.training.convergence import ALL_DONE
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.finite import check_figures, check_predictions, check_weights
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.linear_fit import COARSE, FOLDS, Fit, LinearRows, Weights
 from ctrpipe.pipeline.training.process import Report
@@ -27,6 +28,8 @@ PATIENCE = 2  # variances in a row that are no better, after which a task's sear
 # the log loss of 100 clicks has an error of 10%.
 FEW = 300
 _CLOSE = 1e-3  # largest difference of a logit between the fit, in float64, and the model, in float32
+
+_ADAM = "set training.optimizer: adam"
 
 
 @dataclasses.dataclass
@@ -88,6 +91,7 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
 
     Raises:
         InputError: the model is not linear.
+        NotFiniteError: a loss, a prediction or a weight is not finite.
     """
     learner = job.served_learner()
     network, tasks = learner.network, job.feature_map.tasks
@@ -107,15 +111,20 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
     def evaluate(fits: list[Fit], variance: float | None) -> list[float]:
         """Records the metrics on the validation rows, and returns the log loss of each task."""
         rows.load(network, [fit.weights for fit in fits])
-        metrics = validation_metrics(*predict(), weights, tasks)
+        labels, probabilities = predict()
+        in_order = job.feature_map.negative_sampling == 1
+        check_predictions(job.model.name, probabilities, "validation", in_order=in_order, advice=_ADAM)
+        metrics = validation_metrics(labels, probabilities, weights, tasks)
         steps = sum(search.iterations for search in searches)
         numbers = {"step": steps, "examples": steps * rows.count, "prior_variance": variance}
         numbers |= {"train_loss": float(np.mean([fit.loss for fit in fits])), **metrics}
+        check_figures(job.model.name, numbers, _ADAM, "train")
         progress.evaluations.append(numbers)
         if report:
             report({"model": job.model.name, **numbers})
         names = [f"validation_{task}_log_loss" if index else "validation_log_loss" for index, task in enumerate(tasks)]
-        return [math.inf if (loss := metrics[name]) is None else loss for name in names]
+        losses = [metrics[name] for name in names]
+        return [math.inf if loss is None else float(loss) for loss in losses]
 
     # 1. Fit the variances, from the smallest on.
     for variance in variances:
@@ -143,6 +152,7 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
         evaluate(best, searches[0].variance if len(tasks) == 1 else None)
     progress.best = len(progress.evaluations) - 1
     rows.load(network, [fit.weights for fit in best])
+    check_weights(job.model.name, learner, "after the training", _ADAM)
     if (distance := rows.distance(network, [fit.weights for fit in best])) > _CLOSE:
         raise InputError(
             f"training.optimizer: a logit of {job.model.name} is {distance:.2g} off the linear one; take adam"
