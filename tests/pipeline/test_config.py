@@ -74,7 +74,7 @@ def test_ranges_of_names_expand():
             },
             r"calibration.by: n has no one value of few",
         ),
-        ({"calibration": {"method": "spline"}}, r"calibration.method: .*'isotonic', 'platt', 'beta' or 'histogram'"),
+        ({"calibration": {"method": "spline"}}, r"calibration.method: .*'isotonic', 'beta', 'platt' or 'histogram'"),
         ({"serving": {"warmup_requests": 250}}, r"serving.warmup_requests: .*less than or equal to 249"),
         ({"serving": {"encoder_precision": "int8"}}, r"serving.encoder_precision: there is no text"),
         ({"serving": {"encoder_precision": "int4"}}, r"serving.encoder_precision: .*'float32', 'bfloat16', 'int8'"),
