@@ -8,7 +8,8 @@ from typing import Any
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows, weights_of
-from ctrpipe.pipeline.training.finite import check_evaluation, check_loss
+from ctrpipe.pipeline.training.finite import check_loss
+from ctrpipe.pipeline.training.finite_learner import check_evaluation
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.progress import Progress

@@ -14,7 +14,7 @@ def test_each_way_is_a_calibration_of_its_own_and_the_first_is_none() -> None:
         found[name] = config.calibration and (config.calibration.method, list(config.calibration.by))
     assert next(iter(found)) == NONE and found[NONE] is None
     assert found["isotonic"] == ("isotonic", []) and found["platt, by C1,C9"] == ("platt", ["C1", "C9"])
-    assert len({str(each) for each in found.values()}) == len(found) == 6
+    assert len({str(each) for each in found.values()}) == len(found) == 7
 
 
 def test_a_slower_answer_has_a_ratio_above_the_bar_and_the_same_answer_has_not() -> None:

@@ -23,7 +23,8 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, wri
 from ctrpipe.pipeline.run.run import placing_the_number
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.boosting import learn_trees
-from ctrpipe.pipeline.training.finite import check_weights, naming_the_number
+from ctrpipe.pipeline.training.finite import naming_the_number
+from ctrpipe.pipeline.training.finite_learner import check_weights
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.linear_fit import LinearRows
 from ctrpipe.pipeline.training.loop import train_and_evaluate
