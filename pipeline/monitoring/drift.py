@@ -145,7 +145,7 @@ def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) 
     # Corrected for the number of columns; one that stays within its limit cannot breach it by chance.
     for column_found, p_value in zip(columns, holm([column["p"] for column in columns]), strict=True):
         column_found["p"] = float(p_value)
-        column_found["breached"] = bool(column_found["text"]) and p_value < 1 - LEVEL
+        column_found["breached"] = bool(column_found["text"] and p_value < 1 - LEVEL)
         if column_found["text"] and not column_found["breached"]:
             column_found["chance"], column_found["text"] = column_found["text"], ""
     columns.sort(key=lambda column: (not column["breached"], -_severity(column)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.files import write_text
+from ctrpipe.common.files import write_json, write_text
 from ctrpipe.serving.layout import model_files
 from ctrpipe.transforms.log.files import Range, state_of
 
@@ -243,7 +243,7 @@ class ScoringFolder:
             ):
                 if source.exists():
                     source.replace(target / source.name)
-        write_text(self.output / SUMMARY, json.dumps(summary | {"inputs": plan.inputs()}, indent=1))
+        write_json(self.output / SUMMARY, summary | {"inputs": plan.inputs()})
         (self.unfinished / _PLAN).unlink(missing_ok=True)
 
 
