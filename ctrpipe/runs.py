@@ -47,6 +47,12 @@ class Run(Result):
         return self.output / "report.html"
 
     @functools.cached_property
+    def seeds(self) -> dict[str, Any] | None:
+        """The contents of seeds.json: each training of both sides, and their difference. None for one seed."""
+        path = self.output / "seeds.json"
+        return dict(json.loads(path.read_text())) if path.exists() else None
+
+    @functools.cached_property
     def history(self) -> "pd.DataFrame":
         """Losses and validation metrics of all evaluations in order. `best` marks the kept weights."""
         return evaluations([({}, self._history)])
@@ -91,6 +97,7 @@ def run(
     output: PathLike | None = None,
     *,
     warm_start: "PathLike | Run | None" = None,
+    seeds: int | None = None,
     **settings: Any,
 ) -> Run:
     """Runs the pipeline: read, check, transform, train, evaluate, gate, push.
@@ -105,6 +112,8 @@ def run(
             dict of three logs with the keys train, validation and test replaces the configuration's split.
         output: Folder of the run. None uses runs/<name of the configuration>.
         warm_start: The run or version whose weights initialize the model, or "latest".
+        seeds: Number of trainings of the model and of the baseline, with one seed each; `Run.seeds` has them. None
+            uses the configuration's `evaluation.seeds`.
         settings: Configuration keys to override, with `__` in place of dots: `training__epochs=2`.
 
     Returns:
@@ -123,6 +132,8 @@ def run(
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
 
+    if seeds is not None:
+        settings["evaluation__seeds"] = seeds
     loaded = load_config(source_of(config), overrides(settings))
     if warm_start is not None:
         loaded = with_parent(loaded, str(folder_of(warm_start)))

@@ -18,6 +18,7 @@ DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: read and transform with Beam.")
+@click.option("--seeds", type=click.IntRange(1), default=None, help="Trainings of model and baseline. Default: 1.")
 @click.option("--warm-start", metavar="RUN|VERSION", help="Start from the weights of this model, or of `latest`.")
 def run(
     config: pathlib.Path,
@@ -25,6 +26,7 @@ def run(
     output: pathlib.Path | None,
     settings: tuple[str, ...],
     beam_args: tuple[str, ...],
+    seeds: int | None,
     warm_start: str | None,
 ) -> None:
     """Run the training pipeline that CONFIG describes.
@@ -36,6 +38,7 @@ def run(
     Writes to the result folder:
       models/<model_name>/<version>/  servable by TF Serving (--model_base_path models/<model_name>)
       metrics.json, report.html       the metrics of the model, and a report with plots
+      seeds.json                      with --seeds, each training of the model and of the baseline
       dead_letter/                    malformed rows with file, line and reason
       tfx/                            artifacts and the ML Metadata store
 
@@ -51,6 +54,8 @@ def run(
 
     if beam_args:
         settings += (f"beam_args={json.dumps(beam_args)}",)
+    if seeds is not None:
+        settings += (f"evaluation.seeds={seeds}",)
     loaded = load_config(config, settings)
     if warm_start is not None:
         loaded = with_parent(loaded, warm_start)

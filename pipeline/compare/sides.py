@@ -9,8 +9,9 @@ import numpy as np
 from ctrpipe.models.base import metrics
 from ctrpipe.models.base.metrics import Weights
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
-from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t
+from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t, shards
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
 # The compared metrics by name, with their estimators. For each, higher is better.
@@ -96,3 +97,21 @@ def compare_sides(first: Side, second: Side, metric: str) -> Compared:
     of_first, of_second = first.estimates[metric], second.estimates[metric]
     tested = difference(of_first, of_second) if of_first and of_second else None
     return Compared(tested, paired_t(first.shards[metric], second.shards[metric]))
+
+
+def compare_trainings(first: Sequence[ScoredRows], second: Sequence[ScoredRows], task: str) -> dict[str, Compared]:
+    """Returns how the second model differs from the first in each metric of TESTED, on all rows.
+
+    Args:
+        first: The predictions of each training run of the first model.
+        second: Those of the second model, on the same rows.
+        task: The label to judge by.
+    """
+    rows = [each.labelled(task) for each in (*first, *second)]
+    labels, weights = rows[0].labels[task], rows[0].weights
+    shard = shards(len(labels))
+    values = [each.probabilities[task] for each in rows]
+    one, other = (
+        side(labels, trainings, shard, weights=weights) for trainings in (values[: len(first)], values[len(first) :])
+    )
+    return {metric: compare_sides(one, other, metric) for metric in TESTED}

@@ -5,6 +5,7 @@ Writes the same artifacts and the metrics of the report.
 
 import json
 import pathlib
+from typing import Any
 
 import numpy as np
 from tfx.components.evaluator import constants
@@ -97,9 +98,9 @@ def GatedEvaluator(
     baseline_name = by.baseline.name if by.baseline else None
     with naming_the_number(log, payload):
         metrics, scored, others = evaluate(folder, baseline_name, test, log, by, given.rows)
-    metrics["converged"] = _converged(model)
+    metrics |= _end_of_training(model)
     if baseline and metrics["baseline"]:
-        metrics["baseline"]["converged"] = _converged(baseline)
+        metrics["baseline"] |= _end_of_training(baseline)
     task = next(iter(log.data.labels))
     to_compare = last_blessed_probabilities(folder, task)
     last = [] if to_compare is None else [to_compare]
@@ -124,10 +125,11 @@ def GatedEvaluator(
     (verdict / (constants.BLESSED_FILE_NAME if passed else constants.NOT_BLESSED_FILE_NAME)).touch()
 
 
-def _converged(model: Model) -> bool | None:
-    """Returns whether the training of a model has converged; None if its history was not kept."""
-    history = asset_path(pathlib.Path(model.uri) / SERVABLE, Asset.HISTORY)
-    return has_converged(json.loads(history.read_text())) if history.exists() else None
+def _end_of_training(model: Model) -> dict[str, Any]:
+    """Returns why the training of a model ended and whether it has converged; None if its history was not kept."""
+    path = asset_path(pathlib.Path(model.uri) / SERVABLE, Asset.HISTORY)
+    history = json.loads(path.read_text()) if path.exists() else None
+    return {"stopped": history and history["stopped"], "converged": history and has_converged(history)}
 
 
 def _seed_probabilities(folder: pathlib.Path, task: str) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Replaces TFX's Trainer, which has no input for the statistics in the export."""
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -73,6 +74,31 @@ class TrainerSettings(StageSettings):
     training_fingerprint: str
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainerInputs:
+    """What a training reads, of the artifacts of the nodes before it.
+
+    Args:
+        payload: The folder of the payload.
+        examples: The folder of the packed examples.
+        transform_graph: The folder of the transform graph.
+        statistics: The assets of an export with the statistics of the training rows.
+    """
+
+    payload: pathlib.Path
+    examples: pathlib.Path
+    transform_graph: pathlib.Path
+    statistics: dict[Asset, str | bytes]
+
+    @classmethod
+    def of(
+        cls, payload: Examples, examples: Examples, transform_graph: TransformGraph, statistics: ExampleStatistics
+    ) -> "TrainerInputs":
+        """Returns the inputs in the artifacts of a component."""
+        folders = (pathlib.Path(artifact.uri) for artifact in (payload, examples, transform_graph))
+        return cls(*folders, statistics_assets(*train_statistics(statistics)))
+
+
 @component
 def LogTrainer(
     payload: InputArtifact[Examples],
@@ -94,21 +120,41 @@ def LogTrainer(
         settings: TrainerSettings as JSON.
         code_version: See ctrpipe.pipeline.components; written into the export.
     """
-    given = TrainerSettings.model_validate_json(settings)
+    inputs = TrainerInputs.of(payload, examples, transform_graph, statistics)
+    train_and_export(TrainerSettings.model_validate_json(settings), inputs, pathlib.Path(model.uri), code_version)
+
+
+def train_and_export(
+    given: TrainerSettings, inputs: TrainerInputs, folder: pathlib.Path, code_version: str
+) -> dict[str, Any]:
+    """Trains a model and exports it. A training that was cut goes on from the checkpoint in `given.work`.
+
+    Args:
+        given: What to train.
+        inputs: The rows to train on.
+        folder: The output folder of the export, and of the trained Keras model with its weights.
+        code_version: Written into the export.
+
+    Returns:
+        The history of the training, with the choice of the calibration.
+
+    Raises:
+        InputError: see `train`.
+    """
     log, by, parent = given.spec, given.calibration, given.parent
-    transform = tft.TFTransformOutput(transform_graph.uri)
+    transform = tft.TFTransformOutput(str(inputs.transform_graph))
     fields = feature_map(log, transform)
-    train_files, validation_files = ([f"{examples.uri}/Split-{split}/*"] for split in ("train", "validation"))
+    train_files, validation_files = ([f"{inputs.examples}/Split-{split}/*"] for split in ("train", "validation"))
     if by:
         check_classes(fields, validation_files)
     trained = with_encoder(given.model, log.text)
-    start = start_with(parent, log, fields, pathlib.Path(transform_graph.uri)) if parent else None
+    start = start_with(parent, log, fields, inputs.transform_graph) if parent else None
     ids = _announce_start(parent, start, fields) if parent and start else {}
     job = TrainingJob(trained, given.training, fields, train_files, validation_files, given.seed)
-    with naming_the_number(log, pathlib.Path(payload.uri)):
+    with naming_the_number(log, inputs.payload):
         result = train(job, given.work, _announce_evaluation, start)
     # Before the export, which may fold the model's weights.
-    kept, counts_of_values = pathlib.Path(model.uri) / KEPT_MODEL, pathlib.Path(transform_graph.uri) / COUNTS
+    kept, counts_of_values = folder / KEPT_MODEL, inputs.transform_graph / COUNTS
     save_model(kept, trained.name, result.model, result.weights_file, result.state)
     if counts_of_values.exists():
         link_or_copy(counts_of_values, kept / COUNTS)
@@ -118,30 +164,32 @@ def LogTrainer(
         Asset.TRAINING: json.dumps(given.model_dump(mode="json", include={"model", "training"}), indent=1),
         Asset.CODE_VERSION: code_version,
         Asset.TRAINING_FINGERPRINT: given.training_fingerprint,
-        Asset.NUMBERS: (pathlib.Path(transform_graph.uri) / NUMBERS).read_text(),
-        Asset.LIMITS: (pathlib.Path(transform_graph.uri) / LIMITS).read_text(),
-        Asset.AGES: (pathlib.Path(transform_graph.uri) / AGES).read_text(),
-        **statistics_assets(*train_statistics(statistics)),
+        Asset.NUMBERS: (inputs.transform_graph / NUMBERS).read_text(),
+        Asset.LIMITS: (inputs.transform_graph / LIMITS).read_text(),
+        Asset.AGES: (inputs.transform_graph / AGES).read_text(),
+        **inputs.statistics,
     }
     if parent and result.taken:
         if left := result.taken["left"]:
             announce(f"Not taken of the parent: {listed(left)}")
         described = {"model": parent.name, "fingerprint": parent.fingerprint, "ids": ids, **result.taken}
         assets[Asset.PARENT] = json.dumps(described, indent=1)
-    rows = _first_rows(pathlib.Path(payload.uri), given.warmup_requests)
-    folder = pathlib.Path(model.uri) / SERVABLE
+    rows = _first_rows(inputs.payload, given.warmup_requests)
+    servable = folder / SERVABLE
     calibrate = None
     if by:
-        unsampled = payload_files(pathlib.Path(payload.uri) / "Split-validation")
+        unsampled = payload_files(inputs.payload / "Split-validation")
         negatives = weight_of_negatives(log, unsampled) if is_sampled(log, "validation") else None
         calibrate = functools.partial(_calibrate, by, fields, validation_files, negatives)
     served_as = (given.position, given.encoder_precision, calibrate, given.explains)
-    with naming_the_number(log, pathlib.Path(payload.uri)):
-        calibration = export(result.model, transform, log, fields, rows, folder, assets, *served_as)
+    with naming_the_number(log, inputs.payload):
+        calibration = export(result.model, transform, log, fields, rows, servable, assets, *served_as)
     choices = calibration.choices() if calibration else None
     for task, choice in (choices or {}).items():
         announce(f"Calibration of {task}: {choice['text']}")
-    asset_path(folder, Asset.HISTORY).write_text(json.dumps({**result.history, "calibration": choices}, indent=1))
+    history = {**result.history, "calibration": choices}
+    asset_path(servable, Asset.HISTORY).write_text(json.dumps(history, indent=1))
+    return history
 
 
 def _calibrate(

@@ -36,6 +36,12 @@ class Evaluation(Section):
     """A second model to train for comparison, with the same keys as `model`; null: none. `lr` is trained to the optimum
     of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these.
     """
+    seeds: int = pydantic.Field(1, ge=1, examples=[3])
+    """Number of trainings of the model and of the baseline, with the seeds `seed`, `seed` + 1, and so on, as `--seeds`
+    sets it. The first one is pushed; all of them say how far the model is ahead of the baseline over rows and
+    trainings, and how much noise of trainings the gate `max_drop` has to expect. A baseline that L-BFGS trains depends
+    on no seed, and is trained once.
+    """
 
 
 class Bounds(Section):

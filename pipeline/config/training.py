@@ -301,6 +301,11 @@ class Training(Section):
         return Training(optimizer="lbfgs", **{key: getattr(self, key) for key in kept})
 
     @property
+    def depends_on_seed(self) -> bool:
+        """Whether another seed gives other weights. L-BFGS ends at the optimum, whatever the seed."""
+        return self.optimizer != "lbfgs"
+
+    @property
     def fake_negatives(self) -> str:
         """Returns the name of the enabled fake-negative key; "" if neither is enabled."""
         keys = ("fake_negative_weighting", "fake_negative_calibration")

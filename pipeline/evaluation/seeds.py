@@ -18,7 +18,8 @@ A run with several seeds trains its model and its baseline with each of them. Th
 `metrics` are those of the task on the test rows, by the names of `metrics.summarise`. `scores` is a file of
 `write_scored`, by its path from the folder of seeds.json: every file has the same rows in the same order. `baseline` is
 null without a baseline. `difference` is the model's mean less the baseline's, as `Compared.to_json` writes it: over
-other rows and other seeds. It is null in the artifact, and without a baseline.
+other rows and other seeds. It is null in the artifact, and without a baseline. A side that L-BFGS trains depends on no
+seed: its run's own training is its only one.
 """
 
 import dataclasses
@@ -41,14 +42,15 @@ class SeedTraining:
         seed: Its seed.
         metrics: The metrics of the first task on the test rows.
         stopped: The reason for its end.
-        converged: Whether it ended because its validation metric got no better.
+        converged: Whether more epochs or iterations would hardly change it, see `has_converged`. None if its history
+            was not kept.
         scores: Path of its predictions, from the folder of seeds.json.
     """
 
     seed: int
     metrics: dict[str, Any]
     stopped: str
-    converged: bool
+    converged: bool | None
     scores: str
 
 

@@ -23,6 +23,7 @@ REPORTED = (
     ("LogTransform", "transform_graph"),
     ("LogTransform", "transformed_examples"),
     ("Trainer", "model"),
+    ("SeedTrainings", "seeds"),
     ("GatedEvaluator", "evaluation"),
     ("GatedEvaluator", "blessing"),
     ("AtomicPusher", "pushed_model"),

@@ -135,7 +135,7 @@ def _check_folder(plan: ReplayPlan, output: pathlib.Path) -> None:
     training = plan.config.training.model_copy(
         update={"warm_start": start and start.model_copy(update={"parent": LATEST})}
     )
-    evaluation = plan.config.evaluation.model_copy(update={"baseline": None})
+    evaluation = plan.config.evaluation.model_copy(update={"baseline": None, "seeds": 1})
     settings = plan.config.model_copy(update={"training": training, "evaluation": evaluation}).model_dump(mode="json")
     (output / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     write_json(path, plan.identity)

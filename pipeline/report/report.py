@@ -52,6 +52,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     return template("report.html.jinja").render(
         metrics={"tail": None, "uncalibrated": None, "calibration_choice": None, **measured},
         notes=notes(measured, history),
+        seeds=_seeds(metrics.parent) if (metrics.parent / "seeds.json").exists() else None,
         gates=_read_json(data / "gates.json"),
         history=history,
         statistics=_read_json(data / "statistics.json"),
@@ -67,6 +68,19 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         script=script,
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
+
+
+def _seeds(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the sides of a run with several seeds, each with its trainings and their means, and the verdict."""
+    # Lazy: numpy and pyarrow take 0.3 s to import.
+    from ctrpipe.pipeline.evaluation.seeds import read_seeds
+    from ctrpipe.pipeline.report.seeds import METRICS, seeds_verdict, spread
+
+    found = read_seeds(folder)
+    assert found is not None
+    sides = [found.model, *([found.baseline] if found.baseline else [])]
+    shown = [{"name": side.name, "trainings": side.trainings, "spread": spread(side)} for side in sides]
+    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(found)}
 
 
 def _explanation(path: pathlib.Path) -> dict[str, Any]:

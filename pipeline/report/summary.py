@@ -1,5 +1,6 @@
 """Prints the summary at the end of a run."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 import rich.console
 import rich.table
 
-from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.show import interval_text, verdict
-from ctrpipe.pipeline.compare.sides import compare_sides, side
+from ctrpipe.pipeline.compare.sides import compare_trainings
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
+from ctrpipe.pipeline.evaluation.seeds import SeedSide, read_seeds
 from ctrpipe.pipeline.monitoring.breach import far_columns
 from ctrpipe.pipeline.report.advice import advice
 from ctrpipe.pipeline.report.notes import notes
+from ctrpipe.pipeline.report.seeds import seeds_verdict, spread
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
@@ -37,15 +39,23 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         table.add_row("uncalibrated", *_cells(metrics["uncalibrated"]))
     if metrics["tail"]:
         table.add_row(f"tail, {metrics['tail']['examples']:,} rows", *_cells(metrics["tail"]))
+    seeds = read_seeds(output)
+    for row in _spread_rows(seeds.model) if seeds else []:
+        table.add_row(*row)
     if metrics["baseline"]:
         baseline = metrics["baseline"]["name"]
-        ahead = _ahead_of_baseline(output / "report_data" / "predictions.parquet")
         table.add_row(f"{baseline} (baseline)", *_cells(metrics["baseline"]))
+        if seeds and seeds.baseline and seeds.difference:
+            for row in _spread_rows(seeds.baseline):
+                table.add_row(*row)
+            ahead, table.caption = seeds.difference["auc"], seeds_verdict(seeds)
+        else:
+            ahead = _ahead_of_baseline(output / "report_data" / "predictions.parquet")
+            table.caption = verdict(f"{config.model.name}: AUC", ahead, baseline)
+            sides = {config.model.name: metrics, f"the baseline {baseline}": metrics["baseline"]}
+            if unconverged := [name for name, side in sides.items() if side.get("converged") is False]:
+                table.caption += f". Not converged when the epochs ended: {' and '.join(unconverged)}"
         table.add_row(f"ahead of {baseline}, 95%", interval_text(ahead["interval"]))
-        table.caption = verdict(f"{config.model.name}: AUC", ahead, baseline)
-        sides = {config.model.name: metrics, f"the baseline {baseline}": metrics["baseline"]}
-        if unconverged := [name for name, side in sides.items() if side.get("converged") is False]:
-            table.caption += f". Not converged when the epochs ended: {' and '.join(unconverged)}"
         table.caption_justify = "left"
     if best:
         table.add_row("best possible", *_cells(best))
@@ -78,11 +88,21 @@ def _ahead_of_baseline(predictions: pathlib.Path) -> dict[str, Any]:
     """Returns the difference in AUC from the baseline on the test rows, tested as in `ctrpipe compare`."""
     scored = read_scored(predictions)
     task = next(iter(scored.labels))
-    labels, baseline = scored.labels[task], as_numpy(read_table(predictions, ["baseline_probability"])[0])
-    rows = shards(len(labels))
-    both = (baseline, scored.probabilities[task])
-    first, second = (side(labels, [values], rows, weights=scored.weights) for values in both)
-    return compare_sides(first, second, "auc").to_json()
+    values = as_numpy(read_table(predictions, ["baseline_probability"])[0])
+    baseline = dataclasses.replace(scored, probabilities={task: values})
+    return compare_trainings([baseline], [scored], task)["auc"].to_json()
+
+
+def _spread_rows(side: SeedSide) -> list[list[str]]:
+    """Returns the rows of the table with the means and deviations over a side's trainings; none for one training."""
+    if len(side.trainings) == 1:
+        return []
+    means, deviations = zip(*spread(side).values(), strict=True)
+    names = (f"{side.name}, mean of {len(side.trainings)} seeds", f"{side.name}, deviation")
+    return [
+        [name, *("-" if value is None else f"{value:.4f}" for value in values)]
+        for name, values in zip(names, (means, deviations), strict=True)
+    ]
 
 
 def _cells(metrics: dict[str, Any]) -> list[str]:

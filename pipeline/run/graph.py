@@ -26,6 +26,7 @@ from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.components.log_trainer import LogTrainer, TrainerSettings
 from ctrpipe.pipeline.components.log_transform import FormerSettings, LogTransform, TransformSettings
 from ctrpipe.pipeline.components.log_validator import LogValidator
+from ctrpipe.pipeline.components.seed_trainings import SeedSettings, SeedTrainings, SideSettings
 from ctrpipe.pipeline.components.serving_check import ServingCheck
 from ctrpipe.pipeline.config import Model, RunConfig
 from ctrpipe.pipeline.run.inputs import RunInputs
@@ -56,11 +57,12 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     baseline = None
     if named := config.evaluation.baseline:
         baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id("Trainer.baseline")
+    seeds = _seed_trainings(config, inputs, data) if config.evaluation.seeds > 1 else None
 
     # 3. What the model has to pass: the check of its export, the gates, and the drift if it blocks.
     check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
     last = LastBlessedModel(push_folder=str(_push_folder(config, inputs)), version=inputs.baseline_version)
-    evaluator = _evaluator(config, inputs, data, trainer, last, baseline)
+    evaluator = _evaluator(config, inputs, data, trainer, last, baseline, seeds)
     gate = None
     if drift and inputs.monitoring.block:
         gate = DriftGate(drift=drift.outputs["drift"], infra_blessing=check.outputs["blessing"])
@@ -69,7 +71,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     pusher = _pusher(config, inputs, trainer, evaluator, infra=gate or check)
     predictions = _predictions(config, data, trainer, evaluator) if config.serving.bulk_inferrer else []
 
-    nodes = [*data.all(), drift, trainer, baseline, gate, check, last, evaluator, pusher, *predictions]
+    nodes = [*data.all(), drift, trainer, baseline, seeds, gate, check, last, evaluator, pusher, *predictions]
     return _pipeline(config, inputs.output, [node for node in nodes if node])
 
 
@@ -153,9 +155,21 @@ def _drift_check(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> Base
 
 
 def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Model, is_baseline: bool) -> BaseComponent:
+    settings = _trainer_settings(config, inputs, model, is_baseline)
+    return LogTrainer(
+        payload=data.examples.outputs["examples"],
+        examples=data.transform.outputs["transformed_examples"],
+        transform_graph=data.transform.outputs["transform_graph"],
+        statistics=data.statistics.outputs["statistics"],
+        settings=settings.model_dump_json(),
+        code_version=_code_of(LogTrainer),
+    )
+
+
+def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> TrainerSettings:
     training = config.training.of_baseline(model.name) if is_baseline else config.training
     trained_from = inputs.training_fingerprint(config, model, training)
-    settings = TrainerSettings(
+    return TrainerSettings(
         spec=config.log_spec,
         model=model,
         training=training,
@@ -169,14 +183,35 @@ def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Mode
         parent=None if is_baseline else inputs.parent,
         training_fingerprint=inputs.version_fingerprint(config, model, training),
     )
-    return LogTrainer(
+
+
+def _seed_trainings(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> BaseComponent:
+    """Returns the node that trains the model and the baseline with the other seeds of `evaluation.seeds`."""
+    baseline = config.evaluation.baseline
+    settings = SeedSettings(
+        seeds=config.evaluation.seeds,
+        task=next(iter(config.data.labels)),
+        model=_side(config, inputs, config.model, is_baseline=False),
+        baseline=_side(config, inputs, baseline, is_baseline=True) if baseline else None,
+        rows=inputs.test_rows(config),
+    )
+    return SeedTrainings(
         payload=data.examples.outputs["examples"],
         examples=data.transform.outputs["transformed_examples"],
         transform_graph=data.transform.outputs["transform_graph"],
         statistics=data.statistics.outputs["statistics"],
         settings=settings.model_dump_json(),
-        code_version=_code_of(LogTrainer),
+        workers=_workers(config, inputs),
+        code_version=_code_of(SeedTrainings),
     )
+
+
+def _side(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> SideSettings:
+    training = config.training.of_baseline(model.name) if is_baseline else config.training
+    seeds = range(config.seed + 1, config.seed + config.evaluation.seeds) if training.depends_on_seed else ()
+    configs = [config.model_copy(update={"seed": seed}) for seed in seeds]
+    trainers = [_trainer_settings(each, inputs, model, is_baseline) for each in configs]
+    return SideSettings(name=model.name, trainers=trainers)
 
 
 def _evaluator(
@@ -186,6 +221,7 @@ def _evaluator(
     trainer: BaseComponent,
     last: BaseComponent,
     baseline: BaseComponent | None,
+    seeds: BaseComponent | None,
 ) -> BaseComponent:
     settings = EvaluatorSettings(
         spec=config.log_spec,
@@ -195,6 +231,7 @@ def _evaluator(
         retrained=[_push_folder(config, inputs) / version for version in inputs.retrained_versions],
     )
     beside = {"baseline": baseline.outputs["model"]} if baseline else {}
+    beside |= {"seeds": seeds.outputs["seeds"]} if seeds else {}
     return GatedEvaluator(
         examples=data.examples.outputs["examples"],
         model=trainer.outputs["model"],

@@ -21,6 +21,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.components import SERVABLE
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from ctrpipe.pipeline.evaluation.seeds import SEEDS, Seeds, write_seeds
 from ctrpipe.pipeline.monitoring.breach import drift_gate
 from ctrpipe.pipeline.report.report import write_report
 from ctrpipe.pipeline.run.inputs import encoders
@@ -86,13 +87,35 @@ def finish(
         write_json(unfinished / "statistics.json", _statistics(config, artifacts))
         if seconds:
             write_json(unfinished / "seconds.json", seconds)
+        seeds = _seeds(config, metrics, history, artifacts, unfinished) if config.evaluation.seeds > 1 else None
         write_json(unfinished / "lineage.json", _lineage(config, data, code, artifacts))
         # Nulls are kept: a null turns off a setting whose default is another value.
         settings = config.model_dump(mode="json")
         (unfinished / "config.yaml").write_text(without_secrets(yaml.safe_dump(settings, sort_keys=False)))
         write_json(output / "metrics.json", metrics)
+        if seeds:
+            write_seeds(output, seeds)
+        else:
+            (output / SEEDS).unlink(missing_ok=True)  # of an earlier run in this folder
     write_report(output)
     return metrics
+
+
+def _seeds(
+    config: RunConfig,
+    metrics: dict[str, Any],
+    history: dict[str, Any],
+    artifacts: RunArtifacts,
+    data: pathlib.Path,
+) -> Seeds:
+    """Returns the trainings of both sides with all seeds, and copies their predictions to the folder `data`."""
+    from ctrpipe.pipeline.run.seeds import all_seeds
+
+    ends = {"model": {"stopped": history["stopped"], "converged": metrics["converged"]}}
+    if metrics["baseline"]:
+        ends["baseline"] = metrics["baseline"]
+    predictions = artifacts.folder("GatedEvaluator", "evaluation") / SCORED
+    return all_seeds(config.seed, artifacts.folder("SeedTrainings", "seeds"), predictions, ends, data)
 
 
 def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:

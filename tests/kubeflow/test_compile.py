@@ -189,6 +189,7 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
         ("demo", ["serving.bulk_inferrer=true"], {"ExamplesForInference", "BulkInferrer"}),
         ("demo", ["monitoring={previous: [/data/a.tsv], serving: [/data/b.tsv]}"], {"DriftCheck"}),
         ("demo", ["monitoring={previous: [/data/a.tsv], block: true}"], {"DriftCheck", "DriftGate"}),
+        ("demo", ["evaluation.seeds=3"], {"SeedTrainings"}),
         ("demo_text", [], set()),
         ("demo_text", ["model.encoder=/data/encoder"], set()),
         ("kddcup2012/bert4ctr", ["data.paths=[/data/track2]"], set()),
@@ -199,7 +200,7 @@ def test_configurations_of_every_kind_compile(name, settings, more, tmp_path):
     file = tmp_path / "pipeline.yaml"
     places = ("kubeflow.image=i", "kubeflow.volumes={ctr-data: /data}")
     names = compile_pipeline(load_config(ROOT / "configs" / f"{name}.yaml", (*places, *settings)), file)
-    optional = {"ExamplesForInference", "BulkInferrer", "DriftCheck", "DriftGate", "Trainer.baseline"}
+    optional = {"ExamplesForInference", "BulkInferrer", "DriftCheck", "DriftGate", "Trainer.baseline", "SeedTrainings"}
     always = {"Trainer.baseline"} if name.startswith("demo") else set()
     assert set(names) & optional == more | always
     parsed = json_format.ParseDict(next(yaml.safe_load_all(file.read_text())), pipeline_spec_pb2.PipelineSpec())

@@ -386,7 +386,7 @@ def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judg
     news = rows_where(log, "site", b"news")
     assert found["tasks"]["ctr"] == metrics.summarise(click, p)
     assert found["slices"]["site"]["news"] == metrics.summarise(click[news], p[news])
-    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q), "converged": None}  # no history is kept
+    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q), "stopped": None, "converged": None}
     [gate] = read_gate_table(tmp_path / "evaluation")
     assert gate["bound"] == "at least 0.5" and gate["passed"] and gate["value"] == pytest.approx(found["auc"])
     scored = read_scored(tmp_path / "evaluation" / SCORED)

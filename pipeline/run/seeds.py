@@ -1,0 +1,77 @@
+"""Puts all trainings of a run with several seeds into one file: seeds.json, beside metrics.json."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from ctrpipe.common.files import link_or_copy
+from ctrpipe.models.base.metrics import summarise
+from ctrpipe.pipeline.compare.sides import compare_trainings
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, as_numpy, read_scored, read_table, write_scored
+from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, read_seeds
+
+FOLDER = "report_data"
+SCORES = "seeds"  # below FOLDER
+
+
+def all_seeds(
+    seed: int, artifact: pathlib.Path, predictions: pathlib.Path, ends: dict[str, dict[str, Any]], data: pathlib.Path
+) -> Seeds:
+    """Returns the trainings of both sides, the run's own first, and their difference. Copies their predictions.
+
+    Args:
+        seed: The seed of the run's own trainings.
+        artifact: The folder of SeedTrainings' seeds.json.
+        predictions: The predictions of the run's own trainings, see `write_evaluation`.
+        ends: By side, `stopped` and `converged` of the run's own training.
+        data: The folder that becomes FOLDER.
+    """
+    others = read_seeds(artifact)
+    assert others is not None
+    (data / SCORES).mkdir()
+    own = _own_rows(predictions, others)
+    sides: dict[str, SeedSide] = {}
+    scored: dict[str, list[ScoredRows]] = {}
+    for name, rows in own.items():
+        other = others.model if name == "model" else others.baseline
+        assert other is not None
+        scored[name] = [rows, *other.read_scores(artifact)]
+        write_scored(data / _scores(name, seed), rows)
+        summary = summarise(rows.labels[others.task], rows.probabilities[others.task], rows.weights)
+        end = ends[name]
+        trainings = [SeedTraining(seed, summary, end["stopped"], end["converged"], f"{FOLDER}/{_scores(name, seed)}")]
+        for training in other.trainings:
+            place = _scores(name, training.seed)
+            link_or_copy(artifact / training.scores, data / place)
+            trainings.append(dataclasses.replace(training, scores=f"{FOLDER}/{place}"))
+        sides[name] = SeedSide(other.name, tuple(trainings))
+    found = _difference(scored["baseline"], scored["model"], others.task) if "baseline" in scored else None
+    return Seeds(others.task, sides["model"], sides.get("baseline"), found)
+
+
+def _scores(side: str, seed: int) -> str:
+    return f"{SCORES}/{side}-{seed}.parquet"
+
+
+def _own_rows(predictions: pathlib.Path, others: Seeds) -> dict[str, ScoredRows]:
+    """Returns the test rows of the task with the predictions of the run's own trainings, by side."""
+    whole, task = read_scored(predictions), others.task
+    model = ScoredRows(whole.rows, {task: whole.labels[task]}, {task: whole.probabilities[task]}, weights=whole.weights)
+    if others.baseline is None:
+        return {"model": model}
+    values = as_numpy(read_table(predictions, ["baseline_probability"])[0])
+    return {"model": model, "baseline": dataclasses.replace(model, probabilities={task: values})}
+
+
+def _difference(baseline: Sequence[ScoredRows], model: Sequence[ScoredRows], task: str) -> dict[str, dict[str, Any]]:
+    """Returns the model's difference from the baseline by metric, over rows and trainings.
+
+    A side that depends on no seed has one training, and would have the same one with each seed. It is repeated here:
+    it has no noise of trainings, which does not hide that of the other side.
+    """
+    most = max(len(baseline), len(model), 2)
+    first, second = (list(side) * most if len(side) == 1 else list(side) for side in (baseline, model))
+    compared = compare_trainings(first, second, task)
+    seeds = (len(baseline), len(model))
+    return {metric: {**each.to_json(), "seeds": seeds} for metric, each in compared.items()}
