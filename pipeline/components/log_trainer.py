@@ -95,8 +95,8 @@ class TrainerInputs:
         cls, payload: Examples, examples: Examples, transform_graph: TransformGraph, statistics: ExampleStatistics
     ) -> "TrainerInputs":
         """Returns the inputs in the artifacts of a component."""
-        folders = (pathlib.Path(artifact.uri) for artifact in (payload, examples, transform_graph))
-        return cls(*folders, statistics_assets(*train_statistics(statistics)))
+        read, packed, graph = (pathlib.Path(artifact.uri) for artifact in (payload, examples, transform_graph))
+        return cls(read, packed, graph, statistics_assets(*train_statistics(statistics)))
 
 
 @component

@@ -32,7 +32,8 @@ def seeds_verdict(seeds: Seeds) -> str:
     text = verdict(f"{seeds.model.name}: AUC", seeds.difference["auc"], seeds.baseline.name)
     alone = [name for name, side in sides.items() if len(side.trainings) == 1]
     if alone:
-        text += f". {' and '.join(alone)}: one training, because L-BFGS ends at the same weights with every seed"
+        has = "has" if len(alone) == 1 else "have"
+        text += f"; {' and '.join(alone)} {has} one training, because L-BFGS ends at the same weights with every seed"
     unconverged = {name: sum(each.converged is False for each in side.trainings) for name, side in sides.items()}
     if named := [f"{name} ({count} of {len(sides[name].trainings)})" for name, count in unconverged.items() if count]:
         text += f". Not converged when the epochs ended: {' and '.join(named)}"

@@ -98,7 +98,7 @@ def _spread_rows(side: SeedSide) -> list[list[str]]:
     if len(side.trainings) == 1:
         return []
     means, deviations = zip(*spread(side).values(), strict=True)
-    names = (f"{side.name}, mean of {len(side.trainings)} seeds", f"{side.name}, deviation")
+    names = (f"{side.name}, mean of {len(side.trainings)}", f"{side.name}, deviation")
     return [
         [name, *("-" if value is None else f"{value:.4f}" for value in values)]
         for name, values in zip(names, (means, deviations), strict=True)

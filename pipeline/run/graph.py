@@ -57,7 +57,8 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     baseline = None
     if named := config.evaluation.baseline:
         baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id("Trainer.baseline")
-    seeds = _seed_trainings(config, inputs, data) if config.evaluation.seeds > 1 else None
+    several = config.evaluation.seeds > 1
+    seeds = _seed_trainings(config, inputs, data, [trainer, baseline] if baseline else [trainer]) if several else None
 
     # 3. What the model has to pass: the check of its export, the gates, and the drift if it blocks.
     check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
@@ -185,8 +186,13 @@ def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_bas
     )
 
 
-def _seed_trainings(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> BaseComponent:
-    """Returns the node that trains the model and the baseline with the other seeds of `evaluation.seeds`."""
+def _seed_trainings(
+    config: RunConfig, inputs: RunInputs, data: _DataNodes, trainers: list[BaseComponent]
+) -> BaseComponent:
+    """Returns the node that trains the model and the baseline with the other seeds of `evaluation.seeds`.
+
+    It comes after the `trainers` of the first seed, so that their trainings show a mistake before many do.
+    """
     baseline = config.evaluation.baseline
     settings = SeedSettings(
         seeds=config.evaluation.seeds,
@@ -195,7 +201,7 @@ def _seed_trainings(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> B
         baseline=_side(config, inputs, baseline, is_baseline=True) if baseline else None,
         rows=inputs.test_rows(config),
     )
-    return SeedTrainings(
+    node = SeedTrainings(
         payload=data.examples.outputs["examples"],
         examples=data.transform.outputs["transformed_examples"],
         transform_graph=data.transform.outputs["transform_graph"],
@@ -204,6 +210,8 @@ def _seed_trainings(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> B
         workers=_workers(config, inputs),
         code_version=_code_of(SeedTrainings),
     )
+    node.add_upstream_nodes(trainers)
+    return node
 
 
 def _side(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> SideSettings:

@@ -51,6 +51,7 @@ def test_one_seed_leaves_the_graph_as_it_is_and_more_add_one_node(tmp_path: path
     one, three = (nodes_of(tmp_path, configured(baseline={"name": "deepfm"}, seeds=seeds)) for seeds in (1, 3))
     assert three.keys() - one.keys() == {"SeedTrainings"}
     assert "seeds" not in one["GatedEvaluator"].inputs
+    assert three["Trainer"] in three["SeedTrainings"].upstream_nodes  # the model that is pushed is the first one
     assert three["GatedEvaluator"].inputs["seeds"].producer_component_id == "SeedTrainings"
     for name in one.keys() - {"GatedEvaluator"}:  # comes from the cache of a run with one seed
         assert one[name].exec_properties == three[name].exec_properties
@@ -306,7 +307,9 @@ def test_a_baseline_that_depends_on_no_seed_leaves_the_noise_of_the_models_train
             assert training.metrics["auc"] == pytest.approx(auc(scored.probabilities["ctr"]))
     text = seeds_verdict(found)
     assert "fm: AUC better than that of lr (+" in text and "over rows and seeds (3 and 1)" in text
-    assert "the baseline lr: one training, because L-BFGS ends at the same weights with every seed" in text
+    assert (
+        "(3 and 1); the baseline lr has one training, because L-BFGS ends at the same weights with every seed." in text
+    )
     assert text.endswith("Not converged when the epochs ended: fm (2 of 3)")
     assert spread(found.model)["auc"] == pytest.approx((np.mean(values), np.std(values, ddof=1)))
     assert spread(found.model)["rig"] == (None, None) and spread(found.baseline)["auc"] == (auc(baseline), None)
@@ -338,7 +341,7 @@ def test_the_end_of_the_run_says_the_verdict_over_rows_and_seeds(
     printed = " ".join(capsys.readouterr().out.split())
     for name, values in (("fm", model), ("lr", baseline)):
         aucs = [auc(each) for each in values]
-        assert f"{name}, mean of 3 seeds │ {np.mean(aucs):.4f} │" in printed
+        assert f"{name}, mean of 3 │ {np.mean(aucs):.4f} │" in printed
         assert f"{name}, deviation │ {np.std(aucs, ddof=1):.4f} │" in printed
     assert found.difference is not None
     low, high = found.difference["auc"]["interval"]
