@@ -15,12 +15,13 @@ from ctrpipe.pipeline.config.kubeflow import Kubeflow, Resources
 from ctrpipe.pipeline.config.load import Source, as_settings, check_config, load_config, path_of, read_yaml, with_parent
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import MaxDistance, Monitoring
-from ctrpipe.pipeline.config.run_config import RunConfig
+from ctrpipe.pipeline.config.run_config import SEEDS, RunConfig
 from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import Distillation, FirstStage, Plateau, Training, WarmStart
 
 __all__ = [
+    "SEEDS",
     "Bounds",
     "Calibration",
     "CalibrationBounds",

@@ -23,6 +23,8 @@ from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import Split, SplitFiles
 from ctrpipe.transforms.log.split_files import placed_files
 
+SEEDS = 2**31  # seeds are below it
+
 
 def _kind(value: Any) -> str:
     return "list" if isinstance(value, list) else "range"
@@ -49,7 +51,7 @@ class RunConfig(LogSpec):
 
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", examples=["mine"])
     """Name of the run: letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, unless `--output` is given."""
-    seed: int = pydantic.Field(1, ge=0, lt=2**31)
+    seed: int = pydantic.Field(1, ge=0, lt=SEEDS)
     """Seed of all random numbers: initial weights, row order, hash split. It makes a run reproducible."""
     events: EventLog | None = None
     """Conversion of an event log, given by `--data` or `data.paths`, to the impressions that `data` describes. null:

@@ -28,7 +28,7 @@ from ctrpipe.pipeline.components.log_transform import FormerSettings, LogTransfo
 from ctrpipe.pipeline.components.log_validator import LogValidator
 from ctrpipe.pipeline.components.seed_trainings import SeedSettings, SeedTrainings, SideSettings
 from ctrpipe.pipeline.components.serving_check import ServingCheck
-from ctrpipe.pipeline.config import Model, RunConfig
+from ctrpipe.pipeline.config import SEEDS, Model, RunConfig
 from ctrpipe.pipeline.run.inputs import RunInputs
 from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.schema import raw_schema
@@ -217,7 +217,7 @@ def _seed_trainings(
 def _side(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> SideSettings:
     training = config.training.of_baseline(model.name) if is_baseline else config.training
     seeds = range(config.seed + 1, config.seed + config.evaluation.seeds) if training.depends_on_seed else ()
-    configs = [config.model_copy(update={"seed": seed}) for seed in seeds]
+    configs = [config.model_copy(update={"seed": seed % SEEDS}) for seed in seeds]
     trainers = [_trainer_settings(each, inputs, model, is_baseline) for each in configs]
     return SideSettings(name=model.name, trainers=trainers)
 

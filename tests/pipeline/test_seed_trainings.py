@@ -47,6 +47,7 @@ def nodes_of(folder: pathlib.Path, config: RunConfig) -> dict[str, Any]:
 # --- The graph.
 
 
+@pytest.mark.slow
 def test_one_seed_leaves_the_graph_as_it_is_and_more_add_one_node(tmp_path: pathlib.Path) -> None:
     one, three = (nodes_of(tmp_path, configured(baseline={"name": "deepfm"}, seeds=seeds)) for seeds in (1, 3))
     assert three.keys() - one.keys() == {"SeedTrainings"}
@@ -65,6 +66,12 @@ def test_one_seed_leaves_the_graph_as_it_is_and_more_add_one_node(tmp_path: path
         for each in side.trainers:
             apart = ("seed", "work", "training_fingerprint")
             assert each.model_dump(exclude=set(apart)) == own.model_dump(exclude=set(apart))
+
+
+def test_the_seed_after_the_last_one_is_the_first_one(tmp_path: pathlib.Path) -> None:
+    config = configured(seeds=3).model_copy(update={"seed": 2**31 - 2})
+    given = SeedSettings.model_validate_json(nodes_of(tmp_path, config)["SeedTrainings"].exec_properties["settings"])
+    assert [each.seed for each in given.model.trainers] == [2**31 - 1, 0]
 
 
 def test_a_side_of_l_bfgs_is_trained_once(tmp_path: pathlib.Path) -> None:
