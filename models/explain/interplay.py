@@ -7,8 +7,7 @@ model is fitted again to each draw. Complementarity is not such a test: it is no
 
 References:
     Bishop, Fienberg and Holland, "Discrete Multivariate Analysis", 1975, sections 3.5 and 4.2; Efron and Tibshirani,
-    "An Introduction to the Bootstrap", 1993, section 6.5; Holm, "A Simple Sequentially Rejective Multiple Test
-    Procedure", 1979.
+    "An Introduction to the Bootstrap", 1993, section 6.5.
 """
 
 import dataclasses
@@ -189,17 +188,3 @@ def deviance(counts: npt.NDArray[np.number], expected: Floats) -> Floats:
     """Returns G² of each log, `[logs]`; the arguments are `[cells, 2, logs]`."""
     ratio = np.divide(counts, expected, out=np.ones(expected.shape), where=(counts > 0) & (expected > 0))
     return np.asarray(2 * (counts * np.log(ratio)).sum(axis=(0, 1)))
-
-
-def holm(p_values: Sequence[float] | Floats) -> Floats:
-    """Returns p-values adjusted for their number by Holm's method.
-
-    An adjusted p-value is the chance that any true hypothesis has one below it. If adjusted p-values below 0.05 count
-    as findings, 95% of logs have no false alarm.
-    """
-    values = np.asarray(p_values, np.float64)
-    order = np.argsort(values, kind="stable")
-    steps = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
-    adjusted = np.empty(len(values))
-    adjusted[order] = np.minimum(steps, 1)
-    return adjusted

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from ctrpipe.models.explain.interplay import holm
+from ctrpipe.models.explain.many_tests import holm
 from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
 from ctrpipe.pipeline.evaluation.estimates import (
     Estimate,

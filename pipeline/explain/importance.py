@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.models.base import metrics
-from ctrpipe.models.explain.interplay import holm
+from ctrpipe.models.explain.many_tests import holm
 from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE, Estimate, auc_estimate
 from ctrpipe.transforms.log.spec import TEXT
 

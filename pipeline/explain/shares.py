@@ -13,7 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.base.saved import load_model, read_description
-from ctrpipe.models.explain.interplay import holm
+from ctrpipe.models.explain.many_tests import holm
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
 from ctrpipe.pipeline.explain.sample import RowSample

@@ -313,11 +313,11 @@ def _item_column(spec: LogSpec, item: str | None) -> str:
 
 def _only(spec: LogSpec, columns: Sequence[str]) -> LogSpec:
     """Returns the description of a log with some of the feature columns and without labels."""
-    parts = [
-        feature.model_copy(update={"columns": [name for name in feature.columns if name in columns]})
-        for feature in spec.features
+    whole = spec.whole_number_columns
+    features = [
+        feature.only(name, name in whole) for feature in spec.features for name in feature.columns if name in columns
     ]
-    return spec.model_copy(update={"features": [feature for feature in parts if feature.columns]})
+    return spec.model_copy(update={"features": features})
 
 
 def _item_rows(source: TrainedModel, items: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,6 @@ from ctrpipe.pipeline.training.base_rate import logit_correction
 from ctrpipe.pipeline.training.data import check_order, count_rows
 from ctrpipe.pipeline.training.handover import check_hosts, train_on_backend, train_on_hosts
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
-from ctrpipe.pipeline.training.linear import train_linear
 from ctrpipe.pipeline.training.process import Report, other_workers
 from ctrpipe.pipeline.training.regularisation import regularised
 from ctrpipe.pipeline.training.stages import train_here
@@ -62,6 +61,9 @@ def train(
     # 5. Train, in the stages of stages.py: with other hosts, in a process of another Keras backend, or in this process.
     #    A linear model needs none of them.
     if job.training.optimizer == "lbfgs":
+        # Lazy: SciPy's optimizers take 0.2 s of CPU.
+        from ctrpipe.pipeline.training.linear import train_linear
+
         result = train_linear(job, report)
     elif others:
         result = train_on_hosts(job, others, work, report)

@@ -5,7 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from ctrpipe.models.explain import interplay as interplay_module
-from ctrpipe.models.explain.interplay import deviance, filled_cells, fit_additive, holm, interplay
+from ctrpipe.models.explain.interplay import deviance, filled_cells, fit_additive, interplay
+from ctrpipe.models.explain.many_tests import holm
 
 
 def counted(codes: np.ndarray, clicks: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:

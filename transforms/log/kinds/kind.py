@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pydantic
 
@@ -96,6 +96,15 @@ class Kind(Section, abc.ABC):
     def owner_of(self, column: str) -> str:
         """Returns the column whose vocabulary contains the column's values: the column itself unless it is shared."""
         return column
+
+    def only(self, column: str, whole_numbers: bool) -> Self:
+        """Returns the feature of one of its columns, for reading rows that have not all columns.
+
+        Args:
+            column: The column.
+            whole_numbers: Whether the text 123.0 is the same value as 123 in the column.
+        """
+        return self.model_copy(update={"columns": [column]})
 
     def lends_vocabulary(self, column: str) -> bool:
         """Returns whether a sequence may share the column's vocabulary."""

@@ -1,7 +1,7 @@
 """The kind `sequence`."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pydantic
 
@@ -66,6 +66,10 @@ class ItemSequence(WithVocabulary):
 
     def has_vocabulary(self, column: str) -> bool:
         return self.owner_of(column) == column
+
+    def only(self, column: str, whole_numbers: bool) -> Self:
+        alone = {"columns": [column], "shared_with": None, "whole_numbers": whole_numbers}  # the owner may be cut
+        return self.model_copy(update=alone)
 
     def lends_vocabulary(self, column: str) -> bool:
         return self.has_vocabulary(column)
