@@ -10,6 +10,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.elements import MISSING
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.serving.scoring.folder import score_columns
 from ctrpipe.transforms.log.readers import LogReader
@@ -51,6 +52,11 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         {task: values.filter(valid).to_numpy() for task, values in scores.items()},
         {name: _as_text(rows[name]) for name in config.evaluation.slices},
         weights=rows[config.data.weight].to_numpy() if config.data.weight else None,
+        separators={
+            name: separator
+            for name, separator in config.log_spec.separators.items()
+            if name in config.evaluation.slices
+        },
     )
 
 
@@ -69,4 +75,4 @@ def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
 
 
 def _as_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return values.cast(pa.string()).fill_null("(missing)")
+    return values.cast(pa.string()).fill_null(MISSING)
