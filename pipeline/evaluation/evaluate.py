@@ -140,9 +140,10 @@ def _by_value(
     values: tuple[np.ndarray, np.ndarray], separator: str, label: np.ndarray, probability: np.ndarray, weights: Weights
 ) -> dict[str, Any]:
     """Returns the metrics of the most frequent values of a slicing column."""
+    texts, codes = values
     return {
         value: summarise(label[own], probability[own], None if weights is None else weights[own])
-        for value, own in frequent_slices(*values, separator, MAX_SLICE_VALUES)
+        for value, own in frequent_slices(texts.tolist(), codes, separator, MAX_SLICE_VALUES)
     }
 
 
