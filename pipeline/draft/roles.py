@@ -3,7 +3,6 @@
 A model that has one of them is almost perfect on the log and useless in production, where a request has none.
 """
 
-import collections
 import dataclasses
 import math
 import re
@@ -59,7 +58,7 @@ _OTHER_LABEL = re.compile(
     r"follow|followed|forward|share|shared|hate|favou?rite|long_?view|finish|finished|dislike|sale|sold|label|target)s?",
     re.IGNORECASE,
 )
-_CHANCE = 1e-6  # of a column that is 1 in rows with a click alone
+_CHANCE = 1e-6  # of a value that is in rows with a click alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Role:
 
 def is_split_marker(name: str, values: Sequence[str]) -> bool:
     """Returns whether a column says which rows are for training and which for a test."""
-    present = {value.strip().lower().removesuffix(".0") for value in values if value not in USUAL_MISSING}
+    present = {value.strip().lower().removesuffix(".0") for value in values if _is(value)}
     if not present:
         return False
     if present <= _SPLIT_WORDS:
@@ -176,7 +175,7 @@ def _counts_clicks(numbers: Sequence[float], shown: Sequence[float], rates: Sequ
 
 def _row_id(name: str, values: Sequence[str]) -> str:
     """Returns what says that a column is an id of the row or its request; "" if it is none."""
-    present = [value for value in values if value not in USUAL_MISSING]
+    present = [value for value in values if _is(value)]
     if len(present) < _FEWEST_IDS:
         return ""
     different = len(set(present))
@@ -190,15 +189,26 @@ def _row_id(name: str, values: Sequence[str]) -> str:
 
 
 def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> str:
-    """Returns what says that a column of 0 and 1 is known only after the click; "" if nothing does."""
-    present = collections.Counter(value.lower().removesuffix(".0") for value in values if value not in USUAL_MISSING)
-    pair = next((pair for pair in (("1", "0"), ("true", "false"), ("yes", "no")) if set(present) <= set(pair)), None)
-    if pair is None or not present:
-        return ""
-    if _OTHER_LABEL.fullmatch(name):
+    """Returns what says that a column is known only after the click; "" if nothing does."""
+    present = [
+        (value.lower().removesuffix(".0"), click) for value, click in zip(values, clicks, strict=True) if _is(value)
+    ]
+    words = {value for value, _ in present}
+    pair = next((pair for pair in (("1", "0"), ("true", "false"), ("yes", "no")) if words and words <= set(pair)), None)
+    if pair and _OTHER_LABEL.fullmatch(name):
         return "looks like a label too: left out; or is it known before the click?"
-    ones = [click for value, click in zip(values, clicks, strict=True) if value.lower().removesuffix(".0") == pair[0]]
     rate = sum(clicks) / len(clicks)
-    if ones and all(click == 1 for click in ones) and 0 < rate < 1 and rate ** len(ones) < _CHANCE:
+    if len(present) < len(values) and _are_clicked([click for _, click in present], rate):
+        return "a value in rows with a click alone, as what follows it: left out; is it known before the click?"
+    if pair and _are_clicked([click for value, click in present if value == pair[0]], rate):
         return f"{pair[0]} in rows with a click alone, as what follows it: left out; is it known before the click?"
     return ""
+
+
+def _are_clicked(clicks: Sequence[float], rate: float) -> bool:
+    """Returns whether all of some rows are clicked, and not by chance at this click rate."""
+    return bool(clicks) and all(click == 1 for click in clicks) and 0 < rate < 1 and rate ** len(clicks) < _CHANCE
+
+
+def _is(value: str) -> bool:
+    return value != "" and value not in USUAL_MISSING

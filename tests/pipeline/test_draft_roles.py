@@ -136,6 +136,27 @@ def test_what_is_1_in_clicked_rows_alone_is_left_out_whatever_its_name(tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("name", "of_click", "of_other", "is_left_out"),
+    [
+        ("order", "01", "", True),  # known after a click alone
+        ("landing_page", "xyz", "", True),
+        ("order", ["1", ""], "0", True),
+        ("dwell", ["3.5", "0.4", ""], ["", "NULL"], True),
+        ("referrer", ["", "web"], ["", "web"], False),
+        ("coupon", ["", "5.5", "1.2"], ["", "0.5"], False),
+    ],
+)
+def test_what_has_a_value_in_clicked_rows_alone_is_left_out(
+    tmp_path: pathlib.Path, name: str, of_click: str, of_other: str, is_left_out: bool
+) -> None:
+    of_class = [list(of_other) or [""], list(of_click)]
+    values = [of_class[click][RANDOM.integers(len(of_class[click]))] for click in CLICK]
+    found, text, _ = drafted(tmp_path, click=CLICK, **{name: values})
+    assert (name not in features(found)) == is_left_out
+    assert (f"#? {name}: " in text) == is_left_out
+
+
+@pytest.mark.parametrize(
     ("name", "values"),
     [
         ("request_id", np.arange(ROWS) // 2),  # two rows a request
