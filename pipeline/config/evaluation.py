@@ -29,8 +29,8 @@ class Evaluation(Section):
     """
 
     slices: list[str] = pydantic.Field([], examples=[["device"]])
-    """Feature columns. The report shows the metrics for each of their values. A row with several values, as `a|b`,
-    counts for each of them.
+    """Feature columns. The report shows the metrics for each of their values. A row with several values counts
+    for each of them.
     """
     tail: Tail | None = None
     """Slice of rare combinations of values; null: none."""
