@@ -181,7 +181,7 @@ def slice_rates(repeats: int, seed: int) -> list[dict[str, Any]]:
                     outcomes.append(bool(np.max(np.abs(ratios - 1)) > SLICE_ERROR))
                     column = pa.array(codes.astype(str))
                     scored = ScoredRows("rows", {"ctr": labels}, {"ctr": predicted}, {"site": column})
-                    outcomes.append(not slice_gates(bounds, scored, "ctr", {})[0]["passed"])
+                    outcomes.append(not slice_gates(bounds, scored, "ctr")[0]["passed"])
                 wrong += [outcomes[0], outcomes[1], not outcomes[2], not outcomes[3]]
             shares = dict(zip(("before", "after", "bad_before", "bad_after"), (wrong / repeats).tolist(), strict=True))
             found.append({"rate": rate, "values": values, **shares})

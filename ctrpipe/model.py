@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,10 @@ from ctrpipe.result import Result
 from ctrpipe.runs import Run, folder_of
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
-from ctrpipe.serving.client.columns import Inputs, to_arrays
+from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
+ROWS = "the rows"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -130,8 +133,8 @@ class Model:
         Args:
             rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN and
                 keys absent from some of the dicts are missing values. A model from a folder ignores columns that it
-                does not read, and converts the values of a DataFrame as in a log: times, lists, and numbers in text
-                columns.
+                does not read, and converts the values as in a log: times, lists, and numbers in text columns, where
+                123.0 is "123".
 
         Returns:
             `Predictions`: float32 `[N]` by task.
@@ -147,12 +150,33 @@ class Model:
         columns = _columns(rows)
         if self._client is not None:
             return Predictions(self._client.predict(columns))
-        if not isinstance(columns, Mapping):
-            columns = self._as_in_a_log(columns)
+        if isinstance(columns, Mapping):
+            columns = {**columns, **self._texts_of_others(columns)}
+        else:
+            columns = self._as_in_a_log(columns, TABLE)
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
 
-    def _as_in_a_log(self, table: pa.Table) -> dict[str, pa.Array]:
-        """Returns the columns of a table that the model reads, converted like those of a Parquet log."""
+    def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array]:
+        """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
+        import tensorflow as tf  # already imported by the servable
+
+        texts = [name for name, kind in self._servable.input_types[SIGNATURE].items() if kind == tf.string]
+        others = [name for name in texts if name in columns and not _are_texts(columns[name])]
+        if not others:
+            return {}
+        values = [_arrow(columns[name], name) for name in others]
+        if len(set(map(len, values))) > 1:
+            longest, shortest = (pick(values, key=len) for pick in (max, min))
+            raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
+        return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
+
+    def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array]:
+        """Returns the columns of a table that the model reads, converted like those of a Parquet log.
+
+        Args:
+            table: The columns.
+            source: Their name in error messages.
+        """
         import tensorflow as tf  # already imported by the servable
 
         columns = {}
@@ -164,13 +188,13 @@ class Model:
             values = table[name].combine_chunks()
             if is_list(values.type) and name in self._log_spec.separators:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
-                values = join_lists(values, separator, name, TABLE, faults, is_sequence, name in whole)
+                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole)
             elif kind == tf.string:
-                values = as_binary(values, name, TABLE, faults if name in whole else None)
+                values = as_binary(values, name, source, faults if name in whole else None)
             columns[name] = values
         if faults:
             row = min(faults)
-            raise InputError(f"{TABLE}, row {row}: {faults[row]}")
+            raise InputError(f"{source}, row {row}: {faults[row]}")
         return columns
 
     @functools.cached_property
@@ -250,6 +274,53 @@ def load(source: pathlib.Path | str | Run) -> Model:
 def _is_missing(values: np.ndarray) -> bool:
     """Returns whether all values are NaN, the form of an empty text column from pandas or from None."""
     return values.dtype.kind == "f" and bool(np.isnan(values).all())
+
+
+def _are_texts(values: Column) -> bool:
+    """Returns whether a column has only texts and missing values."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return bool(pa.types.is_null(values.type)) or not (
+            pa.types.is_primitive(values.type) or pa.types.is_decimal(values.type) or is_list(values.type)
+        )
+    if isinstance(values, np.ndarray) and values.dtype.kind in "SU":
+        return True
+    kinds = set(map(type, values))
+    return kinds <= {str, bytes, np.str_, np.bytes_, type(None)}
+
+
+def _arrow(values: Column, name: str) -> pa.Array:
+    """Returns a column as an array. A column of both texts and numbers is one of texts.
+
+    Raises:
+        InputError: the values are of types that no log has.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values
+    if not isinstance(values, np.ndarray) or values.dtype == object:
+        values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        if any(isinstance(value, str | bytes) for value in values):
+            values = [_text(value, name, row) for row, value in enumerate(values)]
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError) as error:
+        raise InputError(f"column '{name}': {one_line(error, 200)}") from error
+
+
+def _text(value: Any, name: str, row: int) -> bytes | None:
+    """Returns a value of a column that has texts."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, float):
+        if abs(value) > exact_limit(64):
+            raise InputError(f"{ROWS}, row {row}: {inexact(name, repr(value), 64)}")
+        return None if math.isnan(value) else text_of_float(value).encode()
+    if isinstance(value, int):
+        return str(int(value)).encode()
+    raise InputError(f"column '{name}': {value!r} is no text, as other values of it are")
 
 
 def _columns(rows: Any) -> Inputs:

@@ -27,8 +27,8 @@ class Scoring(Result):
         scored: Number of lines with a score.
         rejected: Number of malformed lines.
         model_version: The model version that scored the log.
-        scores: Per task, the `mean` of the scores, the number of `not_finite` scores, and a `histogram` with bins of
-            equal width from 0 to 1.
+        scores: Per task, the `mean` of the scores, the number of `not_finite` scores, which are null in the files, the
+            `first_not_finite` as `file:line` or None, and a `histogram` with bins of equal width from 0 to 1.
         drift: The distance of each column from the training log, as in `ctrpipe.drift`. None if the model has no
             statistics of its training rows.
     """
@@ -54,6 +54,7 @@ class Scoring(Result):
 
     def _table(self) -> Table:
         rows = [[name, getattr(self, name)] for name in ("rows", "scored", "rejected", "model_version")]
+        rows += [[f"{name}: not finite", of["not_finite"]] for name, of in self.scores.items() if of["not_finite"]]
         return Table([str(self.output), ""], [*rows, *([name, of["mean"]] for name, of in self.scores.items())])
 
     @in_one_line

@@ -1,10 +1,12 @@
 """The command `ctrpipe score`."""
 
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.extras import install, missing, require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.pipeline.commands.options import PATH
@@ -28,8 +30,9 @@ def score(
 
     Runs on this machine, or with --beam-arg as a Beam job. Writes Parquet files with one row per line of the log: file,
     line (from 1), ctr, one column per further task, and model_version. Malformed lines have no ctr, and are listed in
-    OUTPUT/_dead_letter. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the
-    distance of each column from the training log. Repeat the command to continue an interrupted scoring.
+    OUTPUT/_dead_letter. A row whose score is not a finite number has none either, and the exit code is 1.
+    OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the distance of each column from
+    the training log. Repeat the command to continue an interrupted scoring.
     """
     if beam_args:
         require("pipeline", "--beam-arg")
@@ -37,17 +40,21 @@ def score(
     # Lazy: TensorFlow, and TFDV if installed, take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
-    _print_result(score_log(model, inputs, output, workers, beam_args))
+    result = score_log(model, inputs, output, workers, beam_args)
+    _print_result(result)
+    if any(scores["not_finite"] for scores in result.scores.values()):
+        sys.exit(BLOCKED)
 
 
 def _print_result(result: "ScoreResult") -> None:
-    from ctrpipe.serving.scoring.score import quantile  # already imported by score_log
+    from ctrpipe.serving.scoring.score import not_finite, quantile  # already imported by score_log
 
     for column, scores in result.scores.items():
         if scores["mean"] is not None:
             shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
-            odd = f", {scores['not_finite']:,} not finite" if scores["not_finite"] else ""
-            click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}{odd}")
+            click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}")
+    for line in not_finite(result):
+        click.echo(line, err=True)
     if result.drift is None and missing("pipeline"):
         click.echo(f"Drift: not measured, which needs {missing('pipeline')}; {install('pipeline')}")
     elif result.drift is None:

@@ -13,6 +13,7 @@ from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.sides import TESTED, compare_sides, side
+from ctrpipe.pipeline.evaluation.elements import frequent_slices
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 MAX_SLICE_VALUES = 20  # per column
@@ -107,17 +108,17 @@ def _slices(scored: Sequence[ScoredRows]) -> list[tuple[str, np.ndarray | slice]
         slices.append((TAIL, np.flatnonzero(first.tail)))
     for column in first.slices:
         if all(column in each.slices for each in scored):
-            slices += _by_value(column, first.slices[column])
+            separators = [each.separators[column] for each in scored if column in each.separators]
+            slices += _by_value(column, first.slices[column], next(iter(separators), ""))
     return slices
 
 
-def _by_value(column: str, values: pa.ChunkedArray) -> list[tuple[str, np.ndarray]]:
+def _by_value(column: str, values: pa.ChunkedArray, separator: str) -> list[tuple[str, np.ndarray]]:
     """Returns the rows of each of the most frequent values, most frequent first."""
     encoded = values.combine_chunks().dictionary_encode()
     texts, codes = encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
-    counts = np.bincount(codes, minlength=len(texts))
-    order = sorted((code for code in range(len(texts)) if counts[code]), key=lambda code: (-counts[code], texts[code]))
-    return [(f"{column} = {texts[code]}", np.flatnonzero(codes == code)) for code in order[:MAX_SLICE_VALUES]]
+    frequent = frequent_slices(texts, codes, separator, MAX_SLICE_VALUES)
+    return [(f"{column} = {value}", np.flatnonzero(own)) for value, own in frequent]
 
 
 def _compare_slice(

@@ -1,6 +1,7 @@
 """Reads the rows of a folder of `ctrpipe score`, with the labels of the log that was scored."""
 
 import hashlib
+import json
 import pathlib
 
 import numpy as np
@@ -10,8 +11,9 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.elements import MISSING
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
-from ctrpipe.serving.scoring.folder import score_columns
+from ctrpipe.serving.scoring.folder import SUMMARY, score_columns
 from ctrpipe.transforms.log.readers import LogReader
 
 
@@ -30,18 +32,19 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         table = pa.concat_tables([pa.parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
         scores = {task: table[column] for task, column in columns.items()}
         table = table.select(["file", "line"])
-    except (pa.ArrowException, OSError, LookupError) as error:
+        of_columns = json.loads((folder / SUMMARY).read_text())["scores"] if (folder / SUMMARY).exists() else {}
+    except (pa.ArrowException, OSError, LookupError, ValueError) as error:
         reason = one_line(error, 100)
         raise InputError(f"{folder}: no scoring of a log with these labels ({reason})") from error
+    for task, column in columns.items():
+        if first := of_columns.get(column, {}).get("first_not_finite"):
+            raise _not_finite(folder, task, first)
     valid = pc.is_valid(next(iter(scores.values())))
     table = table.filter(valid)
     for task, values in scores.items():
         if len(wrong := np.flatnonzero(~np.isfinite(values.filter(valid).to_numpy()))):
             file, line = (table[name][int(wrong[0])].as_py() for name in ("file", "line"))
-            raise InputError(
-                f"{folder}: the score of {task} for {file}:{line} is not a finite number; correct that row, or score "
-                "with another model"
-            )
+            raise _not_finite(folder, task, f"{file}:{line}")
     names = pc.unique(table["file"]).to_pylist()
     files, lines = table["file"].to_numpy(), table["line"].to_numpy()
     rows = pa.concat_tables([_lines_of(name, lines[files == name], config) for name in names])
@@ -51,6 +54,18 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         {task: values.filter(valid).to_numpy() for task, values in scores.items()},
         {name: _as_text(rows[name]) for name in config.evaluation.slices},
         weights=rows[config.data.weight].to_numpy() if config.data.weight else None,
+        separators={
+            name: separator
+            for name, separator in config.log_spec.separators.items()
+            if name in config.evaluation.slices
+        },
+    )
+
+
+def _not_finite(folder: pathlib.Path, task: str, place: str) -> InputError:
+    return InputError(
+        f"{folder}: the score of {task} for {place} is not a finite number; correct that row, or score with another "
+        "model"
     )
 
 
@@ -69,4 +84,4 @@ def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
 
 
 def _as_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return values.cast(pa.string()).fill_null("(missing)")
+    return values.cast(pa.string()).fill_null(MISSING)

@@ -107,7 +107,7 @@ def GatedEvaluator(
     if last and bounds.max_drop and bounds.max_drop_confidence:
         last += retrained_probabilities(given.retrained, test, task, folder, on_workers)
     others_of_run = _seed_probabilities(pathlib.Path(seeds.uri), task) if seeds else []
-    table = read_gates(folder, bounds, scored, last, others_of_run, log.separators)
+    table = read_gates(folder, bounds, scored, last, others_of_run)
     if bounds.ecs:
         table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
     write_evaluation(folder, metrics, scored, others, table)

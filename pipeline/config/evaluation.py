@@ -29,7 +29,9 @@ class Evaluation(Section):
     """
 
     slices: list[str] = pydantic.Field([], examples=[["device"]])
-    """Feature columns. The report shows the metrics for each of their values."""
+    """Feature columns. The report shows the metrics for each of their values. A row with several values counts
+    for each of them.
+    """
     tail: Tail | None = None
     """Slice of rare combinations of values; null: none."""
     baseline: Model | None = pydantic.Field(None, examples=[{"name": "lr"}])

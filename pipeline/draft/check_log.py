@@ -22,8 +22,8 @@ from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.readers import LogReader
-from ctrpipe.transforms.log.split_counts import count_splits, is_countable
-from ctrpipe.transforms.log.suspects import suspects
+from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
+from ctrpipe.transforms.log.suspects import constant_columns, suspects
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
@@ -193,6 +193,9 @@ def _check_splits(config: RunConfig, files: Sequence[str], found: Findings) -> N
     counted = count_splits(config.log_spec, files)
     found.splits = counted.rows
     found.divided = list(described_splits(config.data.split, counted))
+    if is_readable(files):
+        of_splits = constant_columns(config, rows_of_splits(config.log_spec, files))
+        found.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:
             found.errors.append(f"data.split: the {name} split has no rows")

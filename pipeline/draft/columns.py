@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ctrpipe.common.printable import excerpt
+from ctrpipe.pipeline.draft.roles import is_split_marker
 from ctrpipe.transforms.log.sample import LogSample, are_row_numbers
 from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
 from ctrpipe.transforms.log.times import EightDigits, time_pattern
@@ -17,6 +18,19 @@ _SHARE = 0.99
 _LABELS = (
     *("click", "clicked", "is_click", "is_clicked", "label", "ctr", "target", "y", "clk", "conversion"),
     *("converted", "purchase", "purchased", "buy", "like", "liked", "recommended_ind", "rating", "stars", "score"),
+)
+# Names of labels that are rates, which are taken only where no column has two values.
+_RATES = (
+    "ctr",
+    "click_rate",
+    "clickrate",
+    "click_through_rate",
+    "click",
+    "label",
+    "target",
+    "y",
+    "cvr",
+    "conversion_rate",
 )
 _PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
 _PATTERNS = (
@@ -59,12 +73,23 @@ class LabelGuess:
     comment: str
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
 
+    def clicks(self, values: Sequence[str]) -> list[float]:
+        """Returns the label of each row by the rule, 0 to 1; another word than a positive one is 0."""
+        if isinstance(self.rule, str):
+            numbers = {value: float(value) if NUMBER.fullmatch(value) else value.lower() == "true" for value in values}
+            return [float(numbers[value]) for value in values]
+        if "threshold" in self.rule:
+            return [float(bool(NUMBER.fullmatch(each)) and float(each) >= self.rule["threshold"]) for each in values]
+        return [float(value in self.rule["positive"]) for value in values]
+
 
 def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | None:
     """Returns the most likely label, or the guess for `column` if given; None if no column looks like a label."""
     rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
     if column is not None:
-        return LabelGuess(column, *rules[column]) if column in rules else None
+        rule = rules.get(column) or _rate_rule(column, sample.columns[column])
+        return LabelGuess(column, *rule) if rule else None
+    rules = {name: rule for name, rule in rules.items() if not is_split_marker(name, sample.columns[name])}
     named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
     first = [name for name, (rule, _) in rules.items() if isinstance(rule, str)]
     likely = [*named, *first]
@@ -72,7 +97,10 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         ratings = list(rules)
         likely = ratings[:1]
     if not likely:
-        return None
+        rates = {name.lower(): name for name in sample.columns}
+        named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
+        found = ((name, rule) for name in named_rates if (rule := _rate_rule(name, sample.columns[name])))
+        return next((LabelGuess(name, *rule) for name, rule in found), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
 
@@ -96,6 +124,16 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
         seen = f"a rating up to {highest}: {threshold} and more in {count / rows:.1%} of the first {rows:,} rows"
         return {"column": name, "threshold": threshold}, seen
     return None
+
+
+def _rate_rule(name: str, values: Sequence[str]) -> tuple[str, str] | None:
+    """Returns the rule of a label that is a rate, as the clicks of a row's impressions; None if it is none."""
+    if not all(NUMBER.fullmatch(value) and 0 <= float(value) <= 1 for value in values):
+        return None
+    if not any(0 < float(value) < 1 for value in values):
+        return None
+    mean = sum(map(float, values)) / len(values)
+    return name, f"a rate between 0 and 1, {mean:.4g} on average in the first {len(values):,} rows"
 
 
 def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
@@ -163,6 +201,9 @@ def _number(name: str, present: Sequence[str], distinct: collections.Counter[str
     if any(len(value) > 9 for value in present) or len(distinct) <= 2:
         return _all_different(seen) if len(distinct) > 0.95 * len(present) else codes
     numbers = sorted(int(float(value)) for value in present)
+    if len(distinct) == len(present) > 100:
+        span = numbers[-1] - numbers[0]
+        return _all_different(seen) if span < 2 * len(present) else dataclasses.replace(numeric, unsure=True)
     is_amount = numbers[0] <= 1 and numbers[len(numbers) // 2] * 4 < numbers[-1] and len(distinct) > _MOST_CODES
     guess = numeric if is_amount else codes
     other = "categorical with vocabulary" if is_amount else "numeric"

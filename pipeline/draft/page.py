@@ -1,5 +1,6 @@
 """Drafts a commented configuration for a log without one (`ctrpipe init`)."""
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
+from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.sample import LogSample, read_sample
@@ -54,8 +56,11 @@ def draft(patterns: Sequence[str], label: str | None = None, name: str | None = 
     sample = read_sample(path)
     target = _label(path, sample, label)
     left_out = {target.column, *target.others}
+    of_no_feature = roles(sample, target.column, target.clicks(sample.columns[target.column]))
+    weights = {name: role for name, role in of_no_feature.items() if role.is_weight and name not in left_out}
+    left_out |= set(weights)
     guesses = {
-        name: guess_column(name, values, name in sample.lists)
+        name: _guess(name, values, name in sample.lists, of_no_feature.get(name))
         for name, values in sample.columns.items()
         if name not in left_out
     }
@@ -63,8 +68,9 @@ def draft(patterns: Sequence[str], label: str | None = None, name: str | None = 
         raise InputError(f"{path}: no column besides the label {target.column} says anything; is this a log?")
     unsure = list(sample.unsure)
     unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
+    unsure += [f"{name}: {role.comment}" for name, role in weights.items()]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
-    text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses)
+    text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses, weights)
     check_config(read_yaml(text), (), path)
     return text, unsure
 
@@ -96,7 +102,12 @@ def _name_of(path: str) -> str:
 
 
 def _page(
-    patterns: Sequence[str] | None, name: str, sample: LogSample, label: LabelGuess, guesses: dict[str, Guess]
+    patterns: Sequence[str] | None,
+    name: str,
+    sample: LogSample,
+    label: LabelGuess,
+    guesses: dict[str, Guess],
+    weights: dict[str, Role],
 ) -> str:
     lines = [
         f"# Written by `ctrpipe init` from the first {sample.rows:,} rows of the log. Look at what is marked with ?.",
@@ -109,6 +120,7 @@ def _page(
     lines += [
         f"  # {label.comment}",
         f"  labels: {{ctr: {_flow(label.rule)}}}",
+        *(line for column, role in weights.items() for line in _weight(column, role)),
         *_split(sample, guesses, label),
         "features:",
     ]
@@ -125,6 +137,20 @@ def _page(
         "# gates: {auc: {min: 0.6}, calibration: {min: 0.9, max: 1.1}}",
     ]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
+
+
+def _guess(name: str, values: Sequence[str], is_list: bool, role: Role | None) -> Guess:
+    if role:
+        return Guess({}, role.comment, True)
+    guess = guess_column(name, values, is_list)
+    if guess.settings and not is_list and may_be_weight(name, values):
+        comment = f"{guess.comment}; or the weight of the row (data.weight)?"
+        return dataclasses.replace(guess, comment=comment, unsure=True)
+    return guess
+
+
+def _weight(column: str, role: Role) -> list[str]:
+    return [f"  #? {_one_line(column)}: {role.comment}", f"  weight: {_flow(column)}"]
 
 
 def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess) -> list[str]:

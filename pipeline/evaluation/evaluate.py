@@ -11,6 +11,7 @@ import tensorflow_model_analysis as tfma
 
 from ctrpipe.models.base.metrics import Weights, reliability, summarise
 from ctrpipe.pipeline.config import Evaluation
+from ctrpipe.pipeline.evaluation.elements import MISSING, frequent_slices
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
 from ctrpipe.pipeline.evaluation.predictions import prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
@@ -66,7 +67,8 @@ def evaluate(
     slices: dict[str, pa.Array] = {}
     for name, (texts, codes) in by_column.items():
         slices[name] = pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(texts, pa.string()))
-        metrics["slices"][name] = _by_value((texts, codes), label, probabilities[primary], weights)
+        separator = spec.separators.get(name, "")
+        metrics["slices"][name] = _by_value((texts, codes), separator, label, probabilities[primary], weights)
     is_tail = None
     if evaluation.tail:
         is_tail = pa.Table.from_batches(read_payload(predicted, [TAIL]))[TAIL].is_valid().to_numpy()
@@ -87,13 +89,17 @@ def evaluate(
                 task: summarise(labels[column], before[task], weights)
                 for task, column in spec.data.columns_by_task.items()
             },
-            "slices": {name: _by_value(codes, label, before[primary], weights) for name, codes in by_column.items()},
+            "slices": {
+                name: _by_value(codes, spec.separators.get(name, ""), label, before[primary], weights)
+                for name, codes in by_column.items()
+            },
             "reliability": reliability(label, before[primary], weights),
         }
     by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     check_figures("the metrics on the test rows", metrics, SMALLER_STEPS, "test")
-    return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights), others
+    separators = {name: spec.separators[name] for name in slices if name in spec.separators}
+    return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights, separators), others
 
 
 def _check_finite(name: str, probabilities: dict[str, np.ndarray]) -> None:
@@ -131,20 +137,17 @@ def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray,
 
 
 def _by_value(
-    values: tuple[np.ndarray, np.ndarray], label: np.ndarray, probability: np.ndarray, weights: Weights
+    values: tuple[np.ndarray, np.ndarray], separator: str, label: np.ndarray, probability: np.ndarray, weights: Weights
 ) -> dict[str, Any]:
     """Returns the metrics of the most frequent values of a slicing column."""
     texts, codes = values
-    counts = np.bincount(codes, minlength=len(texts))
-    frequent = [code for code in np.lexsort((np.arange(len(texts)), -counts))[:MAX_SLICE_VALUES] if counts[code]]
-    of_values = {}
-    for code in frequent:
-        own = codes == code
-        of_values[texts[code]] = summarise(label[own], probability[own], None if weights is None else weights[own])
-    return of_values
+    return {
+        value: summarise(label[own], probability[own], None if weights is None else weights[own])
+        for value, own in frequent_slices(texts.tolist(), codes, separator, MAX_SLICE_VALUES)
+    }
 
 
 def _text(value: Any) -> str:
     if value is None:
-        return "(missing)"
+        return MISSING
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else f"{value:g}"

@@ -4,8 +4,7 @@ import math
 import operator
 import pathlib
 import statistics
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -98,7 +97,6 @@ def read_gates(
     scored: ScoredRows,
     last_blessed: Sequence[np.ndarray],
     more_trainings: Sequence[np.ndarray] = (),
-    separators: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Returns one row per gate: metric, kind (absolute, slice or change), bound, value, passed, reason.
 
@@ -109,7 +107,6 @@ def read_gates(
         last_blessed: The last blessed model's predictions of that task, and those of earlier trainings of its
             configuration, [N] each; empty for a first model.
         more_trainings: The predictions of the model's other trainings, [N] each.
-        separators: By column of several values in a row, their separator.
     """
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
@@ -125,7 +122,7 @@ def read_gates(
             estimate = ESTIMATES[metric](labels, probabilities, weights) if bounds.confidence else None
             rows += _absolute(metric, bounds, values.get(metric, math.nan), estimate)
     if (limits := gates.calibration) and limits.slices:
-        rows += slice_gates(limits, scored, task, separators)
+        rows += slice_gates(limits, scored, task)
     changes = _overall(result, "_diff")
     for metric, drop in gates.max_drop.items():
         if not last_blessed:
@@ -206,9 +203,7 @@ def change_gate(
     return gate_row(metric, "change", bound, found.value, passed, reason)
 
 
-def slice_gates(
-    bounds: CalibrationBounds, scored: ScoredRows, task: str, separators: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def slice_gates(bounds: CalibrationBounds, scored: ScoredRows, task: str) -> list[dict[str, Any]]:
     """Returns a row for each bounded column: its value whose calibration is most surely outside the bounds.
 
     A column fails if a value is outside by more than chance explains. All values of all columns share one level.
@@ -216,7 +211,12 @@ def slice_gates(
     labels, probabilities = scored.labels[task], scored.probabilities[task]
     found = {
         column: slice_calibrations(
-            scored.slices[column], labels, probabilities, scored.weights, bounds.min_clicks, separators.get(column, "")
+            scored.slices[column],
+            labels,
+            probabilities,
+            scored.weights,
+            bounds.min_clicks,
+            scored.separators.get(column, ""),
         )
         for column in bounds.slices
     }

@@ -32,6 +32,7 @@ class ScoredRows:
         tail: Whether each row is in the Tail slice, bool [N]; None without this slice.
         tail_of: The definition of the Tail slice.
         weights: Row weights, [N]; None for 1.
+        separators: By slicing column of several values in a row, their separator.
     """
 
     rows: str
@@ -41,6 +42,7 @@ class ScoredRows:
     tail: np.ndarray | None = None
     tail_of: dict[str, Any] | None = None
     weights: np.ndarray | None = None
+    separators: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def labelled(self, task: str) -> "ScoredRows":
         """Returns the rows that have a label of the task."""
@@ -83,6 +85,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
         columns[TAIL] = scored.tail
     columns |= {SLICE + name: values for name, values in scored.slices.items()}
     about = {"rows": scored.rows, "tasks": list(scored.labels), "tail_of": scored.tail_of}
+    about["separators"] = scored.separators
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
     with atomic_path(path) as unfinished:
         pa.parquet.write_table(table, unfinished)
@@ -107,6 +110,7 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
             as_numpy(table[TAIL].cast(pa.uint8())).astype(bool) if TAIL in table.column_names else None,
             about["tail_of"],
             as_numpy(table[WEIGHT]) if WEIGHT in table.column_names else None,
+            about.get("separators", {}),  # a file of an older release has none
         )
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.models.base.metrics import Weights
+from ctrpipe.pipeline.evaluation.elements import elements_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -179,14 +180,8 @@ def _by_element(
     texts: Sequence[str], sums: Floats, largest: Floats, separator: str
 ) -> tuple[list[str], Floats, Floats]:
     """Returns elements with their sums over the texts that contain them, from the texts and theirs."""
-    numbers: dict[str, int] = {}
-    pairs = [
-        (place, numbers.setdefault(element, len(numbers)))
-        for place, text in enumerate(texts)
-        for element in dict.fromkeys(text.split(separator))
-    ]
-    places, elements = np.array(pairs, np.intp).reshape(-1, 2).T
-    summed: Floats = np.stack([np.bincount(elements, each[places], len(numbers)) for each in sums]).astype(np.float64)
-    most = np.zeros(len(numbers))
+    names, places, elements = elements_of(texts, separator)
+    summed: Floats = np.stack([np.bincount(elements, each[places], len(names)) for each in sums]).astype(np.float64)
+    most = np.zeros(len(names))
     np.maximum.at(most, elements, largest[places])
-    return list(numbers), summed, most
+    return names, summed, most

@@ -30,8 +30,8 @@ class ScoreCounts:
     Attributes:
         scored: The number of lines with scores.
         rejected: The number of malformed lines.
-        tasks: By task, the `sum` of the finite scores, the number of `not_finite` scores, and a `histogram` of BINS
-            bins of equal width from 0 to 1.
+        tasks: By task, the `sum` of the finite scores, the number of `not_finite` scores, the `first_not_finite` as
+            `file:line` or None, and a `histogram` of BINS bins of equal width from 0 to 1.
     """
 
     scored: int
@@ -44,7 +44,8 @@ class ScoreCounts:
 
     @classmethod
     def none(cls, tasks: list[str]) -> "ScoreCounts":
-        return cls(0, 0, {task: {"sum": 0.0, "not_finite": 0, "histogram": [0] * BINS} for task in tasks})
+        empty = {"sum": 0.0, "not_finite": 0, "first_not_finite": None}
+        return cls(0, 0, {task: {**empty, "histogram": [0] * BINS} for task in tasks})
 
     def add(self, other: "ScoreCounts") -> None:
         self.scored += other.scored
@@ -53,20 +54,28 @@ class ScoreCounts:
             more = other.tasks[task]
             total["sum"] += more["sum"]
             total["not_finite"] += more["not_finite"]
+            total["first_not_finite"] = total["first_not_finite"] or more.get("first_not_finite")
             total["histogram"] = [a + b for a, b in zip(total["histogram"], more["histogram"], strict=True)]
 
 
-def _count(scores: dict[str, np.ndarray], rejected: int) -> ScoreCounts:
+def _count(scores: dict[str, np.ndarray], batches: list[LogBatch], rejected: int) -> ScoreCounts:
     tasks = {}
     for task, values in scores.items():
-        finite = values[np.isfinite(values)]
+        is_finite = np.isfinite(values)
+        finite = values[is_finite]
         histogram = np.histogram(finite, BINS, (0.0, 1.0))[0].tolist()
         tasks[task] = {
             "sum": float(finite.sum(dtype=np.float64)),
             "not_finite": len(values) - len(finite),
+            "first_not_finite": None if is_finite.all() else _place(batches, int(np.argmin(is_finite))),
             "histogram": histogram,
         }
     return ScoreCounts(len(next(iter(scores.values()))), rejected, tasks)
+
+
+def _place(batches: list[LogBatch], row: int) -> str:
+    """Returns the file and line of a row of some batches, as `file:line`."""
+    return f"{batches[0].path}:{np.concatenate([batch.lines for batch in batches])[row]}"
 
 
 def score_part(
@@ -136,7 +145,7 @@ def _write(
                         letters.write(json.dumps(letter | {"reason": reject.reason, "text": reject.text}) + "\n")
             if sample_rate:
                 _draw(rows, sample_rate, random, sample)
-            counts.add(_count(scores, len(rejects)))
+            counts.add(_count(scores, batches, len(rejects)))
             progress(f"{part.range.path}: {part.range.line - 1 + counts.rows:,} lines scored")
     (fresh / "part.json").write_text(json.dumps(dataclasses.asdict(counts)))
 
@@ -170,7 +179,7 @@ def _schema(tasks: list[str]) -> pa.Schema:
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
-    """Returns one row per line, in line order. Malformed lines have null scores."""
+    """Returns one row per line, in line order. A malformed line has no score, nor has one whose score is not finite."""
     lines = np.concatenate([batch.lines for batch in batches])
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")
@@ -178,7 +187,7 @@ def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Sc
     columns = {"file": _repeated(batches[0].path, len(rows)), "line": pa.array(rows)}
     for task, column in score_columns(scorer.tasks).items():
         values = np.concatenate([scores[task], np.zeros(len(rejected), np.float32)])[order]
-        columns[column] = pa.array(values, mask=order >= len(lines))
+        columns[column] = pa.array(values, mask=(order >= len(lines)) | ~np.isfinite(values))
     columns["model_version"] = _repeated(scorer.version.name, len(rows))
     return pa.table(columns, schema)
 

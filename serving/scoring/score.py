@@ -45,8 +45,8 @@ class ScoreResult:
         start_seconds: Seconds until the first part started: planning, loading the model.
         seconds: Seconds to score the remaining parts.
         rows_per_s: Rows per second of the remaining parts.
-        scores: By column, the `mean`, the number of `not_finite` scores, and a `histogram` of bins of equal width from
-            0 to 1.
+        scores: By column, the `mean`, the number of `not_finite` scores, the `first_not_finite` as `file:line` or None,
+            and a `histogram` of bins of equal width from 0 to 1.
         drift: The result of `compare`; None if it was not called.
     """
 
@@ -150,7 +150,18 @@ def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:
     total = counts.tasks[task]
     finite = counts.scored - total["not_finite"]
     mean = total["sum"] / finite if finite else None
-    return {"mean": mean, "not_finite": total["not_finite"], "histogram": total["histogram"]}
+    return {"mean": mean, **{key: total[key] for key in ("not_finite", "first_not_finite", "histogram")}}
+
+
+def not_finite(result: ScoreResult) -> list[str]:
+    """Returns a line about each column in which the model's answers are not finite for some rows."""
+    return [
+        f"{column}: the score of {scores['not_finite']:,} of {result.scored:,} rows is not a finite number"
+        + (f", the first at {first}" if (first := scores.get("first_not_finite")) else "")
+        + "; it is null in the files; correct these rows, or score with a model of this release"
+        for column, scores in result.scores.items()
+        if scores["not_finite"]
+    ]
 
 
 def quantile(scores: dict[str, Any], share: float) -> float:

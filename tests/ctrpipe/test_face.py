@@ -215,8 +215,6 @@ def test_columns_without_a_value_are_missing_in_every_row(run):
         rows = [dict.fromkeys(COLUMNS), {}]
         for none in ({name: [None] * 2 for name in COLUMNS}, rows, arrow, arrow.to_pandas(), read_by_pandas):
             np.testing.assert_array_equal(model.predict(none)["ctr"], expected)
-        with pytest.raises(ctrpipe.InputError, match="column 'user': expected text"):
-            model.predict({**COLUMNS, "user": [float("nan"), 1.0, 2.0]})
 
 
 def test_predictions_show_their_first_rows():
@@ -232,8 +230,8 @@ def test_a_model_refuses_what_it_cannot_read(run, tmp_path):
     with ctrpipe.load(run.model) as model:
         with pytest.raises(ctrpipe.InputError, match="also reads age, film, seen, when, year; give each column"):
             model.predict({"user": ["u1"]})
-        with pytest.raises(ctrpipe.InputError, match="column 'film': expected text"):
-            model.predict({name: [1.0] for name in COLUMNS})
+        with pytest.raises(ctrpipe.InputError, match="column 'age': expected numbers"):
+            model.predict({name: ["1"] for name in COLUMNS} | {"year": [1.0]})
         with pytest.raises(ctrpipe.InputError, match="expected a dict of columns"):
             model.predict("rows")
         with pytest.raises(ctrpipe.InputError):

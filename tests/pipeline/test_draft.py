@@ -310,6 +310,32 @@ def test_each_mistake_has_its_line(tmp_path, lines, features, text):
     assert any(line.startswith(text) for line in [*errors, *notes]) if text else not errors + notes
 
 
+@pytest.mark.parametrize(
+    ("split", "places"),
+    [
+        ({"by": "order"}, {"validation": (400, 450), "test": (450, 500)}),
+        ({"by": "time", "column": "n", "validation_from": 300, "test_from": 400}, {"test": (400, 500)}),
+        ({"by": "hash"}, {}),
+    ],
+)
+def test_a_column_that_is_constant_in_one_split_is_named(tmp_path, split, places):
+    base = {"format": "csv", "header": True, "labels": {"ctr": "y"}, "paths": [str(tmp_path / "log.csv")]}
+    of_test = dict.fromkeys(range(*places.get("test", (0, 0))), "new")
+    lines = [f"{n % 2},{n},{of_test.get(n, f'v{n % 5}')}" for n in range(500)]
+    _, notes = checked(tmp_path, lines, data={**base, "split": split})
+    named = [line for line in notes if line.startswith("Column: c, ")]
+    line = "Column: c, test rows: one value in all rows, 'new', which 0% of the training rows have"
+    assert named == ([line] if places else [])
+    times = [f"{n % 2},{n},2026-11-{1 + n // 24 if n < 400 else 20:02}" for n in range(500)]
+    _, notes = checked(
+        tmp_path,
+        times,
+        data={**base, "split": split},
+        features=[{"kind": "numeric", "columns": ["n"]}, {"kind": "time", "columns": ["c"]}],
+    )
+    assert not [line for line in notes if line.startswith("Column: c, ")]
+
+
 def test_a_missing_column_of_the_last_file_is_found_without_reading_them_all(tmp_path):
     (tmp_path / "a.csv").write_text("y,n,c\n" + "\n".join(GOOD) + "\n")
     (tmp_path / "b.csv").write_text("y,n\n1,2\n")

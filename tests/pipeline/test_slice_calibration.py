@@ -80,7 +80,7 @@ def test_a_value_is_judged_by_the_clicks_it_should_have():
     labels = np.array([1.0, 0, 0] * 100 + [0.0] * 300 + [1.0] * 2)
     scored = ScoredRows("rows", {"ctr": labels}, {"ctr": np.full(602, 0.1)}, {"site": column})
     bounds = CalibrationBounds(slices=["site"], max_error=0.9, min_clicks=20)
-    [row] = slice_gates(bounds, scored, "ctr", {})
+    [row] = slice_gates(bounds, scored, "ctr")
     assert not row["passed"] and row["value"] is None
     assert row["reason"].startswith("no click where site is quiet (300 rows, 0 clicks), 30.0 expected; 95% interval")
     assert row["reason"].endswith("to inf, of the largest of 2 values")

@@ -14,11 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.compare.scoring import read_scoring
+from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.serving.scoring import folder as score_folder
 from ctrpipe.serving.scoring import part as score_part
 from ctrpipe.serving.scoring import score as score_module
+from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.serving.scoring.score import quantile, score
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from tests.e2e.small_run import call, one_line, start
@@ -440,3 +445,53 @@ def test_what_cannot_be_used_is_one_line(models, tmp_path):
     one_line(*score_with(log="malformed.tsv"), "holds the result of another scoring")
     with pytest.raises(InputError, match="^No data: give --data PATH"):
         score(models / "tsv", [], tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_scores_that_are_not_finite_are_null_counted_and_exit_1(models, tmp_path, small_pieces, monkeypatch):
+    """A servable of this release answers them to no row, so that some of its answers are replaced here."""
+    lines = [(0, float(row), "x" * (row % 5)) for row in range(120)]
+    log = tmp_path / "log.tsv"
+    log.write_text("bad\n" + text(lines))
+    wrong = {probability(40.0, ""): np.nan, probability(77.0, "xx"): np.inf, probability(119.0, "xxxx"): -np.inf}
+    answers = Scorer.__call__
+
+    def older(self, *given):
+        found = answers(self, *given)
+        for value, odd in wrong.items():
+            found["ctr"] = np.where(np.isclose(found["ctr"], value, atol=1e-6), odd, found["ctr"]).astype(np.float32)
+        return found
+
+    monkeypatch.setattr(Scorer, "__call__", older)
+    result = score(models / "tsv", [str(log)], tmp_path / "out")
+    found = result.scores["ctr"]
+    odd = [
+        row
+        for row, (_, number, c) in enumerate(lines)
+        if min(abs(probability(number, c) - each) for each in wrong) < 1e-6
+    ]
+    assert result.parts > 1 and len(odd) >= 3
+    assert (result.rows, result.scored, found["not_finite"]) == (121, 120, len(odd))
+    assert found["first_not_finite"] == f"{log}:{odd[0] + 2}"
+    good = [probability(number, c) for row, (_, number, c) in enumerate(lines) if row not in odd]
+    assert found["mean"] == pytest.approx(np.mean(good), abs=1e-6) and sum(found["histogram"]) == len(good)
+    rows = read(tmp_path / "out")
+    assert [row["line"] for row in rows if row["ctr"] is None] == [1, *(row + 2 for row in odd)]
+    assert "NaN" not in (tmp_path / "out" / "_summary.json").read_text()
+    told = (
+        f"ctr: the score of {len(odd)} of 120 rows is not a finite number, the first at {log}:{odd[0] + 2}; it is null"
+    )
+    for output in ("cli", "cli"):  # the second time from the finished folder
+        command = ["score", "--model", str(models / "tsv"), "--input", str(log), "--output", str(tmp_path / output)]
+        called = CliRunner().invoke(main, command)
+        assert called.exit_code == 1 and [line for line in called.stderr.splitlines() if line.startswith(told)]
+    config = RunConfig.model_validate(
+        {
+            "name": "x",
+            "data": spec().data.model_dump(),
+            "features": [f.model_dump() for f in spec().features],
+            "model": {"name": "lr"},
+        }
+    )
+    with pytest.raises(InputError, match=rf"the score of ctr for {log}:{odd[0] + 2} is not a finite number"):
+        read_scoring(tmp_path / "out", config)

@@ -3,6 +3,7 @@ import gzip
 import io
 import pickle
 import re
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,8 @@ import pytest
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import printable
 from ctrpipe.common.processes import Workers
-from ctrpipe.transforms.log import lines
+from ctrpipe.transforms.log import files, lines
+from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT, is_binary
 from ctrpipe.transforms.log.formats import parquet
@@ -77,6 +79,65 @@ def test_the_size_of_a_range_changes_nothing(tmp_path, monkeypatch, size):
     assert read(write(tmp_path, content)) == whole
     assert [reject.line for reject in whole[1]] == [10]
     assert [row[0] for row in whole[0]] == [*range(1, 10), 11, 12, 13]
+
+
+OBJECTS = b"".join(
+    b'{"label": %b, "n": %b, "c": "%b"}\n' % (label, number or b"null", text)
+    for label, number, text in (line.split(b"\t") for line in GOOD.splitlines())
+)
+TEXTS = {
+    "tsv": (GOOD, {}),
+    "csv": (GOOD.replace(b"\t", b","), {"format": "csv"}),
+    "headed": (b"label,n,c\n" + GOOD.replace(b"\t", b","), {"format": "csv", "header": True}),
+    "records": (GOOD.replace(b"\t", b","), {"format": "csv", "quoted_line_breaks": True}),
+    "wide": (GOOD.replace(b"\t", b"::"), {"format": "csv", "delimiter": "::"}),
+    "utf-16": (GOOD, {"encoding": "utf-16"}),
+    "jsonl": (OBJECTS, {"format": "jsonl"}),
+}
+
+
+@pytest.mark.parametrize("name", ["log.txt", "log.txt.gz"])
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("size", [1, 5, 1 << 20])
+def test_empty_lines_at_the_end_are_no_rows_and_elsewhere_malformed(tmp_path, monkeypatch, kind, name, size):
+    content, data = TEXTS[kind]
+    log = spec(**({"columns": []} if kind in ("headed", "jsonl") else {}), **data)
+    encoding = data.get("encoding", "utf-8")
+    monkeypatch.setattr(lines, "CHUNK_BYTES", size)
+    monkeypatch.setattr(files, "RANGE_BYTES", 40)
+    monkeypatch.setattr(files, "_END_BYTES", 3)
+    first = 1 + (kind == "headed")
+    for end in (b"", b"\n", b"\n" * 90, b"\r\n" * 2, b"\n\r\n\r"):
+        text = content.decode() * 3 if kind != "headed" else content.decode() + GOOD.decode().replace("\t", ",") * 2
+        path = write(tmp_path, (text + end.decode()).encode(encoding), name)
+        for rows, rejects in (read(path, log), joined(read_ranges(path, log))):
+            assert ([row[1:] for row in rows], rejects) == ([row[1:] for row in ROWS] * 3, [])
+            assert [row[0] for row in rows] == list(range(first, first + 9))
+        at_the_end = write(tmp_path, text.removesuffix("\n").encode(encoding), name)
+        assert len(read(at_the_end, log)[0]) == 9
+    last = content.decode().splitlines(True)[-1]
+    path = write(tmp_path, (content.decode() + "\n\r\n" + last + "\n\n").encode(encoding), name)
+    for rows, rejects in (read(path, log), joined(read_ranges(path, log))):
+        assert [row[0] for row in rows] == [first, first + 1, first + 2, first + 5]
+        assert [reject.line for reject in rejects] == [first + 3, first + 4]
+
+
+def test_the_checksum_of_a_range_has_the_empty_lines_too(tmp_path):
+    path = write(tmp_path, GOOD + b"\n\r\n\n")
+    [part] = LogReader(spec()).ranges(str(path))
+    found = ByteSum()
+    assert len(collect(LogReader(spec()).read_range(part, found))[0]) == 3
+    assert (found.length, found.crc) == (path.stat().st_size, zlib.crc32(path.read_bytes()))
+
+
+def test_an_empty_line_of_a_single_column_is_a_row(tmp_path):
+    single = LogSpec.model_validate(
+        {
+            "data": {"columns": ["label", "c"], "labels": {"ctr": "label"}},
+            "features": [{"kind": "categorical", "columns": ["c"]}],
+        }
+    )
+    assert read(write(tmp_path, b"a\nb\n\n"), single, labels=False) == ([(1, b"a"), (2, b"b"), (3, None)], [])
 
 
 @pytest.mark.parametrize(
@@ -440,7 +501,7 @@ def test_a_malformed_first_line_does_not_hide_that_labels_are_absent(tmp_path):
     unlabelled = b"bad\n" + b"".join(line.split(b"\t", 1)[1] for line in GOOD.splitlines(True)) + b"\n"
     rows, rejects = read(write(tmp_path, unlabelled), labels=False)
     assert rows == [(row[0] + 1, *row[1:3]) for row in ROWS]
-    assert [(r.line, r.reason) for r in rejects] == [(1, "expected 2 columns, found 1"), (5, "the line is empty")]
+    assert [(r.line, r.reason) for r in rejects] == [(1, "expected 2 columns, found 1")]
 
 
 @pytest.mark.parametrize("name", ["empty.tsv", "empty.tsv.gz"])

@@ -154,3 +154,20 @@ def test_rows_are_spread_over_all_files(tmp_path: pathlib.Path) -> None:
     some = spread_rows(files, 20_000)["x"].to_numpy()
     assert 15_000 <= len(some) <= 25_000 and len(set(some)) == len(some)
     assert np.histogram(some, 3, (0, 60_000))[0].min() > 4000
+
+
+def test_the_last_rows_of_one_hour_are_no_finding_where_the_column_is_a_time() -> None:
+    moments = {"train": np.arange(600), "validation": np.full(400, 700), "test": np.full(400, 701)}
+    hours = {
+        split: [f"2026-11-{1 + hour // 24 % 28:02} {hour % 24:02}:00" for hour in each]
+        for split, each in moments.items()
+    }
+    for kind, splits in (("time", []), ("categorical", ["validation", "test"])):
+        spec = LogSpec.model_validate(
+            {
+                "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+                "features": [{"kind": kind, "columns": ["hour"]}],
+            }
+        )
+        rows = {split: pa.table({"hour": texts(each)}) for split, each in hours.items()}
+        assert [each.split for each in constant_columns(spec, rows)] == splits

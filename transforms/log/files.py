@@ -20,10 +20,11 @@ from ctrpipe.common.files import by_number
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.byte_sum import ByteSum, SummedFile, joined
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
-from ctrpipe.transforms.log.lines import CHUNK_BYTES, whole_lines
+from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
 from ctrpipe.transforms.log.recoded import recoded
 
 RANGE_BYTES = 32 << 20
+_END_BYTES = 1 << 12  # of a file that are looked at for empty lines at its end
 _TEXT_FACTOR = 4  # approximate bytes of text per compressed byte
 _COUNT_SECONDS = 5e-10  # time per byte to count lines
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -238,6 +239,8 @@ class Range:
         size: Approximate number of bytes of text or Parquet.
         header: Number of bytes of the file's header before the range; 0 except in a file's first range.
         layout: CRC-32 of that header; for Parquet, of the footer. Detects a file whose layout has changed.
+        empty_end: Number of bytes at the end of `length` that are the empty lines at the end of a text file, and no
+            rows.
     """
 
     path: str
@@ -248,6 +251,7 @@ class Range:
     size: int
     header: int = 0
     layout: int = 0
+    empty_end: int = 0
 
     @property
     def is_first(self) -> bool:
@@ -263,15 +267,36 @@ def cut_lines(whole: Range) -> Iterator[Range]:
     Raises:
         InputError: the file cannot be read.
     """
-    stop = whole.start + (whole.length or 0)
+    stop = whole.start + (whole.length or 0) - whole.empty_end
     with input_errors(whole.path), open_stored(whole.path) as file:
         start, line, header, layout = whole.start, whole.line, whole.header, whole.layout
         while start < stop:
             file.seek(start + RANGE_BYTES - 1)
             end = min(_end_of_line(file), stop)
             length = end - start
-            yield Range(whole.path, whole.columns, start, length, line, length, header, layout)
+            rest = whole.empty_end if end == stop else 0
+            yield Range(whole.path, whole.columns, start, length + rest, line, length, header, layout, rest)
             start, line, header, layout = end, 0, 0, 0
+
+
+def empty_end(path: str, start: int, stop: int) -> int:
+    """Returns the number of bytes of the empty lines at the end of an uncompressed text file, from `start` to `stop`.
+
+    All of the bytes if there are no other lines.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    size = _END_BYTES
+    with open_stored(path) as file:
+        while True:
+            first = max(start, stop - size)
+            file.seek(first)
+            block = file.read(stop - first)
+            kept = end_of_rows(block)
+            if kept or first == start:
+                return len(block) - kept
+            size *= 2
 
 
 def _end_of_line(file: IO[bytes]) -> int:

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
@@ -197,19 +197,43 @@ def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def whole_records(file: IO[bytes], length: int | None, delimiter: bytes, width: int) -> Iterator[Lines]:
-    """Yields the rest of a file as records, which may have line breaks in quoted values (RFC 4180).
+def end_of_rows(text: bytes) -> int:
+    """Returns the length of a text of whole lines without the empty lines at its end; 0 if all of them are empty."""
+    last = text[-4:]
+    if last.count(b"\n") < 2 and last.strip(b"\r\n"):  # the usual end, without a copy of the text
+        return len(text)
+    stop = len(text.rstrip(b"\r\n"))
+    return (text.find(b"\n", stop) + 1 or len(text)) if stop else 0
+
+
+def without_empty_end(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields chunks of whole lines without the empty lines at the end of the text, unless it has no other lines."""
+    held: list[bytes] = []  # empty lines, which are malformed rows if another row follows
+    are_all_empty = True
+    for chunk in chunks:
+        stop = end_of_rows(chunk)
+        if stop:
+            yield from held
+            held, are_all_empty = [], False
+            yield chunk[:stop]
+        if stop < len(chunk):
+            held.append(chunk[stop:])
+    if are_all_empty:
+        yield from held
+
+
+def whole_records(chunks: Iterable[bytes], delimiter: bytes, width: int) -> Iterator[Lines]:
+    """Yields a text as records, which may have line breaks in quoted values (RFC 4180).
 
     If a quote is never closed, or the record would not have `width` values, only the line of that quote is malformed.
 
     Args:
-        file: The file, at the position where reading begins.
-        length: Maximum number of bytes to read; None: up to the end.
+        chunks: The text, in chunks of whole lines.
         delimiter: Separates the values.
         width: The number of values of a row.
     """
     rest = b""
-    for chunk in itertools.chain(whole_lines(file, length), [b""]):
+    for chunk in itertools.chain(chunks, [b""]):
         text = rest + chunk
         joined, unfinished = _joined_lines(text, delimiter, width, is_last=not chunk)
         text, rest = text[:unfinished], text[unfinished:]

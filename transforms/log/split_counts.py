@@ -14,6 +14,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
 
 MOST_BYTES = 1 << 28  # of text or Parquet: a second or two
+MOST_READ_BYTES = 1 << 24  # of text or Parquet, all columns: about a second
 
 
 def is_countable(files: Sequence[str]) -> bool:
@@ -59,14 +60,52 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
     positive = np.concatenate(labels) if labels else np.zeros(0)
     of_rows = np.concatenate(indices) if indices else np.zeros(0, int)
     if division.is_by_order:
-        bounds = order_bounds(spec.data.split, len(positive))
-        of_rows = np.repeat(np.arange(3), np.diff(bounds))
+        of_rows = _in_order(spec, len(positive))
     rows = {name: int((of_rows == index).sum()) for index, name in enumerate(SPLITS)}
     positives = {
         name: whole_clicks(float(positive[of_rows == index].sum()), rows[name]) for index, name in enumerate(SPLITS)
     }
     spans = {name: [division.shown(value) for value in values] for name, values in ends.items()}
     return IngestResult(rows, positives, {}, rejected, {}, spans or _files_of(division, of_rows, paths))
+
+
+def is_readable(files: Sequence[str]) -> bool:
+    """Returns whether the files are small enough for all columns to be read in a check.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return sum(map(text_size, files)) <= MOST_READ_BYTES
+
+
+def rows_of_splits(spec: LogSpec, files: Sequence[str]) -> dict[str, pa.Table]:
+    """Returns the good rows of each split, with all columns.
+
+    Raises:
+        InputError: see `count_splits`.
+    """
+    ranges = plan(list(files), spec)
+    division = find_division(
+        spec, files, ranges, spec.data.split.seed, lambda work, parts: [work(part) for part in parts]
+    )
+    reader = LogReader(spec, ordering=division.ordering)
+    batches: list[pa.RecordBatch] = []
+    indices: list[np.ndarray] = []
+    for part in ranges:
+        for batch in reader.read_range(part):
+            batches.append(batch.rows)
+            if not division.is_by_order:
+                indices.append(division.indices(batch, files.index(part.path)))
+    if not batches:
+        return {}
+    table = pa.Table.from_batches(batches)
+    of_rows = _in_order(spec, table.num_rows) if division.is_by_order else np.concatenate(indices)
+    return {name: table.filter(pa.array(of_rows == index)) for index, name in enumerate(SPLITS)}
+
+
+def _in_order(spec: LogSpec, rows: int) -> np.ndarray:
+    """Returns the index in SPLITS of each row's split, `[N]`, for a division by the order of the rows."""
+    return np.repeat(np.arange(3), np.diff(order_bounds(spec.data.split, rows)))
 
 
 def _files_of(division: Division, of_rows: np.ndarray, paths: Sequence[tuple[str, int]]) -> dict[str, list[str]]:

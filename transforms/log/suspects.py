@@ -69,6 +69,8 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
         spec: The description of the log.
         rows: Rows of each split, by its name.
     """
+    if "train" not in rows or not rows["train"].num_rows:
+        return
     for column in spec.feature_columns:
         if spec.feature_by_column[column].kind == "time":
             continue  # the last rows of a log are of the last hour

@@ -1,7 +1,6 @@
 """CSV: values separated by commas, or by `data.delimiter`, which may be quoted (RFC 4180)."""
 
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Sequence
 
 from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.formats.delimited import Delimited
@@ -16,7 +15,7 @@ class Csv(Delimited):
     def ranges(self, path: str) -> list[Range]:
         return self.whole(path) if self._spec.data.quoted_line_breaks else super().ranges(path)
 
-    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
+    def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
         if self._spec.data.quoted_line_breaks:
-            return whole_records(file, part.length, self._delimiter, len(part.columns))
-        return super()._lines(file, part)
+            return whole_records(chunks, self._delimiter, len(names))
+        return super()._lines(chunks, names)

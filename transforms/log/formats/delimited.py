@@ -1,7 +1,7 @@
 """Delimited text: a line has one value a column, with a delimiter between two of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +9,6 @@ import pyarrow.csv
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
-from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
     ONE_BYTE_ENCODING,
@@ -22,7 +21,7 @@ from ctrpipe.transforms.log.first_bytes import (
 )
 from ctrpipe.transforms.log.formats.base import check_names
 from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
-from ctrpipe.transforms.log.lines import Lines, count_values, is_utf8, single_byte, whole_lines
+from ctrpipe.transforms.log.lines import Lines, count_values, is_utf8, single_byte
 from ctrpipe.transforms.log.spec import LogSpec
 
 _LINES_LOOKED_AT = 100  # to detect whether a file without a header has labels
@@ -86,8 +85,11 @@ class Delimited(TextFormat):
         check_names(path, names, wanted)
         return names, first + newline
 
-    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
-        return (Lines(chunk, self._delimiter, self.quoted) for chunk in whole_lines(file, part.length))
+    def _has_empty_rows(self, names: Sequence[str]) -> bool:
+        return len(names) == 1
+
+    def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
+        return (Lines(chunk, self._delimiter, self.quoted) for chunk in chunks)
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return lines.faults(width, not_utf8)

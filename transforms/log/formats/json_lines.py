@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.transforms.log.files import Range, no_rows
+from ctrpipe.transforms.log.files import no_rows
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
     ENCODING_HINT,
@@ -16,7 +16,7 @@ from ctrpipe.transforms.log.first_bytes import (
     json_document,
 )
 from ctrpipe.transforms.log.formats.text import TextFormat
-from ctrpipe.transforms.log.lines import Lines, whole_lines
+from ctrpipe.transforms.log.lines import Lines
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
@@ -43,8 +43,8 @@ class JsonLines(TextFormat):
             raise InputError(f"{path}: no line is a JSON object, but data.format is jsonl; is the log tsv or csv?")
         return [], BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
 
-    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
-        return (Lines(chunk, b"", quoted=False) for chunk in whole_lines(file, part.length))
+    def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
+        return (Lines(chunk, b"", quoted=False) for chunk in chunks)
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")

@@ -3,7 +3,7 @@
 import abc
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import IO, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from ctrpipe.transforms.log.byte_sum import ByteSum, changed
 from ctrpipe.transforms.log.files import (
     Range,
     cut_lines,
+    empty_end,
     first_bytes,
     input_errors,
     is_compressed,
@@ -24,7 +25,7 @@ from ctrpipe.transforms.log.files import (
 )
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, check_text, is_utf8_codec
 from ctrpipe.transforms.log.formats.base import Format
-from ctrpipe.transforms.log.lines import Lines, whole_lines
+from ctrpipe.transforms.log.lines import Lines, whole_lines, without_empty_end
 from ctrpipe.transforms.log.spec import LogSpec
 
 
@@ -52,8 +53,13 @@ class TextFormat(Format):
         """
 
     @abc.abstractmethod
-    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
-        """Yields the lines of a range in chunks. `file` is at the position of the first one."""
+    def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
+        """Yields the lines of a text, given in chunks of whole lines.
+
+        Args:
+            chunks: The text.
+            names: The file's columns, in order.
+        """
 
     @abc.abstractmethod
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
@@ -92,8 +98,15 @@ class TextFormat(Format):
                 raise no_rows(path)
             length = None if in_order else stored - len(header)
             size = length or text_size(path)
+            rest = 0 if in_order or self._has_empty_rows(names) else empty_end(path, len(header), stored)
+            if rest == length:  # no other line says that an empty one is none
+                rest = 0
         line, layout = 1 + header.count(b"\n"), zlib.crc32(header)
-        return [Range(path, tuple(names), len(header), length, line, size, len(header), layout)]
+        return [Range(path, tuple(names), len(header), length, line, size, len(header), layout, rest)]
+
+    def _has_empty_rows(self, names: Sequence[str]) -> bool:
+        """Returns whether an empty line is a row of a file with these columns. At the end of a file it is none else."""
+        return False
 
     def ranges(self, path: str) -> list[Range]:
         [whole] = self.whole(path)
@@ -104,13 +117,20 @@ class TextFormat(Format):
         with input_errors(part.path), open_text(part.path, part.start - part.header, into, self._encoding) as file:
             if zlib.crc32(file.read(part.header)) != part.layout:
                 raise changed(part.path)
-            for lines in self._lines(file, part):
+            length = None if part.length is None else part.length - part.empty_end
+            chunks = whole_lines(file, length)
+            if length is None and not self._has_empty_rows(part.columns):
+                chunks = without_empty_end(chunks)
+            for lines in self._lines(chunks, part.columns):
                 yield self._batch(part, lines, line)
                 line += lines.breaks
                 position += lines.size
+            if into is not None:
+                for _ in whole_lines(file, part.empty_end):  # for the checksum
+                    pass
         if not position:
             raise no_rows(part.path)
-        if part.length not in (None, position):
+        if length not in (None, position):
             raise changed(part.path)
 
     def _batch(self, part: Range, lines: Lines, first_line: int) -> RawBatch:

@@ -1,0 +1,214 @@
+"""Finds the columns of a log that are no features: weights, split markers, numbers of rows, and other labels.
+
+A model that has one of them is almost perfect on the log and useless in production, where a request has none.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from ctrpipe.transforms.log.sample import LogSample
+from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
+
+_OF_WHAT = (
+    "sample|row|instance|importance|example|case|obs|observation|event|training|train|propensity|ips|ipw|sampling"
+)
+_SURE_WEIGHT = re.compile(rf"({_OF_WHAT})_?(weights?|wt|wgt)|inverse_propensity|class_weight", re.IGNORECASE)
+_WEIGHT = re.compile(r"weights?|wt|wgt", re.IGNORECASE)
+_IMPRESSIONS = re.compile(
+    r"(n|num|nr|no|total)?_?(of_)?(imps?|impressions?|shows?|exposures?|trials?|views?)(_?(count|cnt|num))?",
+    re.IGNORECASE,
+)
+_FEW_WEIGHTS = 32  # different values; amounts have more
+_MEAN_TOLERANCE = 0.02  # of weights that are scaled to the number of rows
+
+_SPLIT_WORDS = frozenset(
+    "train training trn tr valid validation val va dev develop development eval evaluation test testing tst te holdout "
+    "hold_out oot".split()
+)
+_SPLIT = re.compile(
+    r"(data|train_test|ml|cv|tt)?_?(split|splits|fold|folds|fold_?id|kfold|k_fold|part|partition|subset|set|dataset|data_?set"
+    r"|phase|usage|stage|set_?type|split_?(name|type|id))",
+    re.IGNORECASE,
+)
+_FOLD = re.compile(
+    r"((data|train_test|cv)_?)?(split|fold|fold_?id|kfold|k_fold|fold_?(nr|no|num|number))", re.IGNORECASE
+)
+_SPLIT_FLAG = re.compile(
+    r"(is|in)_?(train|training|test|testing|validation|holdout|hold_out)(_?(set|row))?", re.IGNORECASE
+)
+_MOST_FOLDS = 20
+_MARKER = (
+    "says which rows are for training and which for a test: left out; for the same sets write each to files of its own "
+    "(data.split: {by: files})"
+)
+
+_ROW_ID = re.compile(
+    r"_?id|(row|record|request|req|impression|imp|event|log|bid|auction|trace|transaction|hit|instance|sample|example|"
+    r"session|view|pageview)_?(id|no|nr|num|number|key|hash|uuid|guid)|row|uuid|guid|bidid|uid_request|rownum",
+    re.IGNORECASE,
+)
+_FEWEST_IDS = 20  # rows that say something about an id
+_ID_SHARE = 0.25  # of different values, from which an id of rows cannot be learnt
+
+_OTHER_LABEL = re.compile(
+    r"(is|has|did|was|post_?click|label|y|target)?_?(click|clicked|clk|order|orders|ordered|buy|bought|purchase|purchased|"
+    r"conversion|converted|conv|cvr|install|installed|add_?to_?cart|checkout|signup|sign_up|booked|booking|like|liked|"
+    r"follow|followed|forward|share|shared|hate|favou?rite|long_?view|finish|finished|dislike|sale|sold|label|target)s?",
+    re.IGNORECASE,
+)
+_CHANCE = 1e-6  # of a value that is in rows with a click alone
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """What a column is, if it is no feature.
+
+    Attributes:
+        comment: What it is taken for, and what to do with it.
+        is_weight: Whether the draft names it as `data.weight`.
+    """
+
+    comment: str
+    is_weight: bool = False
+
+
+def is_split_marker(name: str, values: Sequence[str]) -> bool:
+    """Returns whether a column says which rows are for training and which for a test."""
+    present = {value.strip().lower().removesuffix(".0") for value in values if _is(value)}
+    if not present:
+        return False
+    if present <= _SPLIT_WORDS:
+        trains = any(value.startswith(("train", "trn")) or value == "tr" for value in present)
+        return bool(_SPLIT.fullmatch(name)) or (trains and len(present) > 1)
+    if _SPLIT_FLAG.fullmatch(name):
+        return present <= {"0", "1", "true", "false", "yes", "no", "y", "n", "t", "f"}
+    return bool(_FOLD.fullmatch(name)) and len(present) <= _MOST_FOLDS and all(value.isdigit() for value in present)
+
+
+def may_be_weight(name: str, values: Sequence[str]) -> bool:
+    """Returns whether a column may be the weight of the row, as a product's weight may."""
+    return _WEIGHT.fullmatch(name) is not None and _numbers(values) is not None
+
+
+def roles(sample: LogSample, label: str, clicks: Sequence[float]) -> dict[str, Role]:
+    """Returns the columns that are no features, beside the label.
+
+    Args:
+        sample: The first rows of a log.
+        label: The label's column.
+        clicks: The label of each row, 0 to 1.
+    """
+    found: dict[str, Role] = {}
+    for name, values in sample.columns.items():
+        if name == label or name in sample.lists:
+            continue
+        if is_split_marker(name, values):
+            found[name] = Role(_MARKER)
+        elif text := _row_id(name, values):
+            found[name] = Role(text)
+        elif text := _other_label(name, values, clicks):
+            found[name] = Role(text)
+    rest = {name: values for name, values in sample.columns.items() if name not in {label, *sample.lists, *found}}
+    return found | _weights(rest, clicks)
+
+
+def _numbers(values: Sequence[str]) -> list[float] | None:
+    """Returns values as numbers of at least 0; None if one is missing or something else."""
+    if not values or not all(NUMBER.fullmatch(value) for value in values):
+        return None
+    numbers = [float(value) for value in values]
+    return numbers if all(0 <= number < math.inf for number in numbers) else None
+
+
+# Weights --------------------------------------------------------------------------------------------------------------
+
+
+def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> dict[str, Role]:
+    """Returns the weight of the rows, and the columns that may be one."""
+    is_rate = any(0 < click < 1 for click in clicks)
+    found: dict[str, Role] = {}
+    numbers_by_name = {name: numbers for name, values in columns.items() if (numbers := _numbers(values)) is not None}
+    for name, numbers in numbers_by_name.items():
+        of_impressions = is_rate and _IMPRESSIONS.fullmatch(name) is not None
+        is_sure = of_impressions or _SURE_WEIGHT.fullmatch(name) is not None
+        if not is_sure and not _WEIGHT.fullmatch(name):
+            continue
+        if len(set(numbers)) == 1:
+            found[name] = Role(f"{numbers[0]:g} in each row, as a weight that does not weigh: left out")
+        elif is_sure or _weighs(numbers, clicks):
+            if any(role.is_weight for role in found.values()):
+                found[name] = Role("a second weight of the rows: left out; or is this one data.weight?")
+            else:
+                of_what = "the impressions of the rate" if of_impressions else "the weight of the row"
+                found[name] = Role(f"taken for {of_what}, which is no feature; is it one?", is_weight=True)
+        elif len(set(numbers)) <= _FEW_WEIGHTS:
+            found[name] = Role("the weight of the row (data.weight), or a feature? Left out until you say which")
+    if is_rate:
+        shown = next((numbers_by_name[name] for name, role in found.items() if role.is_weight), None)
+        for name, numbers in numbers_by_name.items():
+            if shown and name not in found and _counts_clicks(numbers, shown, clicks):
+                found[name] = Role("the label's rate times the weight: left out, as it would betray the label")
+    return found
+
+
+def _weighs(numbers: Sequence[float], clicks: Sequence[float]) -> bool:
+    """Returns whether numbers are weights of rows: scaled to a mean of 1, or one for clicks and one for other rows."""
+    if abs(sum(numbers) / len(numbers) - 1) < _MEAN_TOLERANCE and len(numbers) >= _FEWEST_IDS:
+        return True
+    of_click = {number for number, click in zip(numbers, clicks, strict=True) if click == 1}
+    of_other = {number for number, click in zip(numbers, clicks, strict=True) if click == 0}
+    return len(of_click) == len(of_other) == 1 and of_click != of_other
+
+
+def _counts_clicks(numbers: Sequence[float], shown: Sequence[float], rates: Sequence[float]) -> bool:
+    # A rate may be rounded, so that its product with the impressions is near the count.
+    return all(
+        abs(number - views * rate) <= 0.5 + 0.005 * views
+        for number, views, rate in zip(numbers, shown, rates, strict=True)
+    ) and all(float(number).is_integer() for number in numbers)
+
+
+# Ids and labels -------------------------------------------------------------------------------------------------------
+
+
+def _row_id(name: str, values: Sequence[str]) -> str:
+    """Returns what says that a column is an id of the row or its request; "" if it is none."""
+    present = [value for value in values if _is(value)]
+    if len(present) < _FEWEST_IDS:
+        return ""
+    different = len(set(present))
+    if not _ROW_ID.fullmatch(name):
+        return ""
+    if different == len(present):
+        return f"another value in each row ({different:,} different values), so that nothing repeats: left out"
+    if different > _ID_SHARE * len(present):
+        return f"an id of the row or its request ({different:,} different values), as it hardly repeats: left out"
+    return ""
+
+
+def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> str:
+    """Returns what says that a column is known only after the click; "" if nothing does."""
+    present = [
+        (value.lower().removesuffix(".0"), click) for value, click in zip(values, clicks, strict=True) if _is(value)
+    ]
+    words = {value for value, _ in present}
+    pair = next((pair for pair in (("1", "0"), ("true", "false"), ("yes", "no")) if words and words <= set(pair)), None)
+    if pair and _OTHER_LABEL.fullmatch(name):
+        return "looks like a label too: left out; or is it known before the click?"
+    rate = sum(clicks) / len(clicks)
+    if len(present) < len(values) and _are_clicked([click for _, click in present], rate):
+        return "a value in rows with a click alone, as what follows it: left out; is it known before the click?"
+    if pair and _are_clicked([click for value, click in present if value == pair[0]], rate):
+        return f"{pair[0]} in rows with a click alone, as what follows it: left out; is it known before the click?"
+    return ""
+
+
+def _are_clicked(clicks: Sequence[float], rate: float) -> bool:
+    """Returns whether all of some rows are clicked, and not by chance at this click rate."""
+    return bool(clicks) and all(click == 1 for click in clicks) and 0 < rate < 1 and rate ** len(clicks) < _CHANCE
+
+
+def _is(value: str) -> bool:
+    return value != "" and value not in USUAL_MISSING

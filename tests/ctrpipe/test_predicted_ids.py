@@ -1,0 +1,54 @@
+"""Ids that a dict holds as numbers, as pandas makes of them, are the texts that a log has."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ctrpipe
+from ctrpipe.serving.client.columns import Column
+from tests.serving.small_servable import probability, save, spec
+
+DAY = datetime.datetime(2026, 11, 1, 12)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ctrpipe.Model:
+    return ctrpipe.load(save(tmp_path_factory.mktemp("models") / "ctr" / "1", spec()))
+
+
+@pytest.mark.slow
+def test_numbers_of_a_dict_are_the_texts_that_a_frame_has(model: ctrpipe.Model) -> None:
+    cases: list[tuple[Column, list[str]]] = [
+        ([123.0, 7.0], ["123", "7"]),
+        ([123.0, None], ["123", ""]),
+        ([float("nan"), 20018000054.0], ["", "20018000054"]),
+        ([1, 22], ["1", "22"]),
+        ([True, False], ["1", "0"]),
+        ([0.1, 1e-5], ["0.1", "1e-05"]),
+        (["a", 123.0], ["a", "123"]),
+        ([4, "bb"], ["4", "bb"]),
+        ([np.float64(5.0), np.int64(66)], ["5", "66"]),
+        (np.array([123.0, np.nan]), ["123", ""]),
+        (np.array([123.0, 4.0], np.float32), ["123", "4"]),
+        (np.array([123, 4]), ["123", "4"]),
+        (np.array([123.0, "x"], object), ["123", "x"]),
+        (pa.array([123.0, None]), ["123", ""]),
+        (pa.chunked_array([[1.0], [20.0]]), ["1", "20"]),
+        ([DAY, DAY], ["2026-11-01 12:00:00.000000"] * 2),
+        (["a", None], ["a", ""]),
+        ([None, None], ["", ""]),
+    ]
+    for values, texts in cases:
+        found = model.predict({"n": [1.0, 2.0], "c": values})["ctr"]
+        expected = [probability(number, text) for number, text in zip((1.0, 2.0), texts, strict=True)]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=repr(values))
+    rows = model.predict([{"n": 1, "c": 123.0}, {"n": 2, "c": "x"}, {"n": 3}])["ctr"]
+    expected = [probability(1, "123"), probability(2, "x"), probability(3, "")]
+    np.testing.assert_allclose(rows, expected, rtol=1e-5)
+    for large in ([1e30, 1.0], [1e30, "x"], np.array([2.0**53 + 2, 1.0])):
+        with pytest.raises(ctrpipe.InputError, match="the rows, row 0: c: .* is beyond 9,007,199,254,740,992"):
+            model.predict({"n": [1.0, 2.0], "c": large})
+    with pytest.raises(ctrpipe.InputError, match="column 'c'"):
+        model.predict({"n": [1.0, 2.0], "c": [object(), "x"]})
