@@ -22,8 +22,10 @@ def first_filled(texts: tf.Tensor, separator: str, most: int) -> tf.RaggedTensor
 
     The further parts are never made: a part takes far more memory than its bytes in the text.
     """
-    # Without runs of separators, only the first of the parts can be empty.
-    texts = tf.strings.regex_replace(texts, f"(?:{re.escape(separator)})+", separator.replace("\\", r"\\"))
+    # Without runs of separators, only the first of the parts can be empty. One character alone is left as it is, for
+    # speed; several may overlap with the text around them, so that they are read from left to right, as a split does.
+    least = 2 if len(separator) == 1 else 1
+    texts = tf.strings.regex_replace(texts, f"(?:{re.escape(separator)}){{{least},}}", separator.replace("\\", r"\\"))
     parts = without_empty(tf.strings.split(texts, separator, maxsplit=most + 1))
     return parts[:, :most]
 
