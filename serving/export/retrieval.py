@@ -19,6 +19,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.checksums import write_checksums
 from ctrpipe.serving.export.export import USER_VECTORS, VECTORS, Tensors, arguments_of, name_inputs, predict_log
 from ctrpipe.serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path
 
@@ -242,6 +243,7 @@ def add_index(
     row = {name: values[:1] for name, values in golden.raw.items() if name not in spec.item_columns}
     requests = [predict_log(name, row).SerializeToString() for name in (RETRIEVE, APPROXIMATE) if name in signatures]
     _replace_requests(asset_path(path, Asset.WARMUP), requests)
+    write_checksums(path)  # the copy's files may have other names
 
 
 def _replace_requests(file: pathlib.Path, requests: list[bytes]) -> None:
