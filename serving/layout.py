@@ -11,6 +11,7 @@ from ctrpipe.common.errors import InputError
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
 _FILE_URI = "file://"
+GRAPH_ASSETS = "assets"  # TensorFlow's name for the folder of the files that the graph reads
 ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's extra files
 
 
@@ -33,6 +34,7 @@ class Asset(enum.StrEnum):
     AGES = "ages.json"  # by column, the number of vocabulary values not seen for 0, 1, 2, ... training runs
     ITEM_INDEX = "item_index.json"  # the number of items in the index, and the recall of the approximate index
     PARENT = "parent.json"  # the parent model of a warm start, if any, and the weights taken from it
+    CHECKSUMS = "checksums.json"  # of the files that the graph reads
     CODE_VERSION = "code_version"
     TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would export the same model
     TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, to measure the drift of scored logs

@@ -17,6 +17,7 @@ from tensorflow.python.client import pywrap_tf_session
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.common.sessions import load_session, no_saved_model
+from ctrpipe.serving.checksums import check_assets
 from ctrpipe.serving.layout import graph_file
 
 # The session keeps a graph for each subset of outputs and each set of signatures: at most so many of either.
@@ -86,7 +87,7 @@ class Servable:
         waits: False: a run does not wait for other runs.
 
     Raises:
-        InputError: the folder contains no SavedModel.
+        InputError: the folder contains no SavedModel, or a file that the graph reads is damaged.
     """
 
     waits = False
@@ -100,6 +101,7 @@ class Servable:
     ):
         if not graph_file(path).exists():
             raise InputError(no_saved_model(path))
+        check_assets(path)
         self.path = path
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)

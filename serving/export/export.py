@@ -26,6 +26,7 @@ from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.text.precision import in_precision
 from ctrpipe.serving.assets import Arrays, GoldenRows
 from ctrpipe.serving.calibration import UNCALIBRATED, FittedCalibration
+from ctrpipe.serving.checksums import write_checksums
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
 from ctrpipe.serving.export.attributions import Attributions
@@ -446,6 +447,7 @@ def export(
     golden = GoldenRows(raw, packed, probabilities, candidates, allowed)
     golden.save(asset_path(path, Asset.GOLDEN))
     _write_warmup(asset_path(path, Asset.WARMUP), spec, rows, raw, packed, servable)
+    write_checksums(path)
     return calibration
 
 

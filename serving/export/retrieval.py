@@ -6,6 +6,7 @@ of the model therefore serves the index, and user and item vectors always come f
 """
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.checksums import write_checksums
 from ctrpipe.serving.export.export import USER_VECTORS, VECTORS, Tensors, arguments_of, name_inputs, predict_log
 from ctrpipe.serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path
 
@@ -27,6 +29,9 @@ Names = npt.NDArray[np.object_]
 Vectors = npt.NDArray[np.float32]
 Search = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 BLOCK = 32  # items in a block; blocks are compared by their largest dot product
+# Users are searched in groups whose dot products, or gathered vectors, take about so many bytes: a request of many
+# users takes no more memory than one group.
+GROUP_BYTES = 32 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +54,29 @@ class Cells:
     probes: int
 
 
+def _in_groups(search: Search, users: tf.Tensor, floats: int, top: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what `search` finds for users [N, vector_dim], group by group.
+
+    Args:
+        search: Finds the scores and places of a group of users.
+        users: The user vectors.
+        floats: How many floats the search makes for each user.
+        top: How many items it finds for each user.
+    """
+    size = max(1, GROUP_BYTES // (4 * floats))
+    groups = (tf.shape(users)[0] + size - 1) // size
+    shape = tf.TensorShape([None, top])
+    found = [tf.TensorArray(kind, groups, infer_shape=False, element_shape=shape) for kind in (tf.float32, tf.int32)]
+
+    def search_next(group: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
+        answers = search(users[group * size : (group + 1) * size])
+        return group + 1, *(array.write(group, answer) for array, answer in zip(arrays, answers, strict=True))
+
+    _, *found = tf.while_loop(lambda group, *_: group < groups, search_next, (0, *found), parallel_iterations=1)
+    scores, places = (array.concat() for array in found)
+    return scores, places
+
+
 class ExactSearch:
     """Finds the items with the largest dot products, among all vectors.
 
@@ -67,7 +95,10 @@ class ExactSearch:
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns scores, float32 [N, top], and vector indices, int32 [N, top], for users [N, vector_dim]."""
-        vectors = tf.convert_to_tensor(self._vectors)
+        search = functools.partial(self._search, tf.convert_to_tensor(self._vectors))
+        return _in_groups(search, users, self._vectors.shape[0], self.top)
+
+    def _search(self, vectors: tf.Tensor, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if self._blocks <= self.top:
             scores, places = tf.math.top_k(tf.matmul(users, vectors, transpose_b=True), self.top)
             return scores, places
@@ -98,12 +129,19 @@ class CellSearch(tf.Module):
         sizes = np.bincount(cells.of_vector, minlength=len(cells.centers))
         enough = int(np.searchsorted(np.cumsum(np.sort(sizes)), top)) + 1  # any so many cells have `top` items
         self.probes, self.top, self._most = cells.probes, top, max(cells.probes, enough)
+        read = np.sort(sizes)[::-1][: self._most].sum()
+        self._floats = max(1, int(read)) * vectors.shape[1]
         self._vectors = vectors
         self._centers = tf.Variable(cells.centers, trainable=False)
         self._starts = tf.Variable(np.append(0, np.cumsum(sizes)).astype(np.int32), trainable=False)
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns scores, float32 [N, top], and vector indices, int32 [N, top], for users [N, vector_dim]."""
+        # A read, because a gather from a variable makes each later read copy it, in the exact search too.
+        search = functools.partial(self._search, tf.convert_to_tensor(self._vectors))
+        return _in_groups(search, users, self._floats, self.top)
+
+    def _search(self, vectors: tf.Tensor, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         _, cells = tf.math.top_k(tf.matmul(users, self._centers, transpose_b=True), self._most)
         starts = tf.gather(self._starts, cells)
         sizes = tf.gather(self._starts, cells + 1) - starts
@@ -113,9 +151,7 @@ class CellSearch(tf.Module):
         ranges = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
         of_user = tf.gather(ranges.row_splits, self._most * tf.range(tf.shape(users)[0] + 1))
         places = tf.RaggedTensor.from_row_splits(ranges.values, of_user, validate=False).to_tensor(-1)
-        # Gather from a tensor: after a gather from a variable, each read copies the variable, in the exact search too.
-        vectors = tf.gather(tf.convert_to_tensor(self._vectors), tf.maximum(places, 0))
-        products = tf.linalg.matvec(vectors, users)
+        products = tf.linalg.matvec(tf.gather(vectors, tf.maximum(places, 0)), users)
         scores, best = tf.math.top_k(tf.where(places < 0, -np.inf, products), self.top)
         return scores, tf.gather(places, best, batch_dims=1)
 
@@ -207,6 +243,7 @@ def add_index(
     row = {name: values[:1] for name, values in golden.raw.items() if name not in spec.item_columns}
     requests = [predict_log(name, row).SerializeToString() for name in (RETRIEVE, APPROXIMATE) if name in signatures]
     _replace_requests(asset_path(path, Asset.WARMUP), requests)
+    write_checksums(path)  # the copy's files may have other names
 
 
 def _replace_requests(file: pathlib.Path, requests: list[bytes]) -> None:

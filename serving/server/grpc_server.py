@@ -30,6 +30,8 @@ _MOST_STREAMS = 100
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
 _HEALTH_SERVICE = "grpc.health.v1.Health"
+# A client may refuse an answer whose trailers take more than 8 KiB, and refuses one above 16 KiB.
+_MESSAGE_BYTES = 7 << 10
 # Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
@@ -141,8 +143,21 @@ def _respond(
     except Exception as error:
         log.exception("%s failed", request_class.__name__)
         failure = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-    context.abort(*failure)
+    context.abort(failure[0], _cut(failure[1]))
     raise AssertionError("abort raises")
+
+
+def _cut(message: str) -> str:
+    """Returns a message cut to what fits in the trailers of an answer.
+
+    A byte that is no printable ASCII takes three bytes there.
+    """
+    data, left = message.encode("utf-8", "replace"), _MESSAGE_BYTES
+    for index, byte in enumerate(data):
+        left -= 1 if 0x20 <= byte <= 0x7E and byte != 0x25 else 3
+        if left < 0:
+            return data[:index].decode("utf-8", "ignore") + " ..."
+    return message
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float | None:

@@ -6,7 +6,6 @@ core/request_logger.cc.
 """
 
 import functools
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +16,11 @@ from google.protobuf.message import Message
 from tensorflow_serving.apis import classification_pb2, logging_pb2, model_pb2, regression_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from ctrpipe.common.errors import one_line
 from ctrpipe.serving.server import grpc_answers
 from ctrpipe.serving.server.grpc_tensors import to_proto
 from ctrpipe.serving.server.metrics import Metrics
 from ctrpipe.serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
 from ctrpipe.serving.server.served import ServedVersion
-
-log = logging.getLogger(__name__)
 
 
 class RequestLog:
@@ -82,10 +78,8 @@ class RequestLog:
             record = make()
             record.log_metadata.CopyFrom(metadata)
             contents = record.SerializeToString()
-            self._files.write(metadata.model_spec.name, contents, len(contents))
-            status = "OK"
-        except (OSError, tf.errors.OpError) as error:
-            log.error("A request could not be logged: %s", one_line(error))
+            if self._files.write(metadata.model_spec.name, contents, len(contents)):
+                status = "OK"
         finally:
             self._metrics.record_logged(metadata.model_spec.name, status)
 

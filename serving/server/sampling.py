@@ -1,5 +1,6 @@
 """Processes a random sample of the answered requests in one background thread, and writes it to files."""
 
+import contextlib
 import logging
 import os
 import pathlib
@@ -88,7 +89,10 @@ class RecordWriter(Protocol):
     """Writes records to a file."""
 
     def write(self, record: Any) -> object:
-        """Writes a record."""
+        """Takes a record."""
+
+    def flush(self) -> object:
+        """Writes what it has taken to the file, if the file can hold a part of its records."""
 
     def close(self) -> None:
         """Completes the file."""
@@ -130,17 +134,30 @@ class SampleFiles:
         self._folder, self._suffix, self._open = folder, suffix, open_file
         self._file_bytes, self._file_seconds = file_bytes, file_seconds
         self._files: dict[str, _File] = {}
+        self._lost = 0  # records since the last that was written
 
-    def write(self, model: str, record: Any, size: int) -> None:
-        """Writes a record of a model. If this fails, the next record starts a new file."""
-        if model not in self._files:
-            self._files[model] = self._new_file(model)
+    def write(self, model: str, record: Any, size: int) -> bool:
+        """Writes a record of a model; returns whether it is written.
+
+        If this fails, as on a full disk, the file is completed without the record, and the next one starts a new file.
+        """
         try:
-            self._files[model].writer.write(record)
-        except Exception:
-            del self._files[model]
-            raise
-        self._files[model].size += size
+            if model not in self._files:
+                self._files[model] = self._new_file(model)
+            file = self._files[model]
+            file.writer.write(record)
+            file.writer.flush()
+            file.whole = file.part.stat().st_size if file.part.exists() else 0
+        except Exception as error:  # such as a full disk, as the writer's library reports it
+            self._note_lost(error)
+            if failed := self._files.pop(model, None):
+                self._keep_whole_records(failed)
+            return False
+        if self._lost:
+            log.warning("%s: records are written again, after %d were lost", self._folder, self._lost)
+            self._lost = 0
+        file.size += size
+        return True
 
     def close_due(self, all_of_them: bool) -> None:
         """Completes the files that are large or old enough, or all files."""
@@ -151,8 +168,28 @@ class SampleFiles:
                 try:
                     file.writer.close()
                     file.part.rename(file.part.with_suffix(""))
-                except Exception as error:  # such as a full disk, as the writer's library reports it
-                    log.error("%s could not be completed: %s", file.part, one_line(error))
+                except Exception as error:
+                    self._note_lost(error)
+                    self._keep_whole_records(file)
+
+    def _note_lost(self, error: Exception) -> None:
+        """Says once that records are lost: a full disk loses each of them for the same reason."""
+        if not self._lost:
+            log.error("%s: records are lost until this ends: %s", self._folder, one_line(error))
+        self._lost += 1
+
+    def _keep_whole_records(self, file: "_File") -> None:
+        """Completes a file that takes no more records, without the part of a record at its end."""
+        with contextlib.suppress(Exception):  # it has failed before
+            file.writer.close()
+        try:
+            if file.whole:
+                os.truncate(file.part, file.whole)
+                file.part.rename(file.part.with_suffix(""))
+            else:
+                file.part.unlink(missing_ok=True)
+        except OSError:
+            log.debug("%s stays as it is", file.part, exc_info=True)
 
     def _new_file(self, model: str) -> "_File":
         folder = self._folder / urllib.parse.quote(model, safe="")
@@ -167,3 +204,4 @@ class _File:
         self.part, self.writer = part, writer
         self.opened = time.monotonic()
         self.size = 0
+        self.whole = 0  # bytes of the file that are whole records

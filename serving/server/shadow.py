@@ -163,5 +163,8 @@ class _ParquetFile:
     def write(self, table: pa.Table) -> None:
         self._tables.append(table)
 
+    def flush(self) -> None:
+        """Does nothing: the file is readable only as a whole."""
+
     def close(self) -> None:
         pa.parquet.write_table(pa.concat_tables(self._tables), self._path)

@@ -24,6 +24,7 @@ from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.retrieval.retrieve import Approximate, answer, index_items
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import GoldenRows
+from ctrpipe.serving.export import retrieval
 from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import export
 from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
@@ -193,6 +194,24 @@ def test_the_exact_search_answers_the_largest_products_of_any_number_of_items(it
     np.testing.assert_allclose(scores, -np.sort(-products, axis=1)[:, :top], atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(products, places, axis=1), scores, atol=1e-5)
     assert all(len(set(row)) == top for row in places.tolist())
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 7, 8])
+def test_groups_of_users_find_what_all_of_them_find(monkeypatch, approximate, count):
+    random = np.random.default_rng(3)
+    vectors = random.normal(size=(300, 4)).astype(np.float32)
+    users = random.normal(size=(count, 4)).astype(np.float32)
+    cells = Cells(vectors[:2], np.repeat([0, 1], 150).astype(np.int32), 2)  # both are read
+    index = ItemIndex(np.arange(300).astype("S3").astype(object), vectors, 5, cells if approximate else None)
+    # Two users a group; of the approximate search one, because its vectors take four times as much.
+    monkeypatch.setattr(retrieval, "GROUP_BYTES", 4 * 300 * 2)
+    search = tf.function(lambda users: index.best(APPROXIMATE if approximate else RETRIEVE, users))
+    found = search(tf.constant(users))
+    products = users @ vectors.T
+    wanted = np.argsort(-products, axis=1)[:, :5]
+    np.testing.assert_array_equal(found["items"].numpy().astype(int).reshape(-1, 5), wanted)
+    np.testing.assert_allclose(found["scores"], np.take_along_axis(products, wanted, 1), rtol=1e-5)
 
 
 def test_the_best_items_may_all_lie_in_one_block_or_behind_the_last():

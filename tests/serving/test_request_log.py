@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import resource
 import shutil
 import threading
 import time
@@ -199,10 +200,54 @@ def test_a_disk_that_takes_no_more_costs_records_and_nothing_else(tmp_path, capl
     metrics = Metrics()
     requests = RequestLog(tmp_path / "log", 0.5, ["serve"], metrics)
     (tmp_path / "log" / "a%2Fb").write_text("a file in the way")
-    requests.add(VERSION, "", BYTES, make)
+    for _ in range(3):
+        requests.add(VERSION, "", BYTES, make)
     requests.close()
-    assert count(metrics, "INTERNAL") == "1"
-    assert "A request could not be logged" in caplog.text
+    assert count(metrics, "INTERNAL") == "3"
+    (line,) = caplog.messages
+    assert "records are lost until this ends" in line
+
+
+def test_a_full_disk_is_said_once_and_leaves_whole_files_with_the_counted_records(tmp_path, caplog):
+    """A limit on the size of files makes each write fail, as a full disk does."""
+    metrics = Metrics()
+    requests = RequestLog(tmp_path, 0.5, ["serve"], metrics)
+
+    def add(records: int, total: int, status: str) -> None:
+        for _ in range(records):
+            requests.add(VERSION, "", BYTES, make)
+        end = time.monotonic() + 10
+        while count(metrics, status) != str(total) and time.monotonic() < end:
+            time.sleep(0.005)
+        assert count(metrics, status) == str(total)
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    add(3, 3, "OK")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        add(5, 5, "INTERNAL")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    add(2, 5, "OK")
+    requests.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    records = [len(list(tf.data.TFRecordDataset(str(path)))) for path in sorted(files)]
+    assert records == [3, 2] and all(path.suffix == ".tfrecord" for path in files)
+    assert len(caplog.messages) == 2
+    assert "records are lost until this ends" in caplog.messages[0]
+    assert caplog.messages[1].endswith("records are written again, after 5 were lost")
+
+
+@pytest.mark.slow
+def test_a_long_error_reaches_the_client_over_grpc_cut(base, tmp_path):
+    with server(base, tmp_path) as addresses, grpc.insecure_channel(addresses.grpc) as channel:
+        request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name="é%" * 20_000))
+        with pytest.raises(grpc.RpcError) as error:
+            prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=20)
+    assert error.value.code() == grpc.StatusCode.NOT_FOUND
+    assert error.value.details().startswith("Servable not found for request: ") and error.value.details().endswith(
+        " ..."
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):

@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.text.byte_pairs import BytePairs
 from ctrpipe.transforms.text.checkpoint import _fetch, checkpoint_fingerprint, checkpoint_revision, find_checkpoint
-from ctrpipe.transforms.text.tokenize import SPECIAL, read_tokenizer, text_map
+from ctrpipe.transforms.text.tokenize import BYTES_A_TOKEN, LISTED_A_TOKEN, SPECIAL, read_tokenizer, text_map, tokenize
 from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 from tests.text_checkpoint import write_checkpoint
 
@@ -273,3 +273,35 @@ def test_another_checkpoint_has_another_fingerprint(tmp_path):
 def test_a_layout_counts_the_special_tokens():
     spec = spec_of(tokens="vocabulary", separator=" ")
     assert layout(spec, lambda column, feature: 7).text.vocabulary_size == 7 + len(SPECIAL)
+
+
+@pytest.mark.parametrize(("kind", "tokenizer"), [("bert", WordPiece), ("roberta", BytePairs)])
+def test_of_a_text_only_the_beginning_is_read(tmp_path, kind, tokenizer):
+    folder = write_checkpoint(tmp_path, kind, WORDS)
+    spec = spec_of(encoder=str(folder))
+    most, asked = LENGTH * BYTES_A_TOKEN, []
+    read = tokenizer.tokens
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            tokenizer, "tokens", lambda self, texts: asked.append(texts.numpy().tolist()) or read(self, texts)
+        )
+        texts = ["!" * 1_000_000, "dress " * (most // 6)]
+        found, _ = tokenize([tf.constant(texts), tf.constant(["", "good"])], spec.text, lambda tokens: tokens)
+    assert [len(text) for text in asked[0]] == [most, len(texts[1])]
+    own = tokenizer(folder)
+    special = [own.special[name] for name in ("classify", "separator", "padding")]
+    whole = [own.tokens(tf.constant(column)) for column in ([text[:3000] for text in texts], ["", "good"])]
+    np.testing.assert_array_equal(found, join_segments(whole, LENGTH, *special, between=own.between)[0])
+
+
+def test_of_a_list_of_tokens_only_the_first_are_looked_up():
+    spec, asked = spec_of(tokens="vocabulary", separator=" "), []
+
+    def look_up(tokens: tf.Tensor) -> tf.Tensor:
+        asked.append(len(tokens))
+        return tf.zeros_like(tokens, tf.int64)
+
+    texts = ["  ".join(["a"] * 100_000), "a b"]
+    tokens, _ = tokenize([tf.constant(texts), tf.constant(["", ""])], spec.text, look_up)
+    assert asked == [LENGTH * LISTED_A_TOKEN + 2, 0]
+    assert (tokens[0] == len(SPECIAL)).numpy().sum() == LENGTH - 3

@@ -12,10 +12,15 @@ from ctrpipe.models.text.checkpoint import CONFIG, read_config
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.text.byte_pairs import BytePairs
 from ctrpipe.transforms.text.checkpoint import find_checkpoint
-from ctrpipe.transforms.text.ragged import without_empty
+from ctrpipe.transforms.text.ragged import first_filled
 from ctrpipe.transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
+# A text is cut before it is split, because tokens behind the output's length are not used but cost time and memory. The
+# limit is far above the usual 5 bytes of a token, so that it leaves ordinary texts as they are.
+BYTES_A_TOKEN = 32
+# The same limit for a text that is a list of tokens, which may be of any length.
+LISTED_A_TOKEN = 8
 # Maximum padding of a token table to a hardware-friendly size. A larger difference means a different tokenizer.
 _MAX_PADDING = 1024
 
@@ -46,19 +51,21 @@ class TokenLists:
     Args:
         separator: Separator between tokens; empty tokens are dropped.
         places_of: Returns the indices of tokens, string [N], in a vocabulary; -1 for those that are not in it.
+        most: Number of tokens of a text to read.
     """
 
     special = {name: index for index, name in enumerate(SPECIAL)}
     between = 1
     segments = True
 
-    def __init__(self, separator: str, places_of: LookUp):
+    def __init__(self, separator: str, places_of: LookUp, most: int):
         self._separator = separator
         self._places_of = places_of
+        self._most = most
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
-        split = without_empty(tf.strings.split(texts, self._separator))
+        split = first_filled(texts, self._separator, self._most)
         first = len(SPECIAL)
         places = self._places_of(split.flat_values)
         tokens = tf.where(places < 0, tf.constant(self.special["unknown"], tf.int64), places + first)
@@ -67,6 +74,9 @@ class TokenLists:
 
 def tokenize(columns: Sequence[tf.Tensor], feature: Text, places_of: LookUp) -> tuple[tf.Tensor, tf.Tensor]:
     """Tokenizes one or two text columns, string [N] each, to tokens and segment ids, int32 [N, T] each.
+
+    Of a long text only the beginning is read: BYTES_A_TOKEN bytes, or LISTED_A_TOKEN tokens of the vocabulary, for each
+    token of the output.
 
     Args:
         columns: The texts; "" is an empty segment.
@@ -77,9 +87,10 @@ def tokenize(columns: Sequence[tf.Tensor], feature: Text, places_of: LookUp) -> 
         InputError: the checkpoint cannot be read.
     """
     if feature.tokens == "vocabulary":
-        tokenizer: Tokenizer = TokenLists(str(feature.separator), places_of)
+        tokenizer: Tokenizer = TokenLists(str(feature.separator), places_of, LISTED_A_TOKEN * feature.length)
     else:
         tokenizer, _ = read_tokenizer(feature.encoder)
+        columns = [tf.strings.substr(column, 0, BYTES_A_TOKEN * feature.length) for column in columns]
     special = {name: tokenizer.special[name] for name in ("classify", "separator", "padding")}
     parts = [tokenizer.tokens(column) for column in columns]
     tokens, segments = join_segments(parts, feature.length, between=tokenizer.between, **special)

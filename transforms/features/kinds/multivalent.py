@@ -18,7 +18,7 @@ from ctrpipe.transforms.features.kinds.kind import (
 from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
-from ctrpipe.transforms.text.ragged import without_empty
+from ctrpipe.transforms.text.ragged import first_filled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MultivalentTransform(VocabularyTransform[Multivalent]):
 
     def _ids(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the ids of the first max_length values of each row; a row without values begins with MISSING."""
-        split = without_empty(tf.strings.split(values, self.feature.separator))
+        split = first_filled(values, self.feature.separator, self.feature.max_length)
         split = split.with_flat_values(self.whole_numbers(split.flat_values, column))
         tokens = split.to_tensor("", shape=[None, self.feature.max_length])
         places = vocabularies.places_of(column, tokens)

@@ -20,6 +20,7 @@ from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.text.ragged import last_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +35,7 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
 
     def _ids(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the ids of the last max_length values of each row, in order; an empty value has the missing id."""
-        split = tf.strings.split(values, self.feature.separator)
-        kept = split[:, -self.feature.max_length :]
+        kept = last_parts(values, self.feature.separator, self.feature.max_length)
         kept = kept.with_flat_values(self.whole_numbers(kept.flat_values, column))
         tokens = kept.to_tensor("", shape=[None, self.feature.max_length])
         owner = self.feature.owner_of(column)

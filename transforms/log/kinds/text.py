@@ -30,7 +30,9 @@ class Text(Kind):
     used, which may change between runs. The lineage of a run records the commit.
     """
     length: int = pydantic.Field(ge=4, le=1 << 14, examples=[64])
-    """Length of the sequence in tokens, special tokens included. Longer texts are truncated, shorter ones padded."""
+    """Length of the sequence in tokens, special tokens included. Longer texts are truncated, shorter ones padded. Of
+    a text at most 32 bytes for each of these tokens are read; with `tokens: vocabulary`, 8 tokens for each.
+    """
     tokens: Literal["checkpoint", "vocabulary"] = "checkpoint"
     """`checkpoint` uses the checkpoint's tokenizer. `vocabulary` splits at `separator` and keeps the `top_k` tokens of
     the training rows; their ids follow the special tokens.

@@ -1,0 +1,51 @@
+"""Checksums of the files that a version's graph reads, such as vocabularies.
+
+TensorFlow checks the weights' checksums but not those of these files: a damaged vocabulary changes the answers in
+silence.
+"""
+
+import hashlib
+import json
+import pathlib
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.layout import GRAPH_ASSETS, Asset, asset_path
+
+
+def write_checksums(version: pathlib.Path) -> None:
+    """Writes the checksums of the files that the graph reads into the version's assets."""
+    sums = {name: _sum(version / GRAPH_ASSETS / name) for name in _names(version)}
+    asset_path(version, Asset.CHECKSUMS).write_text(json.dumps({"sha256": sums}, indent=1))
+
+
+def check_assets(version: pathlib.Path) -> None:
+    """Compares the files that the graph reads with their checksums. A version without checksums is not checked.
+
+    Raises:
+        InputError: a file is missing or has changed, or the checksums cannot be read.
+    """
+    path = asset_path(version, Asset.CHECKSUMS)
+    if not path.exists():
+        return
+    try:
+        sums = dict(json.loads(path.read_bytes())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged; push the model again") from error
+    for name, expected in sums.items():
+        file = version / GRAPH_ASSETS / name
+        try:
+            found = _sum(file)
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read ({error.strerror}); push the model again") from error
+        if found != expected:
+            raise InputError(f"{file}: differs from what was exported; push the model again")
+
+
+def _names(version: pathlib.Path) -> list[str]:
+    folder = version / GRAPH_ASSETS
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _sum(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
