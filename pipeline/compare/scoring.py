@@ -32,7 +32,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         table = pa.concat_tables([pa.parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
         scores = {task: table[column] for task, column in columns.items()}
         table = table.select(["file", "line"])
-        of_columns = json.loads((folder / SUMMARY).read_text())["scores"] if (folder / SUMMARY).exists() else {}
+        of_columns = json.loads((folder / SUMMARY).read_text()).get("scores", {}) if (folder / SUMMARY).exists() else {}
     except (pa.ArrowException, OSError, LookupError, ValueError) as error:
         reason = one_line(error, 100)
         raise InputError(f"{folder}: no scoring of a log with these labels ({reason})") from error

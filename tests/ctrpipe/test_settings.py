@@ -49,7 +49,8 @@ def test_a_wrong_hyperparameter_says_the_nearest_right_one(tmp_path):
         ("model.learning_rate", "training.learning_rate"),
         ("evaluation.baselin", "evaluation.baseline"),
         ("batchsize", "training.batch_size"),
-        ("seeds", "seed"),
+        ("sed", "seed"),
+        ("seeds", "evaluation.seeds"),
         ("qqq", None),
     ],
 )

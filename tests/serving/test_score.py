@@ -25,6 +25,7 @@ from ctrpipe.serving.scoring import part as score_part
 from ctrpipe.serving.scoring import score as score_module
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.serving.scoring.score import quantile, score
+from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from tests.e2e.small_run import call, one_line, start
 from tests.serving.small_servable import probability, save, spec
@@ -139,8 +140,11 @@ def test_a_log_of_malformed_lines_only_has_rows_without_scores(models, tmp_path)
 
 
 def test_scores_that_are_no_numbers_are_counted_apart():
-    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, 2)
+    empty = pa.RecordBatch.from_pydict({})
+    rows = [LogBatch("log.tsv", empty, np.array(lines), []) for lines in ([1, 3], [4, 7])]
+    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, rows, 2)
     found = counts.tasks["ctr"]
+    assert found["first_not_finite"] == "log.tsv:3"
     assert (counts.scored, counts.rejected, found["not_finite"], found["sum"]) == (4, 2, 2, 1.25)
     assert found["histogram"][250] == found["histogram"][-1] == 1 and sum(found["histogram"]) == 2
 
