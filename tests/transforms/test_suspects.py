@@ -28,10 +28,11 @@ def numbers(values) -> pa.Array:
 
 def found(column: pa.Array, kind: str = "categorical", **data: object) -> list[str]:
     """Returns the findings about a column beside an honest one."""
+    longest = {"max_length": 3} if kind in ("multivalent", "sequence") else {}
     spec = LogSpec.model_validate(
         {
             "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}, **data},
-            "features": [{"kind": kind, "columns": ["x"]}, {"kind": "categorical", "columns": ["site"]}],
+            "features": [{"kind": kind, "columns": ["x"], **longest}, {"kind": "categorical", "columns": ["site"]}],
         }
     )
     site = texts(np.where(RANDOM.random(ROWS) < np.where(CLICK, 0.6, 0.3), "a", "b"))
@@ -171,3 +172,35 @@ def test_the_last_rows_of_one_hour_are_no_finding_where_the_column_is_a_time() -
         )
         rows = {split: pa.table({"hour": texts(each)}) for split, each in hours.items()}
         assert [each.split for each in constant_columns(spec, rows)] == splits
+
+
+def lists(element) -> pa.Array:
+    """Lists of three elements, each of a topic 0..39 and a number in [0, 1)."""
+    topics, weights = RANDOM.integers(0, 40, (ROWS, 3)), RANDOM.random((ROWS, 3))
+    return texts(
+        ["|".join(element(*pair) for pair in zip(*row, strict=True)) for row in zip(topics, weights, strict=True)]
+    )
+
+
+@pytest.mark.parametrize(
+    "element",
+    [lambda topic, weight: f"t{topic}:{weight:.2f}", lambda topic, weight: f"t{topic}={weight:.1e}"],
+)
+@pytest.mark.parametrize("kind", ["multivalent", "sequence"])
+def test_elements_with_weights_are_named(element, kind: str) -> None:
+    [line] = found(lists(element), kind)
+    assert line.startswith("x: its elements seem to have weights, as 't0") and "each pair counts as a value" in line
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        lambda topic, _: f"t{topic}",
+        lambda topic, weight: f"{topic:02d}:{weight * 60:02.0f}",  # a time of the day
+        lambda topic, weight: f"shop:{topic}",  # a value with the name of its space
+        lambda topic, weight: f"{topic}.5",
+        lambda topic, weight: f"t{topic}:{weight:.2f}" if topic < 20 else f"t{topic}",
+    ],
+)
+def test_elements_with_a_colon_are_no_weights(element) -> None:
+    assert found(lists(element), "multivalent") == []
