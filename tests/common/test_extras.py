@@ -15,7 +15,6 @@ from ctrpipe.pipeline.cli import main
 from tests.e2e.small_run import ROOT, call, one_line
 
 OLD_GLIBC = "with Python 3.13 TFX needs glibc 2.39, and this system has glibc 2.36; use Python 3.11"
-OLD_GLIBC = "with Python 3.13 TFX needs glibc 2.39, and this system has glibc 2.36; use Python 3.11"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Modules of packages that an extra's own packages bring: kfp's client and Optuna's database.
 BROUGHT = {"kfp_server_api", "sqlalchemy"}
