@@ -82,3 +82,9 @@ def test_every_room_of_the_table_is_there_and_holds_code():
 
 def _files(place: pathlib.Path) -> list[pathlib.Path]:
     return [place] if place.is_file() else list(place.rglob("*"))
+
+
+def test_the_base_of_models_knows_no_trees_and_no_text_encoder():
+    parts = {"ctrpipe.models.layers.tree_ensemble", "ctrpipe.models.layers.text_encoder"}
+    base = [module for module in modules() if module.startswith("ctrpipe.models.base.")]
+    assert base and not [(module, other) for module in base for other, _ in imports(module) if other in parts]

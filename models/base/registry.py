@@ -181,6 +181,15 @@ def model_class(name: str) -> type["CTRModel"]:
     return model
 
 
+def derives_from(name: str, base: str) -> bool:
+    """Returns whether the class of a model is the class of the registry's model `base`, or a subclass.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return issubclass(model_class(name), model_class(base))
+
+
 def source_of(name: str) -> str:
     """Returns the source text of the module of a user's own model; "" for a model of the registry.
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.registry import derives_from
 from ctrpipe.models.base.saved import load_model, read_description
 from ctrpipe.models.explain.many_tests import holm
 from ctrpipe.pipeline.config import Monitoring
@@ -136,7 +136,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
             f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept beside its "
             "run; give the run, or train it with serving.explain true"
         )
-    if model_class(read_description(kept)["name"]).boosts:
+    if derives_from(read_description(kept)["name"], "cascading_nn_gbdt"):
         raise InputError(f"{source.version}: --model compares gradients, which boosted trees do not have")
     return _by_keras(kept, source, scorer)
 

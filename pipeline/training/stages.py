@@ -2,6 +2,7 @@
 
 import pathlib
 
+from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.base_rate import check_correctable, start_at_base_rate
 from ctrpipe.pipeline.training.boosting import load_lightgbm, train_trees
@@ -39,7 +40,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
 
     # 1. Build the network, and resume from the checkpoint if there is one.
     learner = job.learner()
-    boosts = learner.network.trees is not None
+    boosts = isinstance(learner.network, CascadingNNGBDT)
     if boosts:
         load_lightgbm()  # fails here, not after hours of training the network
     if not learner.is_chief:
