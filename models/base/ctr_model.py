@@ -105,7 +105,9 @@ class CTRModel(keras.Model):
         self.embedding_dim = embedding_dim
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
-        self.table = self.dense_table = self.linear = self.linear_dense = self.embedding_drop = None
+        self.table = self.dense_table = self.embedding_drop = None
+        self.linear: FieldEmbedding | None = None
+        self.linear_dense: keras.layers.Dense | None = None
         if not embeds:
             return
         if embedding_dim and feature_map.fields:
