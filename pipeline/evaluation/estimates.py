@@ -15,8 +15,6 @@ import numpy as np
 from ctrpipe.models.base import metrics
 from ctrpipe.models.base.metrics import Weights
 
-NORMAL_QUANTILE = 1.959963984540054  # of the standard normal distribution, for a 95% interval
-
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
+from ctrpipe.common.significance import holm, two_sided
 from ctrpipe.models.base.registry import derives_from
 from ctrpipe.models.base.saved import load_model, read_description
-from ctrpipe.models.explain.many_tests import holm
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
 from ctrpipe.pipeline.explain.sample import RowSample
@@ -77,7 +77,7 @@ def compare_attributions(
         scorer.close()
     (name, rows_of, own, error), (other_name, other_rows, others, other_error) = sides
     moved = np.abs(own - others) / np.maximum(np.hypot(error, other_error), 1e-12)
-    chances = holm([math.erfc(each / math.sqrt(2)) for each in moved.tolist()])
+    chances = holm([two_sided(each) for each in moved.tolist()])
     compared = []
     for column, share, other, chance in zip(columns, own.tolist(), others.tolist(), chances.tolist(), strict=True):
         limit = limits.attributions.get(column, limits.max_distance.attribution)

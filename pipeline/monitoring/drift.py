@@ -10,7 +10,7 @@ import numpy as np
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.explain.many_tests import holm
+from ctrpipe.common.significance import holm
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
 from ctrpipe.pipeline.monitoring.chance import cumulated_differ, shares_differ

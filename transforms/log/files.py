@@ -259,6 +259,20 @@ class Range:
         return self.start == self.header
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberedRange:
+    """A range, with its index in the log and the index of its file, both from 0."""
+
+    number: int
+    file: int
+    part: Range
+
+
+def numbered(ranges: Sequence[Range], files: Sequence[str]) -> list[NumberedRange]:
+    """Returns the ranges of a log's files, numbered in order."""
+    return [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
+
+
 def cut_lines(whole: Range) -> Iterator[Range]:
     """Cuts the range of an uncompressed text file into ranges of whole lines, about RANGE_BYTES each.
 

@@ -21,7 +21,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
-from ctrpipe.transforms.log.files import Range, sums_of_files
+from ctrpipe.transforms.log.files import NumberedRange, Range, numbered, sums_of_files
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.payload import (
     PayloadWriter,
@@ -174,15 +174,6 @@ def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberedRange:
-    """A range, with its index in the log and the index of its file, both from 0."""
-
-    number: int
-    file: int
-    part: Range
-
-
-@dataclasses.dataclass(frozen=True)
 class IngestedRange:
     """The result of reading a range: counts, dead letters, and parts of the payload.
 
@@ -228,8 +219,7 @@ def range_work(
     spec: LogSpec, files: Sequence[str], division: Division, ranges: Sequence[Range], scratch: pathlib.Path
 ) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
     """Returns a function that reads a range into the scratch folder, and its argument for each range."""
-    items = [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
-    return _IngestRange(spec, division, scratch), items
+    return _IngestRange(spec, division, scratch), numbered(ranges, files)
 
 
 @dataclasses.dataclass(frozen=True)
