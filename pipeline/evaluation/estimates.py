@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from ctrpipe.models.base import metrics
-from ctrpipe.models.base.metrics import Weights
+from ctrpipe.common import metrics
+from ctrpipe.common.metrics import Weights
 
 
 @dataclasses.dataclass(frozen=True)

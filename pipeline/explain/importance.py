@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ctrpipe.common import metrics
 from ctrpipe.common.significance import NORMAL_QUANTILE, holm
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
 from ctrpipe.transforms.log.spec import TEXT
 

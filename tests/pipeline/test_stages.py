@@ -8,8 +8,8 @@ import pytest
 
 from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.metrics import auc
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.metrics import auc
 from ctrpipe.models.text.bert4ctr import BERT4CTR
 from ctrpipe.models.text.encoded import text_model_of
 from ctrpipe.models.text.masked_language_model import mask_tokens
