@@ -68,12 +68,11 @@ class ServerTarget:
 
 def request(address: str, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
     """Sends one request, and returns the response with its `data`. Raises InputError without a response."""
-    url = f"http://{address}"
     try:
         headers = {"Connection": "close"}  # an idle connection would be one more in what is measured
-        return urllib3.request(method, url + path, body=body, headers=headers, timeout=60, retries=False)
+        return urllib3.request(method, f"http://{address}{path}", body=body, headers=headers, timeout=60, retries=False)
     except urllib3.exceptions.HTTPError as error:
-        raise InputError(f"{url}: no answer ({error}); is the server running?") from error
+        raise InputError(f"http://{address}: no answer ({error}); is the server running?") from error
 
 
 def at_url(url: str, grpc_address: str | None) -> ServerTarget:
@@ -88,9 +87,8 @@ def at_url(url: str, grpc_address: str | None) -> ServerTarget:
     path = f"/v1/models/{match['name']}{match['version'] or ''}"
     response = request(match["address"], "GET", path)
     if response.status != 200:
-        raise InputError(
-            f"--target {url}: answers {response.status}: {one_line(response.data.decode('utf-8', 'replace'), 200)}"
-        )
+        answer = response.data.decode("utf-8", "replace")
+        raise InputError(f"--target {url}: answers {response.status}: {one_line(answer, 200)}")
     return ServerTarget(match["address"], path, match["name"], grpc_address)
 
 
@@ -158,7 +156,8 @@ def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
         return _ask_grpc(endpoint, body, task)
     response = request(endpoint.address, "POST", endpoint.path, body)
     if response.status != 200:
-        raise InputError(f"HTTP {response.status}: {one_line(response.data.decode('utf-8', 'replace'), 200)}")
+        text = response.data.decode("utf-8", "replace")
+        raise InputError(f"HTTP {response.status}: {one_line(text, 200)}")
     answer = json.loads(response.data)
     values = answer.get("predictions", answer.get("outputs"))
     if isinstance(values, dict):

@@ -56,6 +56,13 @@ def test_help_has_each_command_in_one_section_with_its_whole_first_sentence():
         assert " ".join(first.split()).startswith(line), name
 
 
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["ctr", "canary=13"]], ids=" ".join)
+def test_a_command_s_former_name_answers_with_its_new_one(arguments):
+    code, output = call("label", *arguments)
+    expected = "the command label has another name now; write `ctrpipe canary`, with the same options"
+    assert (code, output) == (2, f"ctrpipe: {expected}\n")
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)], ids=" ".join
 )
