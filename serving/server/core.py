@@ -16,6 +16,7 @@ from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server import model_config
 from ctrpipe.serving.server.batching import Batching
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.memory import map_large_pieces_alone, return_unused_pages
 from ctrpipe.serving.server.metrics import Metrics
@@ -46,6 +47,7 @@ class ServerCore:
 
     Attributes:
         metrics: The server's metrics.
+        budget: The memory and the time that all requests may take together.
         request_log: Writes a sample of the answered requests to files; None without --request_log.
         shadow: Replays a sample of the requests on a second version (shadow traffic); None without --shadow.
 
@@ -55,6 +57,7 @@ class ServerCore:
 
     def __init__(self, options: ServerOptions):
         self.metrics = Metrics()
+        self.budget = Budget(options.max_memory)
         self._options = options
         self._session_config = session_config(options)
         self._batching = Batching(options, self.metrics)
@@ -295,6 +298,7 @@ class ServerCore:
         except Exception:
             servable.close()
             raise
+        self.budget.measure_base()
         uuid = asset_path(path, Asset.MLMD_UUID)
         if uuid.is_file():
             self.metrics.add_mlmd(name, number)
