@@ -15,7 +15,9 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server import model_config
+from ctrpipe.serving.server.admission import Admission
 from ctrpipe.serving.server.batching import Batching
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.memory import map_large_pieces_alone, return_unused_pages
 from ctrpipe.serving.server.metrics import Metrics
@@ -46,6 +48,7 @@ class ServerCore:
 
     Attributes:
         metrics: The server's metrics.
+        budget: The memory and the time that all requests may take together.
         request_log: Writes a sample of the answered requests to files; None without --request_log.
         shadow: Replays a sample of the requests on a second version (shadow traffic); None without --shadow.
 
@@ -55,6 +58,8 @@ class ServerCore:
 
     def __init__(self, options: ServerOptions):
         self.metrics = Metrics()
+        self.budget = Budget(options.max_memory)
+        self._admission = Admission(self.budget)
         self._options = options
         self._session_config = session_config(options)
         self._batching = Batching(options, self.metrics)
@@ -149,7 +154,7 @@ class ServerCore:
         manager = self._models.get(name)
         if manager is None:
             raise _not_found(name, number)
-        return Use(manager, name, number)
+        return Use(manager, name, number, self._admission)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
         """Returns all known versions of a model, highest first, or only version `number`.
@@ -291,10 +296,11 @@ class ServerCore:
         servable = self._batching.wrap(self._load_saved_model(path))
         try:
             if self._options.enable_model_warmup:
-                self._warm_up(ServedVersion(name, number, servable), path)
+                self._warm_up(ServedVersion(name, number, servable, self._admission), path)
         except Exception:
             servable.close()
             raise
+        self.budget.measure_base()
         uuid = asset_path(path, Asset.MLMD_UUID)
         if uuid.is_file():
             self.metrics.add_mlmd(name, number)
@@ -329,8 +335,8 @@ class Use(contextlib.AbstractContextManager[ServedVersion]):
         ServingError: there is no such version; raised when the block is entered.
     """
 
-    def __init__(self, manager: VersionManager, name: str, number: int | None):
-        self._manager, self._name, self._number = manager, name, number
+    def __init__(self, manager: VersionManager, name: str, number: int | None, admission: Admission):
+        self._manager, self._name, self._number, self._admission = manager, name, number, admission
 
     def __enter__(self) -> ServedVersion:
         version = self._manager.take(self._number)
@@ -338,7 +344,7 @@ class Use(contextlib.AbstractContextManager[ServedVersion]):
             raise _not_found(self._name, self._number)
         assert version.servable is not None  # an available version has one
         self._version = version
-        return ServedVersion(self._name, version.number, version.servable)
+        return ServedVersion(self._name, version.number, version.servable, self._admission)
 
     def __exit__(self, *error: object) -> None:
         self._manager.give_back(self._version)
