@@ -3,7 +3,10 @@
 import json
 import math
 
+import httpx
 import pytest
+
+from tests.contract.conftest import MODEL
 
 MORE_THAN_A_STACK = 100_000
 
@@ -184,6 +187,17 @@ def test_J13_of_a_feature_that_is_there_twice_the_last_is_taken(predict):
     assert predict(body, ":regress") == (200, {"results": [2.5]})
 
 
-def test_an_error_about_bytes_that_are_no_utf8_is_utf8(error):
-    message = 'JSON Value: "\ufffd" Type: String is not of expected type: float'
-    assert error(b'{"inputs": "\xff"}') == (400, message)
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (b'{"inputs": "\xff\xfe"}', b'JSON Value: \\"\xff\xfe\\" Type: String is not of expected type: float'),
+        (
+            b'{"signature_name": "regress", "inputs": [{"b64": "////"}]}',
+            b"Could not parse example input, value: '\xff\xff\xff'",
+        ),
+    ],
+)
+def test_J9_bytes_that_are_no_utf8_are_in_an_error_as_they_are(base_url, sent, found):
+    """Be they shown by the server or by TensorFlow."""
+    answer = httpx.post(f"{base_url}{MODEL}:predict", content=sent, trust_env=False)
+    assert answer.status_code == 400 and b'"error": "' + found in answer.content
