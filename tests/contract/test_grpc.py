@@ -244,7 +244,7 @@ def test_G12_a_call_that_finds_no_thread_is_refused(three_run):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not servers.IS_OURS, reason="no call waits in TensorFlow Serving")
+@servers.ours_alone("no call waits in TensorFlow Serving")
 def test_G12_so_many_calls_wait_as_the_flag_says(three_run):
     with three_run("--grpc_max_queued_calls=2") as (rpc, running):
         waiting = slow_calls(rpc, 2)

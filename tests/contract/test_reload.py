@@ -174,7 +174,7 @@ def test_V9_without_the_flag_it_is_read_once(rpc, config, bases):
     assert rpc.answering("b")[0] == "NOT_FOUND"
 
 
-@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@servers.ours_alone("a binary ends with its own words")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -200,7 +200,7 @@ def test_V6_a_mistake_in_the_file_is_one_line(tmp_path, text, message):
 @contextlib.contextmanager
 def serving(base, *flags):
     if not servers.IS_OURS:
-        pytest.skip("TF Serving lets any client load any folder")
+        pytest.skip(f"{servers.OURS_ALONE}: TF Serving lets any client load any folder")
     with servers.start([f"--model_base_path={base}", "--model_name=a", POLL, *flags]) as addresses:
         with Rpc(addresses.grpc) as rpc:
             yield rpc

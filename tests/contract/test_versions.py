@@ -186,7 +186,7 @@ def test_V4_V12_a_base_path_without_a_version_is_waited_for(source, tmp_path, th
         assert pushed and rpc.answering() == 5
 
 
-@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@servers.ours_alone("a binary ends with its own words")
 @pytest.mark.parametrize("retries", [0, 2])
 def test_V12_a_first_load_that_fails_for_good_ends_the_server(tmp_path, retries):
     """server_core_test.cc, ErroringModel."""
@@ -198,7 +198,7 @@ def test_V12_a_first_load_that_fails_for_good_ends_the_server(tmp_path, retries)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@servers.ours_alone("a binary ends with its own words")
 def test_V12_one_model_that_fails_ends_the_server_for_all(source, tmp_path):
     add_version(source, tmp_path / "good", 1)
     (tmp_path / "bad").mkdir()
