@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.layout import Asset, asset_path, graph_file
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server import model_config
 from ctrpipe.serving.server.admission import Admission
@@ -38,6 +38,10 @@ __all__ = ["ServedVersion", "ServerCore"]
 SWITCH_SECONDS = 0.0005
 _TIDY_SECONDS = 10.0
 _LOOK_SECONDS = 0.01  # between checks of models that are loading
+_SESSION_BUNDLE = "export.meta"  # the format before SavedModel
+_NO_GRAPH = (
+    "Specified file path does not appear to contain a SavedModel bundle (should have a file called `saved_model.pb`)"
+)
 _TRANSITION = (
     "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to another."
 )
@@ -66,9 +70,11 @@ class ServerCore:
         self._models: dict[str, VersionManager] = {}
         self._retired: dict[str, VersionManager] = {}  # removed from the config; they keep their status
         self._config = self._read_config()
+        self._requested = self._config  # the latest config that was stored, be it refused afterwards (V6)
         try:
-            model_config.check_models(self._config)
+            model_config.check_list(self._config)
             self._labels = self._new_labels(self._config, {})
+            model_config.check_platforms(self._config)
             model_config.check_logging(self._config)
         except ServingError as error:
             raise InputError(f"{options.model_config_file or options.model_base_path}: {error.message}") from error
@@ -188,13 +194,15 @@ class ServerCore:
                 model's version did not load after all retries, or a model has a logging_config (V14).
         """
         with self._reloading:
-            if config.WhichOneof("config") != "model_config_list":
-                if self._config.WhichOneof("config") != config.WhichOneof("config"):
-                    raise ServingError("FAILED_PRECONDITION", _TRANSITION)
+            self._check_transition(config)
+            if config.WhichOneof("config") is None:
                 log.info("Taking no action for empty config.")
                 return
-            model_config.check_models(config, self._models)
+            model_config.check_list(config)
+            model_config.check_changes(self._requested, config)
+            self._requested = config
             self._labels = self._new_labels(config, self._labels)
+            model_config.check_platforms(config)
             new = {model.name for model in config.model_config_list.config} - set(self._models)
             self._apply(config, look=self._options.file_system_poll_wait_seconds > 0)
             self._config = config
@@ -202,10 +210,17 @@ class ServerCore:
                 raise ServingError("UNKNOWN", _unavailable("model", failed))
             model_config.check_logging(config)
 
+    def _check_transition(self, config: model_server_config_pb2.ModelServerConfig) -> None:
+        """Raises ServingError unless both configs are lists, or the former was empty."""
+        kinds = {self._requested.WhichOneof("config"), config.WhichOneof("config")}
+        if self._requested.WhichOneof("config") is not None and kinds != {"model_config_list"}:
+            raise ServingError("FAILED_PRECONDITION", _TRANSITION)
+
     def _apply(self, config: model_server_config_pb2.ModelServerConfig, look: bool) -> None:
         models: dict[str, VersionManager] = {}
+        policies = {model.name: model_config.policy(model) for model in config.model_config_list.config}
         for model in config.model_config_list.config:
-            base, policy = model_config.base_path(model), model_config.policy(model)
+            base, policy = model_config.base_path(model), policies[model.name]
             manager = self._models.get(model.name) or self._retired.pop(model.name, None) or self._manager(model.name)
             manager.base_path, manager.policy = base, policy
             models[model.name] = manager
@@ -301,12 +316,13 @@ class ServerCore:
             servable.close()
             raise
         self.budget.measure_base()
-        uuid = asset_path(path, Asset.MLMD_UUID)
-        if uuid.is_file():
-            self.metrics.add_mlmd(name, number)
         return servable
 
     def _load_saved_model(self, path: pathlib.Path) -> Servable:
+        if (path / _SESSION_BUNDLE).exists():
+            raise ServingError("UNIMPLEMENTED", "Session Bundle is deprecated and removed.")
+        if not graph_file(path).exists():
+            raise ServingError("NOT_FOUND", f"{_NO_GRAPH}\nSpecified file path: {path}")
         is_loaded = False
         try:
             servable = Servable(path, config=self._session_config, tags=self._options.saved_model_tags.split(","))

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import logging
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,8 +35,12 @@ _MOST_QUEUED = 256
 # Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
 _MOST_WATCHING = 4096
 _HEALTH_SERVICE = "grpc.health.v1.Health"
-# A client may refuse an answer whose trailers take more than 8 KiB, and refuses one above 16 KiB.
-_MESSAGE_BYTES = 7 << 10
+# TF Serving's words where no thread is free for a call (G12), and where it cuts a message (G10).
+_EXHAUSTED = "Server Threadpool Exhausted"
+_MESSAGE_BYTES = 1024
+_CUT = b"...TRUNCATED"
+# The health service knows the services by these names in TF Serving, and by their full ones here as well.
+_SHORT_NAMES = ("ModelService", "PredictionService")
 # Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
@@ -60,8 +65,10 @@ class GrpcServer:
         self._budget = core.budget
         self._arrivals = Arrivals(core.budget)
         self._slots = Slots(options.grpc_max_threads)
+        # One thread of TF Serving's always waits for the next call.
+        self._places = threading.BoundedSemaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
         self._most_bytes = options.max_request_bytes
-        threads = options.grpc_max_threads + MOST_WAITING + _MOST_QUEUED
+        threads = options.grpc_max_threads + MOST_WAITING + max(options.grpc_max_queued_calls, _MOST_QUEUED)
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
         self._server = grpc.server(
             self._pool,
@@ -75,7 +82,7 @@ class GrpcServer:
         if options.enable_profiler and (is_local or options.allow_profiler_from_network):
             self._server.add_generic_rpc_handlers((ProfilerHandler(self._arrivals),))
         if options.enable_grpc_healthcheck_service:
-            self._add_health(["", *api.methods])
+            self._add_health(["", *_SHORT_NAMES, *api.methods])
         self.address = None if port is None else self._listen(options, port)
         if options.grpc_socket_path:
             self._bind(f"unix:{options.grpc_socket_path}", None, "choose another --grpc_socket_path")
@@ -122,14 +129,19 @@ class GrpcServer:
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
-            with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
-                if not context.is_active():  # its deadline has passed in the queue
-                    return b""
-                body = plain_message(body, self._most_bytes, held)
-                held.grow(check_message(body))
-                request = request_class.FromString(body)
-                del body
-                return bytes(answer(request, _seconds_left(context)).SerializeToString())
+            if not self._places.acquire(blocking=False):
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
+            try:
+                with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
+                    if not context.is_active():  # its deadline has passed in the queue
+                        return b""
+                    body = plain_message(body, self._most_bytes, held)
+                    held.grow(check_message(body))
+                    request = request_class.FromString(body)
+                    del body
+                    return bytes(answer(request, _seconds_left(context)).SerializeToString())
+            finally:
+                self._places.release()
             raise AssertionError("abort raises")
 
         return grpc.stream_unary_rpc_method_handler(respond)
@@ -161,17 +173,10 @@ def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None
     context.abort(failure[0], _cut(failure[1]))
 
 
-def _cut(message: str) -> str:
-    """Returns a message cut to what fits in the trailers of an answer.
-
-    A byte that is no printable ASCII takes three bytes there.
-    """
-    data, left = message.encode("utf-8", "replace"), _MESSAGE_BYTES
-    for index, byte in enumerate(data):
-        left -= 1 if 0x20 <= byte <= 0x7E and byte != 0x25 else 3
-        if left < 0:
-            return data[:index].decode("utf-8", "ignore") + " ..."
-    return message
+def _cut(message: str) -> bytes:
+    """Returns a message as TF Serving cuts it (G10): a client refuses an answer with more than some kilobytes of it."""
+    data = message.encode("utf-8", "surrogateescape")
+    return data if len(data) <= _MESSAGE_BYTES else data[:_MESSAGE_BYTES] + _CUT
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float | None:

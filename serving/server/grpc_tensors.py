@@ -70,7 +70,7 @@ def to_array(proto: tensor_pb2.TensorProto, filling: Filling | None = None) -> n
     filling = filling or Filling()
     shape = proto.tensor_shape
     sizes = [dim.size for dim in shape.dim]
-    if shape.unknown_rank or any(size < 0 for size in sizes):
+    if any(size < 0 for size in sizes):  # unknown_rank is not looked at, as in TensorFlow's TensorShape
         raise ValueError("the shape is not known")
     size = math.prod(sizes)
     dtype = _NUMBERS.get(proto.dtype)

@@ -6,7 +6,9 @@ ASGI's calls would cost as much as a request of one row.
 import asyncio
 import concurrent.futures
 import dataclasses
+import email.utils
 import enum
+import functools
 import logging
 import math
 import re
@@ -643,9 +645,10 @@ class HttpProtocol(asyncio.Protocol):
             self._waiting.clear()
             if self._state is not _REFUSED:
                 self._state = _ENDING
-        head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
+        head = b"HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
             response.status,
             _PHRASES.get(response.status, b"Unknown"),
+            _date(int(time.time())),
             response.content_type,
             len(response.body),
             response.headers,
@@ -733,6 +736,12 @@ class HttpProtocol(asyncio.Protocol):
 
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {499: b"Client Closed Request"}
+
+
+@functools.lru_cache(1)
+def _date(seconds: int) -> bytes:
+    """Returns the value of a Date header (RFC 9110, section 6.6.1)."""
+    return email.utils.formatdate(seconds, usegmt=True).encode()
 
 
 def _path(target: bytes) -> str:

@@ -81,6 +81,8 @@ class ServedVersion:
             yield
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
+        except UnicodeDecodeError as error:  # TensorFlow's message shows a value that is no UTF-8
+            raise bad_request(error.object.decode("utf-8", "surrogateescape")) from error
         except (ValueError, TypeError) as error:  # the session's checks of the inputs
             raise bad_request(str(error)) from error
         finally:
