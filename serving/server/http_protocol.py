@@ -7,6 +7,8 @@ Neither bounds the bytes or the time of headers, nor the requests that one conne
 
 import asyncio
 import concurrent.futures
+import email.utils
+import functools
 import logging
 import socket
 import time
@@ -390,9 +392,10 @@ class HttpProtocol(asyncio.Protocol):
         if not keep_alive:
             self._is_ending = True
             self._drop_waiting()
-        head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
+        head = b"HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
             response.status,
             _PHRASES.get(response.status, b"Unknown"),
+            _date(int(time.time())),
             response.content_type,
             len(response.body),
             response.headers,
@@ -461,3 +464,9 @@ class HttpProtocol(asyncio.Protocol):
 
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {499: b"Client Closed Request"}
+
+
+@functools.lru_cache(1)
+def _date(seconds: int) -> bytes:
+    """Returns the value of a Date header (RFC 9110, section 6.6.1)."""
+    return email.utils.formatdate(seconds, usegmt=True).encode()

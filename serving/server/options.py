@@ -45,7 +45,8 @@ class ServerOptions:
 
     These flags are ours alone: `host` (TF Serving listens on every address); `max_request_bytes`,
     `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no limits); `rest_api_busy_poll_micros`;
-    `request_log` and `sampling_rate` (TF Serving is built without its request log); `shadow` and `shadow_log`;
+    `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is built without its request log); `shadow`
+    and `shadow_log`;
     `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
     load any folder, and have a trace written to any folder).
     """
@@ -76,7 +77,14 @@ class ServerOptions:
     )
     rest_api_enable_cors_support: bool = _flag(False, "CORS headers in REST responses.")
     grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
-    grpc_max_threads: int = _flag(_threads(), "gRPC requests that run at the same time.")
+    grpc_max_threads: int = _flag(
+        _threads(), "Threads of gRPC: one waits for calls, and as many calls as others run at the same time."
+    )
+    grpc_max_queued_calls: int = _flag(
+        0,
+        "Calls that may wait for one of those threads; a further one is RESOURCE_EXHAUSTED. Not a flag of TF Serving, "
+        "where none waits.",
+    )
     grpc_channel_arguments: str = _flag("", "KEY=VALUE,...: arguments of the gRPC server.")
     request_log: Path | None = _flag(
         None, "Folder for a sample of the answered requests, as TFRecords of PredictionLog. Not a flag of TF Serving."
@@ -176,10 +184,9 @@ class ServerOptions:
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
-        if self.max_memory < 0:
-            raise InputError(f"--max_memory={self.max_memory}: bytes, or 0 for half of the machine's memory")
-        if self.rest_api_busy_poll_micros < 0:
-            raise InputError(f"--rest_api_busy_poll_micros={self.rest_api_busy_poll_micros}: it must be 0 or more")
+        for name in ("max_memory", "rest_api_busy_poll_micros", "grpc_max_queued_calls"):
+            if getattr(self, name) < 0:
+                raise InputError(f"--{name}={getattr(self, name)}: it must be 0 or more")
         if self.shadow_log and not self.shadow:
             raise InputError("--shadow_log needs --shadow; name the label of a version there")
         if not 0 < self.sampling_rate <= 1:
