@@ -18,6 +18,7 @@ BASE = ""
 # The extra that each command requires. Optional features of a command call `require` themselves.
 COMMANDS = {
     "bench": BASE,
+    "canary": BASE,
     "check": BASE,
     "compare": BASE,
     "compile": "kubeflow",
@@ -27,7 +28,6 @@ COMMANDS = {
     "explain": BASE,
     "generate": BASE,
     "init": BASE,
-    "label": BASE,
     "models": BASE,
     "predict": BASE,
     "prepare": "pipeline",

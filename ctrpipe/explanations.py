@@ -127,6 +127,7 @@ def explain(
     pairs: int = 10,
     prune: float | None = None,
     seed: int = 0,
+    trust: bool = False,
     output: PathLike | None = None,
 ) -> Explanation | RowExplanation:
     """Explains a model by permutation importance or, given `row`, one prediction by attributions.
@@ -149,6 +150,7 @@ def explain(
         prune: An AUC. Writes pruned.yaml to `output`: the run's configuration without the columns whose joint removal
             costs less AUC than this.
         seed: Random seed of the sample and of the permutations.
+        trust: Whether to import the model's class if the run names one that is not ctrpipe's.
         output: Folder for the JSON file. None writes no file.
 
     Returns:
@@ -172,10 +174,10 @@ def explain(
     files = files_of(data, None if folder is None else folder / FOLDER)
     settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
     if row is None:
-        of_model = explain_model(folder_of(model), files, settings, folder)
+        of_model = explain_model(folder_of(model), files, settings, folder, trust)
         return Explanation(of_model.explanation, of_model.pruned)
     compared = baseline if baseline in ("average", "missing") else _line_of(baseline)
-    of_row = explain_row(folder_of(model), _line_of(row), files, settings, str(compared), orders, method, folder)
+    of_row = explain_row(folder_of(model), _line_of(row), files, settings, str(compared), orders, method, folder, trust)
     by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
     return RowExplanation(of_row.by_method[0].probability, by_method)
 

@@ -53,7 +53,7 @@ class MultiTaskModel(CTRModel):
         inner_map = dataclasses.replace(feature_map, tasks=tuple(f"output_{index}" for index in range(outputs)))
         interactions = [_interaction(interaction, inner_map, embedding_dim, number) for number in range(count)]
         first = interactions[0]
-        self.pools, self.embeds_dense, self.linear_sequences = first.pools, first.embeds_dense, first.linear_sequences
+        self.pools, self.embeds_dense = first.pools, first.embeds_dense
         super().__init__(feature_map, embedding_dim=first.embedding_dim, **options)
         self.interactions = interactions
 

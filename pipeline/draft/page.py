@@ -12,10 +12,11 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
+from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
 from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.sample import LogSample, read_sample
 
 # The settings of configs/criteo/dcn_v2.yaml, with wider embeddings. `python -m benchmarks.baseline` compares them with

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from matplotlib.figure import Figure
 
 from ctrpipe.common.figures import style, write_svg
 from ctrpipe.common.files import write_json
+from ctrpipe.common.significance import quantile
 from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.replay.run import MEASURED
 
@@ -114,11 +114,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
             parts = [(1, parts[2][1], rest)]
     variance = sum(sign * square for sign, square, _ in parts)
     spread = sum(square**2 / freedom for _, square, freedom in parts)
-    half = (
-        float(scipy.stats.t.ppf((1 + LEVEL) / 2, variance**2 / spread)) * (variance / values.size) ** 0.5
-        if spread
-        else 0.0
-    )
+    half = quantile((1 + LEVEL) / 2, variance**2 / spread) * (variance / values.size) ** 0.5 if spread else 0.0
     mean = float(values.mean())
     return mean - half, mean + half
 

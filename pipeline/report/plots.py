@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
 from ctrpipe.pipeline.report.charts import Chart, Drawn, Histogram, Line, chart_svg
 

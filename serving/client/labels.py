@@ -340,6 +340,6 @@ def _locked(file: pathlib.Path) -> Iterator[None]:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise InputError(f"{file}: another ctrpipe label is changing it; try again") from error
+        raise InputError(f"{file}: another ctrpipe canary is changing it; try again") from error
     finally:
         os.close(folder)

@@ -190,7 +190,7 @@ class RestClient(ModelClient):
     def _refusal(self, status: int, content: bytes) -> InputError:
         text = content.decode("utf-8", "replace")
         try:
-            answer = read_json(content)
+            answer = read_json(text.encode())  # an error may show bytes that are no UTF-8
             text = str(answer["error"]) if isinstance(answer, dict) and "error" in answer else text
         except (ValueError, RecursionError):
             pass

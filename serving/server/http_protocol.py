@@ -6,13 +6,16 @@ ASGI's calls would cost as much as a request of one row.
 import asyncio
 import concurrent.futures
 import dataclasses
+import email.utils
 import enum
+import functools
 import logging
 import math
 import re
+import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -30,6 +33,9 @@ HTML = b"text/html"
 # Longer bodies are parsed in the thread pool, never on the event loop's thread.
 _SHORT_BYTES = 256 << 10
 _LINGER_SECONDS = 2.0
+# A stopping server closes a kept connection once it has been quiet for so long: a busy client's next request may be on
+# its way.
+_QUIET_SECONDS = 0.5
 # Received data is parsed in slices. Connections with more data take turns on the loop's thread: a client that sends
 # much at once does not block the others.
 _SLICE_BYTES = 16 << 10
@@ -127,6 +133,7 @@ class HttpServer:
         self.running = 0
         self.latest: HttpProtocol | None = None
         self.connections: set[HttpProtocol] = set()
+        self.stopping = False
         self._sweeping = False
         self._turns: deque[HttpProtocol] = deque()
 
@@ -165,9 +172,40 @@ class HttpServer:
         self.watch(loop)
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server, whose shutdown loses no request that has arrived."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accepts what waits in the listeners' queues, closes them, and ends each connection after its answers.
+
+        Closing a listener resets the connections in its queue, whose clients may have sent their requests.
+        """
+        self.config.loaded_app.stopping = True
+        loop = asyncio.get_running_loop()
+        for listener in sockets or []:
+            for accepted in _accept_all(listener):
+                await loop.connect_accepted_socket(self._connection, accepted)
+        await super().shutdown(sockets)
+
+    def _connection(self) -> "HttpProtocol":
+        return HttpProtocol(self.config, self.server_state)
+
+
+def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yields the connections in the queue of a non-blocking listener, which then takes next to none."""
+    listener.listen(0)
+    while True:
+        try:
+            accepted, _ = listener.accept()
+        except OSError:  # BlockingIOError: the queue is empty
+            return
+        accepted.setblocking(False)
+        yield accepted
+
+
 def uvicorn_server(server: HttpServer) -> uvicorn.Server:
     """Returns uvicorn's server, with its sockets, signals and shutdown, for the protocol below."""
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             server,
             interface="asgi3",
@@ -286,7 +324,6 @@ class HttpProtocol(asyncio.Protocol):
         self._arriving = _ArrivingRequest()
         self._waiting: deque[Request | Response] = deque()
         self._current: Request | None = None
-        self._stopping = False
         self._paused_since: float | None = None  # since when the client does not read its responses
         self._since = 0.0  # when the connection became idle, or its request began
         self._since_chunk = 0.0  # when the latest chunk's size line arrived
@@ -602,15 +639,16 @@ class HttpProtocol(asyncio.Protocol):
         """Sends a response. `request` is None if the received bytes were not a valid request."""
         if self._transport.is_closing():
             return
-        last = self._stopping and self._state is _IDLE and not self._waiting
+        last = self._server.stopping and self._state is _IDLE and not self._waiting and not self._unread
         keep_alive = request is not None and request.keep_alive and self._state is not _ENDING and not last
         if not keep_alive:
             self._waiting.clear()
             if self._state is not _REFUSED:
                 self._state = _ENDING
-        head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
+        head = b"HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
             response.status,
             _PHRASES.get(response.status, b"Unknown"),
+            _date(int(time.time())),
             response.content_type,
             len(response.body),
             response.headers,
@@ -658,7 +696,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         if self._state not in _IGNORING and (not self._has_ended or self._unread):
             return
-        if self._state is _REFUSED and self._transport.can_write_eof():
+        if (self._state is _REFUSED or self._server.stopping) and self._transport.can_write_eof():
             # Closing would reset the connection: a client that is still sending would lose the response.
             self._state = _LINGERING
             self._transport.write_eof()
@@ -685,13 +723,25 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def shutdown(self) -> None:
-        """Ends the connection once every request that has begun to arrive is answered. Called by uvicorn."""
-        self._stopping = True
+        """Ends the connection once every request that has begun to arrive is answered. Called by uvicorn.
+
+        A connection in use just now has time for a further request, whose answer says `Connection: close`.
+        """
         if self._state is _IDLE and not self._current and not self._waiting:
-            self._transport.close()
+            quiet = self._loop.time() - self._since
+            if quiet < _QUIET_SECONDS:
+                self._loop.call_later(_QUIET_SECONDS - quiet, self.shutdown)
+            else:
+                self._transport.close()
 
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {499: b"Client Closed Request"}
+
+
+@functools.lru_cache(1)
+def _date(seconds: int) -> bytes:
+    """Returns the value of a Date header (RFC 9110, section 6.6.1)."""
+    return email.utils.formatdate(seconds, usegmt=True).encode()
 
 
 def _path(target: bytes) -> str:

@@ -10,11 +10,14 @@ import urllib.parse
 import weakref
 import zlib
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from ctrpipe.serving.server.body_cost import Reading, check_cost
@@ -41,8 +44,9 @@ from ctrpipe.serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
 
-# The 404 page of libevent, TF Serving's HTTP library, outside /v1/ (R5).
-_NOT_FOUND = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
+# The error page of libevent, TF Serving's HTTP library (R5, R16).
+_PAGE = "<HTML><HEAD>\n<TITLE>{0} {1}</TITLE>\n</HEAD><BODY>\n<H1>{1}</H1>\n</BODY></HTML>\n"
+_METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH")
 _CORS = (
     b"Access-Control-Allow-Origin: *\r\n"
     b"Access-Control-Allow-Methods: POST, GET\r\n"
@@ -51,9 +55,14 @@ _CORS = (
 _HIGHEST_RATIO = 1032  # maximum compression ratio of deflate
 _VALUE = "JSON Value: "  # in errors, precedes a part of the body
 _REMEMBERED = 500  # characters; `_route` does not cache longer paths
-_SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
-_POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
-_GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
+# What a name may have in a URI, beside a slash and a colon (RFC 3986); libevent refuses any other target (R16).
+_IN_NAME = r"[A-Za-z0-9\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{2}"
+_URI = re.compile(rf"(?:{_IN_NAME}|[/:])*(?:\?(?:{_IN_NAME}|[/:?])*)?(?:#(?:{_IN_NAME}|[/:?])*)?")
+_SUFFIX = rf"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>(?:{_IN_NAME})+))?"
+_POST = re.compile(
+    rf"/v1/models/(?P<name>(?:{_IN_NAME})+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE
+)
+_GET = re.compile(rf"/v1/models(?:/(?P<name>(?:{_IN_NAME})+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
 
 
 class _TakesLong(Exception):
@@ -95,6 +104,15 @@ def _route(method: str, target: str) -> _Route | None:
         label and urllib.parse.unquote(label, errors="surrogateescape"),
         match["method"] if method == "POST" else "metadata" if match["metadata"] == "/metadata" else "status",
     )
+
+
+def _refused_before(method: str, target: str) -> HTTPStatus | None:
+    """Returns the status of what libevent refuses before TF Serving's own code reads it (R5, R16)."""
+    if method not in _METHODS:
+        return HTTPStatus.NOT_IMPLEMENTED
+    if not _URI.fullmatch(target):
+        return HTTPStatus.BAD_REQUEST
+    return None if target[:4].lower() == "/v1/" else HTTPStatus.NOT_FOUND
 
 
 class RestApi:
@@ -148,11 +166,11 @@ class RestApi:
         target = request.target
         if target.partition("?")[0] == self._metrics_path:
             return self._metrics_page(target)
-        if not target[:4].lower() == "/v1/":
-            return Response(404, _NOT_FOUND, HTML)
         started = time.perf_counter()
         find = _route if len(target) < _REMEMBERED else _route.__wrapped__
         route = find(request.method, target)
+        if not route and (status := _refused_before(request.method, target)):
+            return Response(status, _PAGE.format(status.value, status.phrase).encode(), HTML)
         code: str | None = "OK"
         try:
             return Response(200, self._api(route, request, at_once), headers=self._headers)
@@ -319,15 +337,38 @@ def _signature_name(request: dict[str, Any]) -> str:
 
 
 def _metadata(version: ServedVersion) -> bytes:
-    signatures = {}
-    for name, definition in version.signatures.items():
-        value = json_format.MessageToDict(
-            definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        signatures[name] = value
-    spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
+    signatures = {name: _in_order(definition) for name, definition in version.signatures.items()}
+    spec = {"name": version.name, "version": str(version.number), "signature_name": ""}
     signature_def = _json({"signature_def": signatures})
     return b'{\n"model_spec":%b,\n"metadata": {"signature_def": %b}\n}\n' % (_json(spec), signature_def)
+
+
+def _in_order(message: Message) -> Any:
+    """Returns the message as JSON's values, its fields in the order of their numbers, as C++ prints them (M1).
+
+    Python prints the fields that have a value first.
+    """
+    found = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return _sorted_by_number(message.DESCRIPTOR, found)
+
+
+def _sorted_by_number(kind: Descriptor, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_sorted_by_number(kind, item) for item in value]
+    if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
+        return value
+    if kind.GetOptions().map_entry:
+        inner = kind.fields_by_name["value"].message_type
+        return {key: _sorted_by_number(inner, item) if inner else item for key, item in value.items()}
+    fields = sorted((field for field in kind.fields if field.name in value), key=lambda field: field.number)
+    return {
+        field.name: _sorted_by_number(field.message_type, value[field.name])
+        if field.message_type
+        else value[field.name]
+        for field in fields
+    }
 
 
 def _json(value: Any) -> bytes:

@@ -2,13 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from ctrpipe.serving.loader import LoadedServable
+from ctrpipe.serving.server.admission import Admission
 from ctrpipe.serving.server.errors import bad_request, from_tensorflow
 
 
@@ -22,15 +23,19 @@ class ServedVersion:
         signatures: The signatures by name.
         input_types: The dtypes of each signature's inputs, by alias.
         runtime_seconds: Seconds that the request has spent in TensorFlow so far.
+
+    Args:
+        admission: What the server's runs may take together; None where there is no server.
     """
 
-    def __init__(self, name: str, number: int, servable: LoadedServable):
+    def __init__(self, name: str, number: int, servable: LoadedServable, admission: Admission | None = None):
         self.name = name
         self.number = number
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
         self.input_types = servable.input_types
         self.runtime_seconds = 0.0
         self.servable = servable
+        self._admission = admission
 
     def run(
         self,
@@ -43,9 +48,10 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
+            OverBudget: what the graph makes of the rows does not fit beside other requests.
         """
-        with self._running():
-            return self.servable.run(signature, inputs, outputs, timeout_seconds)
+        with self._admitted((signature,), inputs, timeout_seconds) as left, self._running():
+            return self.servable.run(signature, inputs, outputs, left)
 
     def run_together(
         self, outputs: dict[str, list[str]], values: np.ndarray, timeout_seconds: float | None = None
@@ -54,9 +60,18 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
+            OverBudget: what the graph makes of the rows does not fit beside other requests.
         """
-        with self._running():
-            return self.servable.run_together(outputs, values, timeout_seconds)
+        with self._admitted(outputs, {"": values}, timeout_seconds) as left, self._running():
+            return self.servable.run_together(outputs, values, left)
+
+    def _admitted(
+        self, signatures: Iterable[str], inputs: Mapping[str, np.ndarray], timeout_seconds: float | None
+    ) -> contextlib.AbstractContextManager[float | None]:
+        """Holds what the run takes. Yields the seconds that are left."""
+        if self._admission is None:
+            return contextlib.nullcontext(timeout_seconds)
+        return self._admission.admitted(self.servable, signatures, inputs, timeout_seconds)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -66,6 +81,8 @@ class ServedVersion:
             yield
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
+        except UnicodeDecodeError as error:  # TensorFlow's message shows a value that is no UTF-8
+            raise bad_request(error.object.decode("utf-8", "surrogateescape")) from error
         except (ValueError, TypeError) as error:  # the session's checks of the inputs
             raise bad_request(str(error)) from error
         finally:

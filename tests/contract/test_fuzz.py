@@ -28,9 +28,8 @@ def test_the_bodies_are_of_all_kinds(base_url):
 
 
 @pytest.mark.slow
+@servers.ours_alone("two servers are started in this process")
 def test_the_command_prints_where_two_servers_differ(addresses, model_folder):
-    if not servers.IS_OURS:
-        pytest.skip("needs two servers of our own")
     here = addresses.rest.removeprefix("http://")
     same = CliRunner().invoke(main, ["--against", here, "--bodies", "20"])  # it starts one of ours
     assert (same.exit_code, same.output) == (0, "20 bodies, 0 answered in two ways\n")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.ctr_model import WEIGHT
+from ctrpipe.models.base.feature_map import WEIGHT
 from ctrpipe.pipeline.config import Model, Training, check_config
 from ctrpipe.pipeline.training.base_rate import shift_to_base_rate
 from ctrpipe.pipeline.training.data import packed_reader

@@ -13,8 +13,8 @@ import scipy.stats
 import sklearn.metrics
 import yaml
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.compare.shards import by_shard, paired_t, shards
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base import metrics
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training import linear, linear_fit

@@ -12,8 +12,8 @@ import scipy.stats
 import yaml
 
 import ctrpipe
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import FirstStage, Model, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from ctrpipe.pipeline.run.transformed_log import TransformedLog

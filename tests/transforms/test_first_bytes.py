@@ -20,8 +20,6 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log import lines, recoded
-from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.described_files import describe_file
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.sample import read_sample
 from ctrpipe.transforms.log.spec import LogSpec
@@ -46,16 +44,12 @@ def write(folder, content, name="log.tsv") -> str:
 
 
 def read(path: str, log: LogSpec, labels: bool = True):
-    """The rows and rejects of a file, read by ranges; their checksum must be the stored file's."""
-    rows, rejects, total = [], [], ByteSum()
+    """The rows and rejects of a file, read by ranges."""
+    rows, rejects = [], []
     for part in plan([path], log, labels):
-        read = ByteSum()
-        for batch in LogReader(log, labels).read_range(part, read):
+        for batch in LogReader(log, labels).read_range(part):
             rows += [tuple(row.values()) for row in batch.rows.select(["n", "c", *(["y"] * labels)]).to_pylist()]
             rejects += [(reject.line, reject.reason, reject.text) for reject in batch.rejects]
-        total = total.followed_by(read)
-    described = describe_file(path)
-    assert total == ByteSum(described["bytes"], described["crc32"])
     return rows, rejects
 
 

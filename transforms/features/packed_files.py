@@ -33,6 +33,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path
+from ctrpipe.models.base.feature_map import WEIGHT
 
 # A block is read at once. A window of blocks is held in memory; its rows are shuffled together.
 BLOCK_ROWS = 1 << 13
@@ -49,9 +50,8 @@ INPUTS = {
     "segments": np.dtype("<i4"),
     "numbers": np.dtype("<i4"),
 }
-DTYPES = {**INPUTS, "label": np.dtype("<f4"), "weight": np.dtype("<f4")}
+DTYPES = {**INPUTS, "label": np.dtype("<f4"), WEIGHT: np.dtype("<f4")}
 
-WEIGHT = "weight"
 
 Rows = dict[str, np.ndarray]  # by the names of DTYPES, [N, width] each
 Batch = tuple[Rows, np.ndarray]  # the model's inputs and the label

@@ -15,7 +15,7 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.histories.moments import are_numbers, to_moments
 from ctrpipe.transforms.histories.settings import EventLog
 from ctrpipe.transforms.log.batches import LogBatch, Reject
-from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.files import NumberedRange
 from ctrpipe.transforms.log.ingest import dead_letter, kind_of_reject
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -27,14 +27,6 @@ QUANTILES = 1000
 PIECE_ROWS = 1 << 20  # approximate number of events in memory at once
 PIECE_DRAWN = 1 << 18
 DEAD_LETTERS_KEPT = 10_000  # per range
-
-
-@dataclasses.dataclass(frozen=True)
-class NumberedRange:
-    """A range of the log with its number."""
-
-    number: int
-    part: Range
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,11 +30,11 @@ from ctrpipe.transforms.labels.labelled import (
     LOG,
     REJECTS,
     SUMMARY,
+    KeyedLabels,
     Letters,
     TextFiles,
     brought_columns,
     once_by_key,
-    partner_columns,
 )
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
@@ -124,7 +124,7 @@ def join_late_labels(
                     for part in join.as_they_arrive(known) if fake_negatives else join.settled(known):
                         writer.write(part)
                         counts.rows += part.num_rows
-            counts.unused = join.unused
+            counts.unused = labels.unused if labels else 0
             counts.rejected = letters.rejected
         _check_counts(counts, rows, partners, delay)
         write_json(output / SUMMARY, dataclasses.asdict(counts))
@@ -245,7 +245,7 @@ def _newest(rows: TextFiles, delay: LabelDelay) -> float:
 
 def _read_labels(
     partners: TextFiles, brought: dict[str, str], delay: LabelDelay, letters: Letters
-) -> tuple[pa.Table, float]:
+) -> tuple[KeyedLabels, float]:
     """Returns the labels, each key once with its earliest time, and the newest time of all labels.
 
     Labels without times have the time -inf.
@@ -261,7 +261,8 @@ def _read_labels(
     ]
     table = once_by_key(pa.concat_tables(tables), key, partners.files[0], _MOMENT)
     newest = max((float(times.max(initial=-np.inf)) for _, times in parts), default=-np.inf)
-    return table.rename_columns([_MOMENT if each == f"{_MOMENT}_min" else each for each in table.column_names]), newest
+    table = table.rename_columns([_MOMENT if each == f"{_MOMENT}_min" else each for each in table.column_names])
+    return KeyedLabels(table, key, brought, delay.unmatched), newest
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ class _Join:
         delay: LabelDelay,
         since: float,
         until: float,
-        labels: pa.Table | None,
+        labels: KeyedLabels | None,
         brought: dict[str, str],
         seed: int,
         counts: LateLabels,
@@ -300,25 +301,14 @@ class _Join:
         self._delay, self._since, self._until, self._counts = delay, since, until, counts
         self._labels, self._brought, self._seed = labels, brought, seed
         self._seconds = 60 * delay.minutes
-        self._used = np.zeros(0 if labels is None else labels.num_rows, bool)
-
-    @property
-    def unused(self) -> int:
-        """The number of labels that no row so far has used."""
-        return int((~self._used).sum())
 
     def known(self, rows: pa.RecordBatch, moments: Moments) -> _Known:
         """Returns the rows with their labels and the labels' times."""
-        table = pa.Table.from_batches([rows])
         if self._labels is None:
             nothing = np.full(len(moments), np.nan)
-            return _Known(table, moments, nothing, np.zeros(len(moments), bool))
-        key = str(self._delay.key)
-        places = pc.index_in(rows[key], value_set=self._labels[key].combine_chunks(), skip_nulls=True)
-        self._used[places.drop_null().to_numpy()] = True
-        for name, values in partner_columns(self._labels, places, self._brought, key, self._delay.unmatched).items():
-            table = table.append_column(name, values)
-        arrivals = self._labels[_MOMENT].take(places).to_numpy()  # NaN for a row without a label
+            return _Known(pa.Table.from_batches([rows]), moments, nothing, np.zeros(len(moments), bool))
+        table, places = self._labels.joined(rows)
+        arrivals = self._labels.table[_MOMENT].take(places).to_numpy()  # NaN for a row without a label
         in_time = (arrivals <= moments + self._seconds) & (arrivals <= self._until)
         return _Known(table, moments, arrivals, in_time)
 

@@ -23,13 +23,8 @@ from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
+from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
-# Words for a missing number or time, unless the configuration lists other ones.
-USUAL_MISSING = (
-    *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),
-    *("None", "none", "\\N", "-", "?"),
-)
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 TEXT = "text"  # name of all columns of the text together, in explanations
 
 
@@ -504,11 +499,17 @@ class LogSpec(Section):
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
     @property
+    def time_formats(self) -> dict[str, str]:
+        """How the times of each column of times are written."""
+        formats = {column: feature.time_format for column, feature in self.feature_by_column.items()}
+        return {column: time_format for column, time_format in formats.items() if time_format}
+
+    @property
     def split_format(self) -> str:
         """How the times of `data.split.column` are written: the split's own format, else the feature's."""
         feature = self.feature_by_column.get(self.data.split.column or "")
         own = self.data.split.time_format
-        return feature.format if own == "auto" and isinstance(feature, Time) else own
+        return (own == "auto" and feature and feature.time_format) or own
 
     def missing_words(self, feature: Kind) -> tuple[str, ...]:
         """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""

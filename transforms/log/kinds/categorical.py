@@ -1,10 +1,11 @@
 """The kind `categorical`."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 
 
@@ -57,6 +58,19 @@ class Categorical(WithVocabulary):
 
     def meaning(self, column: str) -> tuple[object, ...]:
         return (self.kind, self.role, self.transform, self.buckets)
+
+    @classmethod
+    def guess(cls, column: ColumnSample) -> Guess | None:
+        numbers = column.numbers
+        if numbers.what == "row" if numbers else column.never_repeats:
+            return Guess.nothing_repeats(column.seen)
+        settings: dict[str, Any] = {"kind": "categorical"}
+        if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:
+            settings |= {"top_k": 500_000, "min_count": 2}
+        if numbers is None:
+            return Guess(settings, column.seen)
+        other = "; or numeric?" if numbers.or_other else ""
+        return Guess(settings, f"whole numbers taken as ids, {column.seen}{other}", numbers.unsure)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         if self.transform == "hash":

@@ -64,6 +64,10 @@ class ItemSequence(WithVocabulary):
     def list_separator(self) -> str | None:
         return self.separator
 
+    @property
+    def are_aligned(self) -> bool:
+        return len(self.columns) > 1
+
     def has_vocabulary(self, column: str) -> bool:
         return self.owner_of(column) == column
 
