@@ -115,7 +115,8 @@ return {
   page: of("body", "backgroundColor"), text: of("body", "color"),
   tick: of("svg text", "fill"), muted: of(".muted", "color"),
   yes: of(".yes", "color"), no: of(".no", "color"),
-  first: of("svg path[style*='stroke: var(--c0']", "stroke"), second: of("svg path[style*='stroke: var(--c1']", "stroke"),
+  first: of("svg path[style*='stroke: var(--c0']", "stroke"),
+  second: of("svg path[style*='stroke: var(--c1']", "stroke"),
   filled: of("svg [style*='fill: var(--c0']", "fill"),
 };
 """
