@@ -12,9 +12,12 @@ import pytest
 from ctrpipe.common.processes import start_command, stop_command
 from ctrpipe.pipeline.commands.bench import SERVE
 from ctrpipe.serving.server import http_protocol
-from ctrpipe.serving.server.http_protocol import HttpServer, Limits, Response, _accept_all, uvicorn_server
+from ctrpipe.serving.server.budget import Budget
+from ctrpipe.serving.server.http_protocol import HttpServer, Response, _accept_all, uvicorn_server
+from ctrpipe.serving.server.http_request import Limits
 from tests.contract import models
 from tests.contract.servers import free_port
+from tests.serving.http_app import App
 
 CLIENTS = 8
 
@@ -72,9 +75,10 @@ class Client:
 
 
 @contextlib.contextmanager
-def served(answer):
+def served():
     """HOST and PORT of a server, and what stops it."""
-    http_server = HttpServer(answer, lambda status, message: Response(status, message.encode()), 4, Limits(1000, 5.0))
+    app = App(lambda request: Response(200, b"a"), lambda request: request.target != "/slow")
+    http_server = HttpServer(app, 4, Limits(1000, 5.0), Budget())
     server = uvicorn_server(http_server)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -91,10 +95,6 @@ def served(answer):
         stop()
 
 
-def sometimes_at_once(request, at_once):
-    return None if at_once and request.target == "/slow" else Response(200, b"a")
-
-
 def message(path, body=b"a"):
     return b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (path, len(body), body)
 
@@ -103,7 +103,7 @@ def message(path, body=b"a"):
 @pytest.mark.parametrize("keeps", [True, False])
 def test_busy_clients_lose_nothing(keeps):
     for _ in range(2):
-        with served(sometimes_at_once) as (address, stop):
+        with served() as (address, stop):
             clients = [Client(address, message((b"/slow", b"/quick")[at % 2]), keeps) for at in range(CLIENTS)]
             time.sleep(0.1)
             stop()
@@ -115,7 +115,7 @@ def test_busy_clients_lose_nothing(keeps):
 
 
 def test_a_request_that_comes_while_the_server_stops_is_the_connections_last():
-    with served(sometimes_at_once) as (address, stop), socket.create_connection(address, 5) as connection:
+    with served() as (address, stop), socket.create_connection(address, 5) as connection:
         connection.sendall(message(b"/x"))
         assert b"Connection: keep-alive" in connection.recv(1 << 16)
         stopping = threading.Thread(target=stop)
@@ -131,7 +131,7 @@ def test_a_request_that_comes_while_the_server_stops_is_the_connections_last():
 
 def test_a_quiet_connection_does_not_hold_up_the_end(monkeypatch):
     monkeypatch.setattr(http_protocol, "_QUIET_SECONDS", 0.05)
-    with served(sometimes_at_once) as (address, stop), socket.create_connection(address, 5) as connection:
+    with served() as (address, stop), socket.create_connection(address, 5) as connection:
         connection.sendall(message(b"/x"))
         connection.recv(1 << 16)
         time.sleep(0.1)
