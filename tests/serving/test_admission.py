@@ -95,8 +95,8 @@ def test_a_long_run_waits_for_another_and_its_thread_counts_as_free_meanwhile(wi
     begun, ended = threading.Event(), threading.Event()
 
     def ask():
-        with slots, admission.admitted(wide, ["rows"], rows, 20.0) as left:
-            assert left is not None and left < 20.0
+        with slots, admission.admitted(wide, ["rows"], rows, 20.0) as turn:
+            assert turn.seconds_left is not None and turn.seconds_left < 20.0
             begun.set()
         ended.set()
 
@@ -104,8 +104,8 @@ def test_a_long_run_waits_for_another_and_its_thread_counts_as_free_meanwhile(wi
         thread = threading.Thread(target=ask)
         thread.start()
         assert not begun.wait(0.2)
-        with slots, admission.admitted(wide, ["rows"], {"x": np.zeros(1, np.float32)}, 20.0) as left:
-            assert left == 20.0  # a short one, in the only slot
+        with slots, admission.admitted(wide, ["rows"], {"x": np.zeros(1, np.float32)}, 20.0) as turn:
+            assert turn.seconds_left == 20.0  # a short one, in the only slot
     assert begun.wait(20) and ended.wait(20)
     thread.join()
 
