@@ -25,15 +25,16 @@ INTRODUCTION = """\
 <!-- Printed by `python -m ctrpipe.pipeline.config.reference` from pipeline/config/, transforms/log/ and
 models/: edit those. -->
 
-One YAML file configures a run. An unknown key, a value of the wrong type or a missing required key ends the command with exit
-code 2 and one line that names the file, the key and the expected value.
+One YAML file configures a run. An unknown key, a value of the wrong type or a missing required key ends the command
+with exit code 2 and one line that names the file, the key and the expected value.
 
 `--set` overrides any key on the command line, with a YAML value: `--set training.epochs=2`,
 `--set 'gates={auc: {min: 0.7}}'`. The files in `configs/` are complete examples.
 
-`extends: PATH` starts from another file; the path is relative to the current file. Mappings are merged key by key, and the
-current file takes precedence. Lists and all other values are replaced as a whole. The other file may extend a further one,
-but not in a circle. A run records and hashes the merged configuration, so the distribution over files does not matter.
+`extends: PATH` starts from another file; the path is relative to the current file. Mappings are merged key by key, and
+the current file takes precedence. Lists and all other values are replaced as a whole. The other file may extend a
+further one, but not in a circle. A run records and hashes the merged configuration, so the distribution over files does
+not matter.
 
 ```yaml
 extends: configs/criteo/deepfm.yaml
