@@ -128,7 +128,7 @@ class ServerCore:
         self._repeat("memory", _TIDY_SECONDS, return_unused_pages)
         if failed := self._await_models(self._models):
             reason = one_line(_unavailable("servable", failed), 1000)
-            raise InputError(f"{reason}; repair the version, or take it away")
+            raise InputError(f"{reason}; repair the version, or remove it")
         if self._options.model_config_file is not None and self._options.model_config_file_poll_wait_seconds > 0:
             self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
 
