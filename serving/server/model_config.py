@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
