@@ -46,7 +46,7 @@ COMMANDS = {
 # The modules of each extra that ctrpipe imports.
 _PIPELINE = (
     *("tfx", "tensorflow_transform", "tensorflow_model_analysis", "tensorflow_data_validation", "tfx_bsl"),
-    *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard", "matplotlib"),
+    *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard"),
 )
 MODULES = {
     "pipeline": _PIPELINE,

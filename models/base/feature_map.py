@@ -82,7 +82,7 @@ class Field:
         if self.pooling not in POOLINGS:
             raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
         if self.kind != "sequence" and (self.shared_with or self.aligned_with):
-            raise ValueError(f"Field '{self.name}': shared_with and aligned_with go with kind='sequence'")
+            raise ValueError(f"Field '{self.name}': shared_with and aligned_with need kind='sequence'")
         if self.pooling == "attention" and not self.shared_with:
             raise ValueError(f"Field '{self.name}': pooling='attention' needs shared_with, the field that attends")
 

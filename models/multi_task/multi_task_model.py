@@ -81,14 +81,14 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
     options = dict(settings)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise ValueError(f"interaction should name a model, as {{name: mlp}}. Received: {dict(settings)}")
+        raise ValueError(f"interaction should name a model, such as {{name: mlp}}. Received: {dict(settings)}")
     model = model_class(name)
     has_own_ways = any(getattr(model, way) is not getattr(CTRModel, way) for way in _OWN_WAYS)
     if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or has_own_ways:
         raise ValueError(f"interaction: {name} does not combine given embeddings; choose another model, such as mlp")
     for key in options:
         if key in (*_SHARED, *_LINEAR):
-            raise ValueError(f"interaction: {key} is of the embeddings that all share; set it beside interaction")
+            raise ValueError(f"interaction: {key} belongs to the shared embeddings; set it next to interaction")
     try:
         check_hyperparameters(name, **options)
         own = {"embedding_dim": embedding_dim, "embeds": False, "name": f"interaction_{number}", **options}

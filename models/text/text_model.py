@@ -163,7 +163,7 @@ def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tenso
     if "dense" in inputs:
         parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
     if not parts:
-        raise ValueError("There is no feature beside the text and the position")
+        raise ValueError("There is no feature besides the text and the position")
     return _concatenate(parts)
 
 

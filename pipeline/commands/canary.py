@@ -53,7 +53,7 @@ def canary(
     Without --grpc, the server must poll the file itself (--model_config_file_poll_wait_seconds).
     """
     if rollback and (assignments or remove):
-        raise InputError("--rollback goes without labels: it undoes the last change")
+        raise InputError("--rollback takes no labels: it undoes the last change")
     moved = _parse_assignments(assignments)
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)

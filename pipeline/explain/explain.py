@@ -217,7 +217,7 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
     """Returns the reason why gradients cannot explain a model, or None if they can."""
     kept = source.kept()
     if kept is None:
-        return f"{source.version}: its Keras model was not kept beside its run"
+        return f"{source.version}: its Keras model was not kept next to its run"
     if not scorer.packs:
         return f"{source.version}: it has no signature transform_raw"
     if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):

@@ -35,8 +35,7 @@ def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
     """Raises InputError if `limits` names a column without attributions."""
     if unknown := [name for name in limits.attributions if name not in columns]:
         raise InputError(
-            f"monitoring.attributions: {unknown[0]} is no column of the model's explanations; "
-            f"it has {', '.join(columns)}"
+            f"monitoring.attributions: {unknown[0]} is not among the model's explanations; it has {', '.join(columns)}"
         )
 
 

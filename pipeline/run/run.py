@@ -186,7 +186,9 @@ def check_options(config: RunConfig) -> None:
             except (ValueError, TypeError) as error:
                 raise _option_mistake(key, model, error) from error
     if config.training.optimizer == "lbfgs" and not derives_from(config.model.name, "lr"):
-        raise InputError(f"training.optimizer: lbfgs trains linear models, as lr; take adam for {config.model.name}")
+        raise InputError(
+            f"training.optimizer: lbfgs trains only linear models, such as lr; use adam for {config.model.name}"
+        )
     if config.serving.explain and derives_from(config.model.name, "cascading_nn_gbdt"):
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
@@ -194,7 +196,7 @@ def check_options(config: RunConfig) -> None:
     key = config.training.fake_negatives or ("end_at_base_rate" if config.training.end_at_base_rate else "")
     if key and derives_from(config.model.name, "cascading_nn_gbdt"):
         raise InputError(
-            f"training.{key}: boosted trees do not go with it; set it false for the model {config.model.name}"
+            f"training.{key}: boosted trees do not support it; set it false for the model {config.model.name}"
         )
 
 

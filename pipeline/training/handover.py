@@ -41,7 +41,9 @@ def check_hosts(job: TrainingJob) -> None:
     }
     key = next((key for key, asked in alone.items() if asked), None)
     if key:
-        raise InputError(f"{key}: JAX has it on one host alone; set training.distribution: mirrored, or use TensorFlow")
+        raise InputError(
+            f"{key}: JAX supports it on one host only; set training.distribution: mirrored, or use TensorFlow"
+        )
 
 
 # In the process that exports the model --------------------------------------------------------------------------------

@@ -98,7 +98,9 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
     learner = job.served_learner()
     network, tasks = learner.network, job.feature_map.tasks
     if not isinstance(network, LR):
-        raise InputError(f"training.optimizer: lbfgs trains linear models, as lr; take adam for {job.model.name}")
+        raise InputError(
+            f"training.optimizer: lbfgs trains only linear models, such as lr; use adam for {job.model.name}"
+        )
     rows = LinearRows(job.train_files, job.feature_map)
     fixed = job.training.table_l2
     variances = [1 / (fixed * rows.count)] if fixed else [FIRST * RATIO**index for index in range(MOST)]

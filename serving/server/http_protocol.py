@@ -154,13 +154,16 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accepts what waits in the listeners' queues, closes them, and ends each connection after its answers.
 
-        Closing a listener resets the connections in its queue, whose clients may have sent their requests.
+        Closing a listener resets the connections in its queue, whose clients may have sent their requests. No client is
+        told `Connection: close` before the listeners are closed: it would come again at once.
         """
+        accepted = [one for listener in sockets or [] for one in _accept_all(listener)]
+        for server in self.servers:
+            server.close()
         self.config.loaded_app.stopping = True
         loop = asyncio.get_running_loop()
-        for listener in sockets or []:
-            for accepted in _accept_all(listener):
-                await loop.connect_accepted_socket(self._connection, accepted)
+        for one in accepted:
+            await loop.connect_accepted_socket(self._connection, one)
         await super().shutdown(sockets)
 
     def _connection(self) -> "HttpProtocol":
@@ -168,8 +171,7 @@ class _Server(uvicorn.Server):
 
 
 def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
-    """Yields the connections in the queue of a non-blocking listener, which then takes next to none."""
-    listener.listen(0)
+    """Yields the connections in the queue of a non-blocking listener."""
     while True:
         try:
             accepted, _ = listener.accept()

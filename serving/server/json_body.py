@@ -8,10 +8,10 @@ There are three parsers:
 3. A parser that follows RapidJSON step by step handles the rest: errors with their offsets, and strings that are not
    UTF-8.
 
-No library reads what RapidJSON reads. `python -m benchmarks.http` compares them on rows of 39 columns with missing numbers,
-1 and 100 rows: this module takes 0.008 and 0.58 ms; orjson 0.002 and 0.20, msgspec 0.002 and 0.23, but both refuse NaN;
-python-rapidjson, with RapidJSON's numbers and errors, 0.006 and 0.47, but it refuses strings that are not UTF-8, halves of
-surrogate pairs and nesting beyond Python's stack, and takes twice as long as orjson where no number is missing.
+No library reads what RapidJSON reads. `python -m benchmarks.http` compares them on rows of 39 columns with missing
+numbers. For 1 and 100 rows this module takes 0.008 and 0.58 ms; orjson 0.002 and 0.20, msgspec 0.002 and 0.23, but both
+refuse NaN; python-rapidjson, with RapidJSON's numbers and errors, 0.006 and 0.47. That one refuses strings that are not
+UTF-8, halves of surrogate pairs and nesting beyond Python's stack, and is half as fast as orjson without NaN.
 """
 
 import contextlib

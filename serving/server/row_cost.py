@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from ctrpipe.serving.loader import LoadedServable
+from ctrpipe.serving.server.pieces import may_run_in_pieces
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,13 @@ class RowCost:
         fixed_bytes: Bytes of a run, whatever its rows.
         row_bytes: Bytes for each row.
         row_seconds: Seconds for each row of a large request.
+        in_pieces: Whether each row is answered by itself, so that a large request may run in pieces.
     """
 
     fixed_bytes: int
     row_bytes: int
     row_seconds: float
+    in_pieces: bool = False
 
     def size(self, rows: int) -> int:
         return self.fixed_bytes + rows * self.row_bytes
@@ -100,7 +103,8 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
         fixed = max(fixed, one - slope)
     if not is_known:
         per_row = _UNKNOWN_BYTES
-    return RowCost(int(_SAFETY * fixed), int(_SAFETY * per_row) + 1, per_row / _BYTES_A_SECOND)
+    in_pieces = may_run_in_pieces(servable, signature)
+    return RowCost(int(_SAFETY * fixed), int(_SAFETY * per_row) + 1, per_row / _BYTES_A_SECOND, in_pieces)
 
 
 def _texts(definition: meta_graph_pb2.SignatureDef, columns: Mapping[str, tf.DType]) -> Iterator[bytes]:

@@ -201,7 +201,7 @@ def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
     [own] = (tmp_path / "out" / "models" / "ctr").iterdir()
     assert json.loads((own / "assets.extra" / "numbers.json").read_text()) == spec  # the mean of I5 stays
     code, output = call(*given, "--set", "model.hidden_units=[9]")
-    one_line(code, output, f"training.warm_start: {done / 'out'} is of another architecture: tower.hidden.0.kernel")
+    one_line(code, output, f"training.warm_start: {done / 'out'} has another architecture: tower.hidden.0.kernel")
 
 
 def test_a_log_that_is_unlike_is_exit_code_1_and_with_block_a_gate(done, version, tmp_path):

@@ -110,6 +110,6 @@ def test_several_labels_are_one_line() -> None:
         "model": {"name": "lr"},
         "training": {"end_at_base_rate": True},
     }
-    with pytest.raises(InputError, match="training.end_at_base_rate goes with one label") as error:
+    with pytest.raises(InputError, match="training.end_at_base_rate needs a single label") as error:
         check_config(config, (), "config")
     assert "\n" not in str(error.value)

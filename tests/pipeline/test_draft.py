@@ -232,9 +232,9 @@ def test_a_second_label_and_a_row_s_own_number_are_left_out(tmp_path):
     ("text", "label", "message"),
     [
         ("", None, "the file has no rows"),
-        ("a,b\nx,2\nw,44\nq,61\n", None, "none of a, b looks like a label; name it by --label"),
+        ("a,b\nx,2\nw,44\nq,61\n", None, "none of a, b looks like a label; name it with --label"),
         ("a,y\n1,0\n2,1\n", "z", "--label z: no such column; it has a, y"),
-        ("a,y\nx,0\nx,1\nz,0\n", "a", "--label a: x, z are no label's values"),
+        ("a,y\nx,0\nx,1\nz,0\n", "a", "--label a: x, z are not values of a label"),
         ("y\n0\n1\n", None, "no column besides the label"),
     ],
 )

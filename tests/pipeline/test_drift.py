@@ -289,7 +289,10 @@ def test_wrong_input_is_one_line(tmp_path, config):
         (("--data", good, "--against", unlabelled), "line 1: expected 5 columns, found 4; 4000 of 4000 rows are malf"),
         (("--data", "absent", "--against", good, "--output", tmp_path / "file"), "file: a file is in the way"),
         (("--data", good, "--against", good, "--output", tmp_path / "taken"), "taken: cannot be written"),
-        (("--data", good, "--against", good, "--set", "monitoring.columns.x=1"), "x is no feature column and no label"),
+        (
+            ("--data", good, "--against", good, "--set", "monitoring.columns.x=1"),
+            "x is neither a feature column nor a label",
+        ),
     ):
         one_line(*call("drift", config, *arguments), message)
 

@@ -258,7 +258,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path):
     one_line(*label("ctr", config=typo), 'has no field named "confg"')
     one_line(*label("other"), "model 'other' is not in it; it has ctr, cvr")
     one_line(*label("ctr", "--rollback"), "no change of model ctr is kept here to roll back")
-    one_line(*label("ctr", "canary=1", "--rollback"), "--rollback goes without labels")
+    one_line(*label("ctr", "canary=1", "--rollback"), "--rollback takes no labels")
     one_line(*label("ctr", "--remove", "canary"), "model ctr has no label 'canary'; it has none")
     one_line(*label("ctr", "canary=13", config=here), "version 13 of model ctr is not here; it has 12")
     for wrong in ("canary", "canary=x", "canary=-1", f"canary={2**63}"):

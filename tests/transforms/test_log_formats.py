@@ -224,7 +224,7 @@ def test_a_quote_that_never_closes_costs_its_own_line(tmp_path, monkeypatch, chu
 
 
 def test_a_line_break_in_quotes_says_how_to_read_it(tmp_path):
-    with pytest.raises(ValueError, match="quoted_line_breaks goes with csv"):
+    with pytest.raises(ValueError, match="quoted_line_breaks applies to csv"):
         spec(quoted_line_breaks=True, **COLUMNS)
 
 

@@ -371,9 +371,11 @@ def _widths(files: list[pathlib.Path], metadata: list[pa.parquet.FileMetaData]) 
             schema = each.schema.to_arrow_schema()
         schemas.append(schema)
         if "label" not in schema.names or not all(map(_is_packed, schema)):
-            raise InputError(f"{file}: no file of packed rows; delete the run's output folder and run again")
+            raise InputError(f"{file}: not a file of packed rows; delete the run's output folder and run again")
         if not schema.equals(schemas[0]):
-            raise InputError(f"{file}: its rows are packed otherwise than those of {files[0]}; transform the log again")
+            raise InputError(
+                f"{file}: its rows are packed differently from those of {files[0]}; transform the log again"
+            )
     return {field.name: field.type.byte_width // 4 for field in schemas[0]}
 
 

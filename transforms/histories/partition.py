@@ -171,8 +171,9 @@ class Partition:
         values = [(rows[column][row].as_py() or b"").decode("utf-8", "replace") for column in self.spec.feature_columns]
         value = rows[name][row].as_py()
         found = "nothing" if value is None else f"'{excerpt(value)}'"
-        expected = self.events.time_format or "a number or ISO 8601"
-        reason = f"{name}: {found} is no time as {expected}" if name == self.events.time else f"{name}: no value"
+        form = self.events.time_format
+        expected = f"a time of the form {form}" if form else "a number or an ISO 8601 time"
+        reason = f"{name}: {found} is not {expected}" if name == self.events.time else f"{name}: no value"
         return Reject(line, reason, "\t".join(values))
 
     def _write_buckets(self, table: pa.Table, path: pathlib.Path) -> None:

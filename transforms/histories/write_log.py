@@ -180,7 +180,7 @@ def _check_counts(done: Sequence[Partitioned], rows: int, rejected: int, spec: L
     if not rows or rejected > spec.data.max_bad_row_rate * (rows + rejected):
         raise InputError(
             f"{first}; {rejected} of {rows + rejected} events are malformed, above data.max_bad_row_rate "
-            f"{spec.data.max_bad_row_rate}; do user, item, time and time_format name what the log has?"
+            f"{spec.data.max_bad_row_rate}; do user, item, time and time_format match the log?"
         )
 
 
@@ -197,7 +197,7 @@ def _example(done: Sequence[Partitioned], events: EventLog) -> str:
         (number, of_number), (moment, of_moment) = first[True], first[False]
         raise InputError(
             f"{of_moment}: {events.time}: '{moment}' is a date or moment, and '{number}' ({of_number}) is a number; "
-            "write all times alike, or give their form by time_format"
+            "write all times in one form, or set time_format"
         )
     return next(iter(first.values()), ("", ""))[0]
 

@@ -156,7 +156,7 @@ def moment_of(text: str, delay: LabelDelay, name: str) -> float:
     moments = [epoch_seconds(pa.array([text]), form, dates)[0] for form in (delay.time_format, "auto")]
     known = [moment for moment in moments if not np.isnan(moment)]
     if not known:
-        raise InputError(f"{name}: '{text}' is no time; write it as the log does, or as 2026-11-02T00:00:00Z")
+        raise InputError(f"{name}: '{text}' is not a time; write it as the log does, or as 2026-11-02T00:00:00Z")
     return float(known[0])
 
 
@@ -170,7 +170,7 @@ def _check_columns(rows: TextFiles, partners: TextFiles | None, delay: LabelDela
                 f"{side.files[0]}: {name}: there is no column {column}; it has {excerpt(', '.join(side.names))}"
             )
     if fake_negatives and not (partners and delay.label_time):
-        raise InputError("fake negatives: a row is positive from its label's time on; give label_time")
+        raise InputError("fake negatives: a row becomes positive at the time of its label; give label_time")
     if fake_negatives and PART in rows.names:
         raise InputError(f"{rows.files[0]}: the log has a column {PART}, which the rows get; rename it")
 
@@ -214,8 +214,8 @@ def _with_moments(
         yield batch.rows.filter(pa.array(~bad)), moments[~bad]
     if wrong > _MAX_BAD_RATE * rows:
         raise InputError(
-            f"{side.files[0]}: {wrong} of {rows} rows have no time that can be read; the first is {first}; name the "
-            "column of the time, and its form by time_format"
+            f"{side.files[0]}: {wrong} of {rows} rows have no readable time; the first is {first}; name the "
+            "time column, and set time_format"
         )
 
 
@@ -234,7 +234,7 @@ def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> lis
     for place in places.tolist():
         value = batch.rows[column][place].as_py()
         shown = "a missing value" if value is None else f"'{value.decode('utf-8', 'replace')}'"
-        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is no time", ""))
+        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
     return found
 
 

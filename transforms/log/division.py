@@ -171,8 +171,8 @@ def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
     example = excerpt(first[kinds.index(kind)].as_py(), 40)
     if kind == "text":
         raise InputError(
-            f"data.split: {column} has values as '{example}', which are no numbers, dates or moments; give their form "
-            "by time_format, or set compare_as: text"
+            f"data.split: {column} has values as '{example}', which are not numbers, dates or moments; set "
+            "time_format, or compare_as: text"
         )
     if kind == "number" and (split.last or split.compare_as == "time"):
         asked = "last" if split.last else "compare_as: time"

@@ -212,7 +212,7 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
         named, wanted = "a date or moment", {"moment", "epoch"}
     if others := [text for text in (first, second) if kind_of(text) not in wanted]:
         raise ValueError(f"'{others[0]}' is not {named}; write it so, or set compare_as: text to compare texts")
-    raise ValueError(f"'{first}' and '{second}' are of two kinds; write both as the column's values")
+    raise ValueError(f"'{first}' and '{second}' are of different kinds; write both like the column's values")
 
 
 def check_format(time_format: str) -> None:

@@ -115,5 +115,5 @@ class LogReader:
         values = partition_values(path) if self._folder_columns else {}
         absent = [name for name in self._folder_columns if name not in values]
         if absent:
-            raise InputError(f"{path}: no folder of the path is called {absent[0]}=..., as data.partitions has it")
+            raise InputError(f"{path}: no folder of the path is called {absent[0]}=..., as data.partitions requires")
         return {name: pa.repeat(pa.scalar(values[name], pa.binary()), rows) for name in self._folder_columns}

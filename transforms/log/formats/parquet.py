@@ -102,7 +102,7 @@ def _read_errors(path: str) -> Iterator[None]:
         yield
     except pa.ArrowNotImplementedError as error:
         text = one_line(error, 200)
-        raise InputError(f"{path}: a Parquet file in a form that is not read ({text}); write it anew") from error
+        raise InputError(f"{path}: a Parquet file with unsupported features ({text}); write it anew") from error
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: the Parquet file is damaged ({one_line(error, 200)})") from error
 

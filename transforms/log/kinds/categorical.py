@@ -32,11 +32,11 @@ class Categorical(WithVocabulary):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
         if (self.transform == "hash") != (self.buckets is not None):
-            raise ValueError("buckets goes with transform: hash, and hash needs it")
+            raise ValueError("transform: hash and buckets belong together; give both, or neither")
         if self.transform == "hash" and (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
-            raise ValueError("top_k, min_count and oov_buckets go with transform: vocabulary, not with hash")
+            raise ValueError("top_k, min_count and oov_buckets apply to transform: vocabulary, not to hash")
         if self.missing_rate and self.oov_buckets > 1:
-            raise ValueError("with missing_rate an unknown value is missing, so that oov_buckets must be 1")
+            raise ValueError("missing_rate makes unknown values missing; set oov_buckets to 1")
         return self
 
     @property

@@ -45,7 +45,7 @@ class Numeric(Columns):
         if self.transform == "quantile_bucketize" and self.buckets is None:
             raise ValueError("transform: quantile_bucketize needs buckets")
         if self.buckets is not None and self.transform not in ("quantile_bucketize", "min_max"):
-            raise ValueError(f"buckets goes with quantile_bucketize and min_max, not with {self.transform}")
+            raise ValueError(f"buckets applies to quantile_bucketize and min_max, not to {self.transform}")
         return self
 
     @property
