@@ -68,9 +68,9 @@ class GrpcServer:
         self._budget = core.budget
         self._arrivals = Arrivals(core.budget)
         self._watches: dict[int, Callable[..., None]] = {}  # by call: sends an answer
-        self._slots = Slots(options.grpc_max_threads)
         # One thread of TF Serving's always waits for the next call.
-        self._places = threading.BoundedSemaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
+        self._places = threading.Semaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
+        self._slots = Slots(options.grpc_max_threads, self._places)
         self._most_bytes = options.max_request_bytes
         threads = options.grpc_max_threads + MOST_WAITING + max(options.grpc_max_queued_calls, _MOST_QUEUED)
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
