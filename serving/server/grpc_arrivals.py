@@ -99,6 +99,15 @@ class Arrivals:
         for _, context in older:
             context.cancel()
 
+    def cancel_all(self) -> None:
+        """Cancels all calls that wait."""
+        with self._lock:
+            calls = list(self._waiting.values())
+            self._waiting.clear()
+            self._peers.clear()
+        for context in calls:
+            context.cancel()
+
     def message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Waits for the message of a call and returns it.
 
