@@ -49,13 +49,11 @@ class Drift(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
-        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.report.svg import Bar
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import Bar, BarChart, chart_figure
 
         bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
-        figure = bar_figure([("Distance between the logs", bars, "distance / limit")])
-        figure.axes[0].axvline(1, linestyle=":", color="black")
-        return figure
+        return chart_figure([BarChart("Distance between the logs", bars, "distance / limit", mark=1.0)])
 
 
 @in_one_line

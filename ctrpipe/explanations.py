@@ -64,10 +64,11 @@ class Explanation(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the importance of each column in log loss and AUC, with 95% confidence intervals."""
-        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import chart_figure
         from ctrpipe.pipeline.report.explanation import importance_bars
 
-        return bar_figure(importance_bars(self.report["columns"]))
+        return chart_figure(importance_bars(self.report["columns"]))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -101,12 +102,13 @@ class RowExplanation(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the contribution of each column to the logit, by method."""
-        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import BarChart, chart_figure
         from ctrpipe.pipeline.report.explanation import ADDED, row_bars
 
         title = f"probability {self.probability:.4f}"
-        parts = [(f"{name}: {title}", row_bars(found["columns"]), ADDED) for name, found in self.by_method.items()]
-        return bar_figure(parts)
+        methods = self.by_method.items()
+        return chart_figure([BarChart(f"{name}: {title}", row_bars(one["columns"]), ADDED) for name, one in methods])
 
 
 @in_one_line

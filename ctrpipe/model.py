@@ -324,7 +324,7 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
         return None if math.isnan(value) else text_of_float(value).encode()
     if isinstance(value, int):
         return str(int(value)).encode()
-    raise InputError(f"column '{name}': {value!r} is no text, as other values of it are")
+    raise InputError(f"column '{name}': {value!r} is not a text, unlike other values of it")
 
 
 def _columns(rows: Any) -> Inputs:

@@ -183,6 +183,15 @@ def model_class(name: str) -> type["CTRModel"]:
     return model
 
 
+def derives_from(name: str, base: str) -> bool:
+    """Returns whether the class of a model is the class of the registry's model `base`, or a subclass.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return issubclass(model_class(name), model_class(base))
+
+
 def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
     """Returns the classes for which `create` would import a module, as `module:Class`, without those of ctrpipe.
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
@@ -216,10 +217,10 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
     """Returns the reason why gradients cannot explain a model, or None if they can."""
     kept = source.kept()
     if kept is None:
-        return f"{source.version}: its Keras model was not kept beside its run"
+        return f"{source.version}: its Keras model was not kept next to its run"
     if not scorer.packs:
         return f"{source.version}: it has no signature transform_raw"
-    if saved_class(kept, source.trust).boosts:
+    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
         return "boosted trees have no gradients"
     return None
 

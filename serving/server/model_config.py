@@ -1,6 +1,8 @@
 """The models to serve: reads, checks and interprets ModelServerConfig (contract V2, V6)."""
 
+import os
 import pathlib
+from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -73,6 +75,20 @@ def check_platforms(config: model_server_config_pb2.ModelServerConfig) -> None:
         platform = _platform(model)
         if platform != PLATFORM:
             raise bad_request(f"Model {model.name} requests unsupported platform {platform}")
+
+
+def check_folders(config: model_server_config_pb2.ModelServerConfig, served: Collection[pathlib.Path]) -> None:
+    """Refuses a config with a folder that is not there: as long as it is not, no model's new versions are looked for.
+
+    `served` are the folders of the models already served, which may be away for a while.
+
+    Raises:
+        ServingError: a model's folder does not exist.
+    """
+    for model in config.model_config_list.config:
+        path = base_path(model)
+        if path not in served and not os.path.isdir(path):
+            raise ServingError("NOT_FOUND", f"Could not find base path {path} for servable {model.name}")
 
 
 def check_logging(config: model_server_config_pb2.ModelServerConfig) -> None:

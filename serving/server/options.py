@@ -44,9 +44,9 @@ class ServerOptions:
     """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
     These flags are ours alone: `host` (TF Serving listens on every address); `max_request_bytes`,
-    `max_json_memory_bytes` and `max_json_depth` (TF Serving has no limits); `rest_api_busy_poll_micros`;
-    `grpc_max_queued_calls`; `request_log`
-    and `sampling_rate` (TF Serving is built without its request log); `shadow` and `shadow_log`;
+    `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no limits); `rest_api_busy_poll_micros`;
+    `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is built without its request log); `shadow`
+    and `shadow_log`;
     `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
     load any folder, and have a trace written to any folder).
     """
@@ -59,6 +59,11 @@ class ServerOptions:
     max_request_bytes: int = _flag(64 << 20, "Limit of a REST request's body. Not a flag of TF Serving.")
     max_json_memory_bytes: int = _flag(
         64 << 20, "What a REST body's values may take above 4 times its size, by estimate. Not a flag of TF Serving."
+    )
+    max_memory: int = _flag(
+        0,
+        "Bytes that the process may take, with its models: a request that does not fit is refused; 0 = half of the "
+        "machine's, or the container's. Not a flag of TF Serving.",
     )
     max_json_depth: int = _flag(150_000, "Levels of lists and objects in a REST body. Not a flag of TF Serving.")
     file_system_poll_wait_seconds: float = _flag(
@@ -179,7 +184,7 @@ class ServerOptions:
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
-        for name in ("rest_api_busy_poll_micros", "grpc_max_queued_calls"):
+        for name in ("max_memory", "rest_api_busy_poll_micros", "grpc_max_queued_calls"):
             if getattr(self, name) < 0:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be 0 or more")
         if self.shadow_log and not self.shadow:

@@ -148,6 +148,11 @@ class VersionManager:
             reached = [version for version in self._versions.values() if version.wanted and version.state in ended]
             return max(reached, key=lambda version: version.number, default=None)
 
+    def is_loading(self) -> bool:
+        """Returns whether a wanted version loads, or waits for its turn or its next try."""
+        with self._lock:
+            return any(version.wanted and version.state in ("START", "LOADING") for version in self._versions.values())
+
     # Wanted versions --------------------------------------------------------------------------------------------------
 
     def scan(self) -> dict[int, pathlib.Path]:

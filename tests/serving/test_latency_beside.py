@@ -59,6 +59,7 @@ def test_a_pair_with_an_error_counts_as_an_error_and_not_as_a_latency():
     assert found.errors[0]["HTTP 503"] == count[0] // 3 and len(found.first) == count[0] - count[0] // 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("percentile", [50, 90])
 def test_the_interval_of_a_ratio_covers_it_as_often_as_it_says(percentile):
     random = np.random.default_rng(5)
