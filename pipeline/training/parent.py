@@ -18,7 +18,6 @@ from ctrpipe.transforms.features.source_rows import (
     rows_of_positions,
     rows_of_tokens,
 )
-from ctrpipe.transforms.features.table_rows import SourceRows
 from ctrpipe.transforms.features.transform import GRAPH, NUMBERS
 from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
@@ -89,7 +88,7 @@ def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pa
         spec, feature_map, read_vocabularies(graph / GRAPH / "assets", spec), read_numbers(graph / NUMBERS)
     )
     former = _values_of(parent)
-    rows: dict[str, SourceRows] = {"ids": rows_of_ids(today, former)}
+    rows = {"ids": rows_of_ids(today, former)}
     rows["positions"] = rows_of_positions(feature_map, former.feature_map, rows["ids"])
     tokens = rows_of_tokens(today, former)
     if tokens is not None:
