@@ -152,7 +152,7 @@ def preload_in_copy(module: str) -> None:
     """Like `preload`, but forks this process, which saves imports that this process has already done.
 
     The pipeline up to Transform of a million rows takes 27 s of CPU time so, and 33 s with `preload`, whose process
-    imports TFX once more. And a user's script needs no guard of `__main__`: the processes of `preload` would run it again.
+    imports TFX once more. And a user's script needs no guard of `__main__`: the processes of `preload` run it again.
 
     This process must not have a thread that could hold a lock which the module needs: a fork does not copy threads, so
     the lock would never be released. This process must not use a GPU, which forks cannot share.

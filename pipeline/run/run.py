@@ -33,8 +33,8 @@ from ctrpipe.transforms.log.outliers import place_of_number
 from ctrpipe.transforms.log.read_ahead import ReadAhead
 
 WORKER_MODULES = "ctrpipe.pipeline.run.worker_modules"
-# Of CPU time, the pipeline up to Transform takes 14.1 s with workers and 12.6 s without for 200,000 rows (49 MB), and for a
-# million rows 27 s and 28 s, of which workers do 9 s.
+# The pipeline up to Transform takes 14.1 s of CPU time with workers and 12.6 s without for 200,000 rows (49 MB); for a
+# million rows it takes 27 s and 28 s, of which workers do 9 s.
 PRELOAD_BYTES = 2 * RANGE_BYTES
 
 
