@@ -100,6 +100,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
         states=_states_of(inputs),
         seed=config.data.split.seed,
         dead_letter=inputs.output / "dead_letter",
+        ahead=inputs.output / METADATA.parent,
     )
     examples = LogExampleGen(settings=read.model_dump_json(), workers=workers, code_version=_code_of(LogExampleGen))
     statistics = LogStatisticsGen(
