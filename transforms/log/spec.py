@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
-from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
 TEXT = "text"  # name of all columns of the text together, in explanations
 
@@ -534,5 +534,7 @@ class LogSpec(Section):
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:
-        """Numbers that mean a missing value, such as -1."""
-        return tuple(float(word) for word in spellings(self.data.missing_values or []) if NUMBER.fullmatch(word))
+        """Numbers that mean a missing value, such as -1; an infinite one where `inf` or `infinity` is listed."""
+        words = spellings(self.data.missing_values or [])
+        numbers = [float(word) for word in words if NUMBER.fullmatch(word) or INFINITE.fullmatch(word)]
+        return tuple(sorted(set(numbers)))
