@@ -88,7 +88,8 @@ class LabelDelay(Section):
     """
 
     time: str = pydantic.Field(min_length=1, examples=["shown_at"])
-    """Column of the row's time, read to the minute. Times without a zone are UTC."""
+    """Column of the row's time: a date or moment, or an epoch of seconds, ms, us or ns. Times without a zone are UTC.
+    """
     delay: str = pydantic.Field(examples=["90m", "3d"])
     """How long a label may take, in minutes, hours or days: `90m`, `12h`, `3d`. Labels that arrive later are ignored,
     because older rows would otherwise have had more time to become positive.
