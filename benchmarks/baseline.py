@@ -110,21 +110,21 @@ def one_hot_rows(config: RunConfig, path: pathlib.Path, folder: pathlib.Path) ->
         parts = [scipy.sparse.csr_array((numbers - scale[0]) / scale[1])]
         if log.feature_map.fields:
             ids = np.concatenate([inputs["ids"] for inputs, _ in batches])
-            parts.append(_shares(ids, log.feature_map))
+            parts.append(shares(ids, log.feature_map))
         splits[name] = OneHotRows(scipy.sparse.hstack(parts).tocsr(), labels, weights_of(patterns))
     return Rows(folder, log.feature_map, files), splits
 
 
-def _shares(ids: np.ndarray, feature_map: FeatureMap) -> scipy.sparse.csr_array:
+def shares(ids: np.ndarray, feature_map: FeatureMap) -> scipy.sparse.csr_array:
     """Returns the share of each id in its field's elements, `[N, ids]`; their number where the field is summed."""
-    shares = (ids > 0).astype(np.float64)
+    found = (ids > 0).astype(np.float64)
     for field in feature_map.fields:
         own = feature_map.slots_of(field.name)
         if field.pooling != "sum":
-            shares[:, own] /= np.maximum(shares[:, own].sum(axis=1, keepdims=True), 1)
+            found[:, own] /= np.maximum(found[:, own].sum(axis=1, keepdims=True), 1)
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
     shape = (len(ids), feature_map.total_ids)
-    return scipy.sparse.coo_array((shares.reshape(-1), (rows, ids.reshape(-1))), shape).tocsr()
+    return scipy.sparse.coo_array((found.reshape(-1), (rows, ids.reshape(-1))), shape).tocsr()
 
 
 def _fitted(rows: OneHotRows, strength: float) -> LogisticRegression:
