@@ -35,8 +35,8 @@ class RowChecks:
     Args:
         spec: The description of the log.
         labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read: these
-            are rows to score, whose infinite numbers are the largest ones, as for a server. A statistic of rows with
-            labels would become infinite as well, so that such rows are malformed.
+            are rows to score, whose infinite numbers are the largest ones, as for a server, which owes an answer. In
+            a row with labels such a number is a fault of what wrote the log: the row is malformed.
         features: Whether the features are read; if not, only what `labels` says.
         ordering: How the values of `data.split.column` are compared (`by: time`); None: they are not.
     """
@@ -91,10 +91,11 @@ class RowChecks:
         faults = dict(raw.faults)
         for name in self._numeric_columns:
             if pa.types.is_binary(raw.columns[name].type):
-                columns[name] = to_floats(raw.columns[name], name, faults, self._written[name])
+                read = to_floats(raw.columns[name], name, faults, self._written[name])
+                columns[name] = without_numbers(read, self._missing_numbers)
             else:
-                columns[name] = as_floats(raw.columns[name], name, faults, self._written[name].infinite)
-            columns[name] = without_numbers(columns[name], self._missing_numbers)
+                given = (self._written[name].infinite, self._missing_numbers)
+                columns[name] = as_floats(raw.columns[name], name, faults, *given)
         for name in self._text_columns:
             columns[name] = self._plain_texts(raw.columns[name], name)
             if raw.not_utf8 is None:

@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
-from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
 TEXT = "text"  # name of all columns of the text together, in explanations
 
@@ -88,7 +88,8 @@ class LabelDelay(Section):
     """
 
     time: str = pydantic.Field(min_length=1, examples=["shown_at"])
-    """Column of the row's time, read to the minute. Times without a zone are UTC."""
+    """Column of the row's time: a date or moment, or an epoch of seconds, ms, us or ns. Times without a zone are UTC.
+    """
     delay: str = pydantic.Field(examples=["90m", "3d"])
     """How long a label may take, in minutes, hours or days: `90m`, `12h`, `3d`. Labels that arrive later are ignored,
     because older rows would otherwise have had more time to become positive.
@@ -534,5 +535,7 @@ class LogSpec(Section):
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:
-        """Numbers that mean a missing value, such as -1."""
-        return tuple(float(word) for word in spellings(self.data.missing_values or []) if NUMBER.fullmatch(word))
+        """Numbers that mean a missing value, such as -1; an infinite one where `inf` or `infinity` is listed."""
+        words = spellings(self.data.missing_values or [])
+        numbers = [float(word) for word in words if NUMBER.fullmatch(word) or INFINITE.fullmatch(word)]
+        return tuple(sorted(set(numbers)))

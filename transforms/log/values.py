@@ -67,10 +67,15 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
     return _finite(numbers, values, name, faults, written)
 
 
-def as_floats(values: pa.Array, name: str, faults: dict[int, str], infinite: bool = False) -> pa.Array:
-    """Returns numbers as float32; null for NaN, which means a missing value. `infinite`: see TextNumbers."""
+def as_floats(
+    values: pa.Array, name: str, faults: dict[int, str], infinite: bool = False, missing: Sequence[float] = ()
+) -> pa.Array:
+    """Returns numbers as float32; null for NaN and the numbers `missing`, which mean a missing value.
+
+    `infinite`: see TextNumbers.
+    """
     numbers = values.cast(pa.float32(), safe=False)
-    numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers)
+    numbers = without_numbers(pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers), missing)
     return _finite(numbers, values, name, faults, TextNumbers(infinite=infinite))
 
 
