@@ -384,7 +384,7 @@ class _Waits:
             if is_too_long:
                 why = f": {with_advice(name, reason)}" if reason else _UNKNOWN_WAIT
                 raise InputError(
-                    f"{name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} goes on"
+                    f"{name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} continues"
                 )
             if reason:
                 self._say(f"{name}: waits; {with_advice(name, reason)}")
