@@ -335,7 +335,7 @@ def _has_run(step: Step | None) -> bool:
 
 
 def _is_a_block(cause: Cause) -> bool:
-    """Returns whether Verdict has failed as it does for a blocked model, and not for a reason of its own."""
+    """Returns whether Verdict failed because the model is blocked, not for another reason."""
     return not cause.reason and not any(_OTHER_END.search(line) for line in cause.log or ())
 
 

@@ -1,8 +1,8 @@
 """TFDV's histogram with bins of equal width, computed on arrays.
 
 TFDV creates a proto message for each of 4,000 quantiles and compares it with each bin in Python. This takes 20 ms per
-numeric column, nine tenths of the time for its statistics. Importing this module replaces TFDV's function by the one
-below.
+numeric column, nine tenths of the time for its statistics. Importing this module replaces TFDV's function by the
+function below.
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
 """A faster version of TFDV's estimate of frequent values from its sketches.
 
 TFDV creates Python dictionaries for 4,000 values of a column, but its statistics name at most 1,000 of them. On 200,000
-rows this is a third of the time for the statistics. Importing this module replaces TFDV's function by the one below.
+rows this is a third of the time for the statistics. Importing this module replaces TFDV's function by the function
+below.
 """
 
 import pyarrow as pa

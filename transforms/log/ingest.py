@@ -154,7 +154,7 @@ def ingest(
 
 
 def _begun(spec: LogSpec, files: list[str], seed: int, workers: Workers) -> "PartialIngest":
-    """Returns an ingestion of which no range is read."""
+    """Returns an ingestion without any range read."""
     ranges = plan(files, spec, workers=workers)
     seconds = sum(part.size for part in ranges) / BYTES_PER_SECOND
     division = find_division(spec, files, ranges, seed, lambda work, parts: workers.map(work, parts, seconds))
@@ -446,7 +446,7 @@ def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int
 def _check_splits(
     result: IngestResult, labelled: Mapping[str, dict[str, int]], present: dict[str, int], division: Division
 ) -> None:
-    """Checks that each split has rows, and what a model learns from.
+    """Checks that each split has rows, labels of both classes and weights.
 
     Args:
         result: The counts of the splits.
