@@ -12,7 +12,8 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--model", type=PATH, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--items", multiple=True, help="Item log: a file or quoted glob; repeatable. Default: the training rows.")
 @click.option(
-    "--item", help="Item column. Default: the one that shares a vocabulary with a history, else the first of role item."
+    "--item",
+    help="Item column. Default: the one that shares its vocabulary with a history, or the first of role item.",
 )
 @click.option("--top", type=click.IntRange(1), default=100, show_default=True, help="Items to retrieve per query.")
 @click.option(

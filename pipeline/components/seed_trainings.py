@@ -1,6 +1,6 @@
 """Trains a run's model and its baseline with other seeds (`ctrpipe run --seeds`), and scores the test rows with each.
 
-One training of a model says what these weights are worth. Several say what the model is worth.
+One training of a model measures these weights. Several measure the model.
 """
 
 import gc
@@ -37,7 +37,7 @@ TRAINING, SCORES = "training.json", "scores.parquet"  # of a finished training
 
 
 class SideSettings(StageSettings):
-    """What is trained of a side.
+    """The training of one side, the model or the baseline.
 
     Args:
         name: The name of the model.
@@ -145,7 +145,7 @@ def _train(
     workers: Workers,
     code_version: str,
 ) -> tuple[ScoredRows, dict[str, Any]]:
-    """Trains with one seed. Returns the test rows with the export's predictions, and what is said of the training.
+    """Trains with one seed. Returns the test rows with the export's predictions, and the summary of the training.
 
     Args:
         trainer: What to train.

@@ -105,7 +105,7 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
 
 
 def _rate_rule(name: str, values: Sequence[str]) -> tuple[str, str] | None:
-    """Returns the rule of a label that is a rate, as the clicks of a row's impressions; None if it is none."""
+    """Returns the rule of a label that is a rate of clicks per impression; None if the label is not a rate."""
     if not all(NUMBER.fullmatch(value) and 0 <= float(value) <= 1 for value in values):
         return None
     if not any(0 < float(value) < 1 for value in values):

@@ -1,4 +1,4 @@
-"""Finds the columns of a log that are no features: weights, split markers, numbers of rows, and other labels.
+"""Finds the columns of a log that are not features: weights, split markers, row numbers, and other labels.
 
 A model that has one of them is almost perfect on the log and useless in production, where a request has none.
 """
@@ -63,7 +63,7 @@ _CHANCE = 1e-6  # of a value that is in rows with a click alone
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """What a column is, if it is no feature.
+    """The role of a column that is not a feature.
 
     Attributes:
         comment: What it is taken for, and what to do with it.
@@ -93,7 +93,7 @@ def may_be_weight(name: str, values: Sequence[str]) -> bool:
 
 
 def roles(sample: LogSample, label: str, clicks: Sequence[float]) -> dict[str, Role]:
-    """Returns the columns that are no features, beside the label.
+    """Returns the columns that are not features, without the label.
 
     Args:
         sample: The first rows of a log.
@@ -174,7 +174,7 @@ def _counts_clicks(numbers: Sequence[float], shown: Sequence[float], rates: Sequ
 
 
 def _row_id(name: str, values: Sequence[str]) -> str:
-    """Returns what says that a column is an id of the row or its request; "" if it is none."""
+    """Returns the evidence that a column is an id of the row or its request; "" if it is not."""
     present = [value for value in values if _is(value)]
     if len(present) < _FEWEST_IDS:
         return ""

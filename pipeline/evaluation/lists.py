@@ -78,7 +78,7 @@ def candidate_lists(groups: pa.ChunkedArray, items: pa.ChunkedArray, labels: np.
 
 
 def hit_rate(lists: Lists, ranks: np.ndarray, k: int) -> np.ndarray:
-    """Returns HR@k of each list: 1 if a positive candidate is among the first k, else 0, float64 [lists]."""
+    """Returns HR@k of each list: 1 if a positive candidate is among the first k, otherwise 0, float64 [lists]."""
     return _most(lists, ((ranks <= k) & (lists.labels == 1)).astype(np.float64))
 
 

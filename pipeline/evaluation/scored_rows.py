@@ -59,7 +59,7 @@ class ScoredRows:
         )
 
     def known(self, task: str) -> np.ndarray:
-        """Returns whether each row has a label of the task, bool [N]: one that is not NaN."""
+        """Returns whether each row has a label of the task, bool [N]: the label is not NaN."""
         known: np.ndarray = ~np.isnan(self.labels[task])
         return known
 

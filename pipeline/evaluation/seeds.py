@@ -1,9 +1,9 @@
-"""The trainings of a run that differ by their seeds alone (`ctrpipe run --seeds`), in one file: seeds.json.
+"""The trainings of a run with different seeds (`ctrpipe run --seeds`), in one file: seeds.json.
 
 A run with several seeds trains its model and its baseline with each of them. The file is written twice, in one format:
 
 - In the artifact of `SeedTrainings`, for the gates. It has the trainings besides the run's own.
-- Beside metrics.json, for everybody. It has all trainings of both sides, the run's own first.
+- A public file next to metrics.json. It has all trainings of both sides, the run's own first.
 
     {
       "task": "ctr",

@@ -1,8 +1,8 @@
 """Whether a model is worse than the last blessed one by more than the noise of test rows and of trainings.
 
-A metric of a trained model has two kinds of noise. Other test rows give another value, and so does another training of
-the same configuration, whose seed draws other initial weights and another order of rows. A test that knows the first
-kind alone calls two trainings of one model different far more often than its level says.
+A metric of a trained model has two kinds of noise. Other test rows give another value. So does another training of
+the same configuration: its seed draws other initial weights and another order of rows. A test that ignores the second
+kind calls two trainings of one model different far more often than its level.
 
 References:
     Obuchowski and Rockette, "Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests", 1995:
@@ -97,7 +97,7 @@ def noisy_difference(first: Sequence[Estimate], second: Sequence[Estimate], stat
 
 
 def _apart(trainings: Sequence[Estimate], mean: np.ndarray) -> float:
-    """Returns the part of the trainings' sum of squares that is expected from the rows alone."""
+    """Returns the part of the trainings' sum of squares that is expected from the rows."""
     return float(sum(np.sum((estimate.components - mean) ** 2) for estimate in trainings))
 
 

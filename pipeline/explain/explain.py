@@ -1,4 +1,4 @@
-"""`ctrpipe explain`: what a model uses, what its log contains, and why a row has its click probability."""
+"""`ctrpipe explain`: the columns that a model uses, the interactions in its log, the explanation of a row."""
 
 import dataclasses
 import pathlib
@@ -71,7 +71,7 @@ class Settings:
 
 
 def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> dict[str, Any]:
-    """Returns what the model uses and what the log contains.
+    """Returns the importance of the columns and the interactions in the log.
 
     A sample of the log's rows is drawn, pairs of values are counted over all rows, and the model scores the sample.
 
@@ -185,7 +185,7 @@ def explain_line(
         baseline: What the row is compared with: "average" for rows of the log, "missing" for a row of missing values,
             or FILE:LINE for another row.
         orders: How many orders of the columns are drawn for Shapley values.
-        method: One of METHODS. None: gradients if the model has them, else Shapley values.
+        method: One of METHODS. None: gradients if the model has them, otherwise Shapley values.
 
     Raises:
         InputError: as in `explain`, the line is not a row of the model's log, or the model has no gradients.
@@ -317,7 +317,7 @@ def _read(
 ) -> tuple[pa.Table, LogCodes, PairCounts]:
     """Returns a sample of the rows, the codes of their values, and the counts of all rows by pairs of columns.
 
-    The log is read twice: first for the sample, from which the codes are learned, then to count. A log may be sorted,
+    The log is read twice: first for the sample that the codes are learned from, then to count. A log may be sorted,
     so its first rows would not be representative.
     """
     sample = RowSample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))

@@ -63,7 +63,7 @@ def served_explanation(
     Args:
         row: The row, a table of one row.
         probability, logit, baseline: As in RowExplained.
-        columns: The contribution of each column. `text` stands for the columns that are not named.
+        columns: The contribution of each column. `text` is the group of all columns that are not named.
     """
     text = [name for name in row.column_names if name not in columns]
     groups = {name: [name] if name in row.column_names else text for name in columns}

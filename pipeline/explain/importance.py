@@ -32,7 +32,7 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Importance:
-    """The importance of a group of columns: what the model loses if they are permuted.
+    """The importance of a group of columns: the loss of the model if they are permuted.
 
     Attributes:
         name: The name of the group or of the column.
@@ -162,7 +162,7 @@ def adjusted(importances: Sequence[Importance]) -> list[Importance]:
 
 
 def _chance_of(loss: Loss) -> float:
-    """Returns the one-sided p-value of a loss: the probability of at least this loss if there is none."""
+    """Returns the one-sided p-value of a loss: the probability of at least this value if the true loss is 0."""
     error = (loss.interval[1] - loss.interval[0]) / (2 * NORMAL_QUANTILE)
     if not error:
         return 0.0 if loss.value > 0 else 1.0

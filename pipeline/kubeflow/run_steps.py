@@ -127,7 +127,7 @@ class RunSteps:
         return Step(name, state, _seconds(task) if state in ENDED else None, cached, attempts, nodes)
 
     def _executor(self, task: Any) -> Any:
-        """Returns the node `executor` of a step whose attempts are nodes of their own, or None."""
+        """Returns the node `executor` of a step with a node per attempt, or None."""
         parents = {child: found for found in self._executors for child in self._children[found.task_id]}
         for name in _node_names(self._workflow, "root", task.display_name, "executor"):
             if found := parents.get(node_id(self._workflow, name)):
@@ -137,8 +137,8 @@ class RunSteps:
     def _is_cached(self, task: Any) -> bool:
         """Returns whether Argo has skipped the executor of a step that succeeded.
 
-        Skipped nodes have no children that tell whose they are. Where the step is from the cache, its own node, which
-        ends with its executor, ends in the second in which it starts.
+        Skipped nodes have no children that tell whose they are. For a cached step, its own node, which ends with its
+        executor, starts and ends in the same second.
         """
         return task.end_time == task.start_time and any(
             found.state == "SKIPPED" and found.start_time == task.start_time for found in self._executors

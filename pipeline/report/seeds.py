@@ -1,4 +1,4 @@
-"""What the end of a run and its report say of a run with several seeds."""
+"""The summary of a run with several seeds, for the terminal and the report."""
 
 import statistics
 

@@ -125,7 +125,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
 
 
 def _former(config: RunConfig, inputs: RunInputs) -> FormerSettings | None:
-    """Returns what the transform keeps of the parent's state, or None if it keeps nothing."""
+    """Returns the part of the parent's state that the transform keeps, or None."""
     start, parent = config.training.warm_start, inputs.parent
     if start is None or (start.window == 1 and (parent is None or (start.boundaries == "learn" and not start.max_age))):
         return None

@@ -1,4 +1,4 @@
-"""Puts all trainings of a run with several seeds into one file: seeds.json, beside metrics.json."""
+"""Writes all trainings of a run with several seeds to one file, seeds.json, next to metrics.json."""
 
 import dataclasses
 import pathlib
@@ -68,7 +68,7 @@ def _difference(baseline: Sequence[ScoredRows], model: Sequence[ScoredRows], tas
     """Returns the model's difference from the baseline by metric, over rows and trainings.
 
     A side that depends on no seed has one training, and would have the same one with each seed. It is repeated here:
-    it has no noise of trainings, which does not hide that of the other side.
+    it has no noise of trainings, and the other side's noise remains visible.
     """
     most = max(len(baseline), len(model), 2)
     first, second = (list(side) * most if len(side) == 1 else list(side) for side in (baseline, model))

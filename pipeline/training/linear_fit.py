@@ -36,7 +36,7 @@ _LEAST_RATE = 1e-6  # as in CTRModel.start_at
 class _Block:
     """Some rows: features as they enter the logit, `[n, ids]` and `[n, dense]`, labels `[n, tasks]`, weights `[n]`.
 
-    `folds`, `[n]`, is the fold of cross-validation in which a row is held out, from 0.
+    `folds`, `[n]`, is the cross-validation fold of each row, from 0.
     """
 
     ids: scipy.sparse.csr_array

@@ -80,7 +80,7 @@ class Taken:
 
 
 def begin_with_parent(learner: Learner, start: pathlib.Path, settings: WarmStart, work: pathlib.Path) -> None:
-    """Initialises an untrained learner from the parent, and writes what it took to the work folder.
+    """Initialises an untrained learner from the parent, and records the taken values in the work folder.
 
     Args:
         learner: The learner. Only the chief's process reads the parent.

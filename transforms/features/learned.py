@@ -103,7 +103,7 @@ class Learned:
         }
 
     def limits(self) -> dict[str, np.ndarray]:
-        """Returns the numbers of each measured column to which lower and higher ones are clipped, float64 [2]."""
+        """Returns the limits of each measured column for clipping, float64 [2]."""
         limits: dict[str, np.ndarray] = {}
         for name in self.spec.measured_columns:
             own = self.summary.numbers[name].limits

@@ -369,7 +369,7 @@ class _Join:
         self._counts.former += int((waiting & (over <= self._since)).sum())
 
     def _parts(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Returns 0 for rows that are written as they arrive, else 1 or 2. A key's part never changes."""
+        """Returns 0 for rows that are written as they arrive, 1 or 2 for others. A key's part never changes."""
         codes = np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.uint64)
         draws = (hash_values(f"label_delay/{self._seed}", codes) >> np.uint64(11)) * 2.0**-53
         ends = np.cumsum([self._delay.test, self._delay.validation])

@@ -28,7 +28,7 @@ Apply = Callable[[Callable[[Range], Any], list[Range]], list[Any]]  # applies a 
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """The division of one log: what `data.split` says, and what the log's first look adds.
+    """The division of one log: the settings of `data.split`, completed by a first look at the log.
 
     Attributes:
         split: The section `data.split`.

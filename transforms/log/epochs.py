@@ -29,7 +29,7 @@ def epoch_seconds(texts: pa.Array, time_format: str, dates: bool = False) -> np.
 
 
 def eight_digits(texts: pa.Array) -> EightDigits:
-    """Returns what the times of eight digits among binary values can be; a dictionary array is faster."""
+    """Returns the possible forms of the times of eight digits among binary values; a dictionary array is faster."""
     distinct = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
     words = distinct.dictionary.cast(pa.binary())
     found = words.filter(pc.match_substring_regex(words, r"^\d{8}$"))

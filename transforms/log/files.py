@@ -1,4 +1,4 @@
-"""Finds, opens, measures and cuts the files of logs: the one module that knows where and how they are stored."""
+"""Finds, opens, measures and cuts the files of logs. No other module knows where and how they are stored."""
 
 import bz2
 import contextlib

@@ -1,4 +1,4 @@
-"""Tells from a file's first bytes what it is, whatever its name says: compressed, text, Parquet or something else."""
+"""Detects the type of a file from its first bytes, not from its name: compressed, text, Parquet or another type."""
 
 import codecs
 import dataclasses
@@ -122,7 +122,7 @@ def unread_kind(head: bytes) -> Unread | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Returns whether a file's first bytes are those of no text, in an encoding that contains ASCII."""
+    """Returns whether a file's first bytes are not text in any encoding that contains ASCII."""
     unusual = len(head) - len(head.translate(None, _UNUSUAL))
     return unusual > max(_FEW, _BINARY_SHARE * len(head))
 
@@ -163,7 +163,7 @@ def codec_of(encoding: str) -> str:
     """Returns Python's name of a text encoding.
 
     Raises:
-        LookupError: there is no such encoding, or it is none of texts.
+        LookupError: there is no such encoding, or it is not a text encoding.
     """
     found = codecs.lookup(encoding)
     "a".encode(encoding)  # refuses codecs such as base64
@@ -198,7 +198,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def usual_encoding(head: bytes) -> str | None:
-    """Returns the encoding that a text's first bytes seem to have; None for UTF-8, and for bytes that are no text."""
+    """Returns the encoding that a text's first bytes seem to have; None for UTF-8, and for bytes that are not text."""
     wide = wide_encoding(head)
     if wide or _is_utf8_beginning(head):
         return wide
@@ -206,7 +206,7 @@ def usual_encoding(head: bytes) -> str | None:
 
 
 def decoding_of(head: bytes, encoding: str) -> str:
-    """Returns the name by which Python decodes a text: its byte order mark decides between the forms of UTF-16 and 32.
+    """Returns Python's name of a text's encoding: a byte order mark decides between the forms of UTF-16 and UTF-32.
 
     Args:
         head: The first bytes of the text.
@@ -246,7 +246,7 @@ def check_encoding(path: str, head: bytes, encoding: str) -> None:
 
 
 def _is_utf8_beginning(head: bytes) -> bool:
-    """Returns whether bytes are valid UTF-8, the last sign of which may be cut."""
+    """Returns whether bytes are valid UTF-8; the last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD_BYTES)
     except UnicodeDecodeError:

@@ -398,7 +398,7 @@ def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int
 def _check_splits(
     result: IngestResult, labelled: Mapping[str, dict[str, int]], present: dict[str, int], division: Division
 ) -> None:
-    """Checks that each split has rows, and what a model learns from.
+    """Checks that each split has rows, labels of both classes and weights.
 
     Args:
         result: The counts of the splits.

@@ -1,7 +1,7 @@
 """The order of a column's values: as numbers, as moments, or as texts.
 
-A split by time compares values with its boundaries, and the times of events are sorted. Both need to know what a value
-is: as text, 9 comes after 28, and 2026-05-01T00:30+02:00 after the midnight of UTC that it precedes.
+A split by time compares values with its boundaries, and the times of events are sorted. Both depend on the meaning of
+a value: as text, 9 comes after 28, and 2026-05-01T00:30+02:00 after the midnight of UTC that it precedes.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ _PLURALS = {
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The values of rows as comparable keys, and what is wrong with each: 0, MISSING, UNREADABLE or OTHER_KIND."""
+    """The values of rows as comparable keys, and the fault of each: 0, MISSING, UNREADABLE or OTHER_KIND."""
 
     keys: Keys
     faults: np.ndarray
@@ -84,7 +84,7 @@ class Boundary:
 
 @dataclasses.dataclass(frozen=True)
 class Ordering:
-    """How the values of a column are compared.
+    """The comparison of the values of a column.
 
     Attributes:
         kind: `number`; `epoch`, numbers that are moments by their size; `moment`, dates and moments; or `text`.
@@ -105,7 +105,7 @@ class Ordering:
 
     @property
     def plural(self) -> str:
-        """What the values are, for a message."""
+        """The kind of the values, for a message."""
         own = self.kind == "moment" and self.time_format not in ("auto", "iso8601")
         return f"times as {self.time_format}" if own else _PLURALS[self.kind]
 
@@ -240,7 +240,7 @@ def _texts(words: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 def _numbers(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers as int64 if all are whole, else as float64, and which of the words are finite numbers."""
+    """Returns numbers as int64 if all are whole, otherwise as float64, and which of the words are finite numbers."""
     rows = np.flatnonzero(numbers)
     if np.array_equal(numbers, numbers & _matching(words, r"^[+-]?\d{1,18}$")):
         whole = np.zeros(len(words), np.int64)

@@ -237,7 +237,7 @@ class Data(Section):
     share, the run stops before it has read the whole log.
     """
     max_distinct_values: int = pydantic.Field(2_000_000, ge=1)
-    """Number of distinct values of a column up to which counts are exact. Above it, counts are too low by at most the
+    """Maximum number of distinct values of a column with exact counts. Above it, counts are too low by at most the
     column's rows / (max_distinct_values + 1), and the rarest values are lost. The run prints this bound.
     """
 

@@ -27,7 +27,7 @@ def is_countable(files: Sequence[str]) -> bool:
 
 
 def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
-    """Returns what an ingestion would count. Only the labels and the column to split by are read.
+    """Returns the counts of an ingestion, without writing. Only the labels and the column to split by are read.
 
     A row that is malformed in another column is counted here, and not in the ingestion.
 

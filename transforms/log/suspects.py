@@ -151,7 +151,7 @@ class _Values:
 
 
 def _as_numbers(encoded: pa.DictionaryArray, codes: np.ndarray) -> np.ndarray | None:
-    """Returns texts as numbers [N]; None if one of them is no number."""
+    """Returns texts as numbers [N]; None if one of them is not a number."""
     try:
         values = np.array([np.nan, *(float(value) for value in encoded.dictionary.to_pylist())])
     except ValueError:
@@ -177,7 +177,7 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _is_same(numbers: np.ndarray | None, weights: np.ndarray) -> bool:
-    """Returns whether numbers are those of the weight, which vary."""
+    """Returns whether numbers equal the weight, if the weight varies."""
     if numbers is None or len(weights) < LEAST_ROWS or np.ptp(weights) == 0:
         return False
     return bool(np.array_equal(numbers.astype(np.float32), weights.astype(np.float32)))

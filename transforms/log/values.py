@@ -153,7 +153,7 @@ def shown(value: pa.Scalar) -> str:
 
 
 def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
-    """Returns binary values with null in place of the words that mean a missing value."""
+    """Replaces the words that mean a missing value by null in binary values."""
     if not words:
         return values
     found = pc.is_in(values, value_set=pa.array(words, pa.binary()))
@@ -161,7 +161,7 @@ def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
 
 
 def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
-    """Returns float32 values with null in place of the numbers that mean a missing value."""
+    """Replaces the numbers that mean a missing value by null in float32 values."""
     if not missing:
         return values
     found = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
@@ -169,7 +169,7 @@ def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
 
 
 def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
-    """Returns binary values with 123 in place of 123.0, as the served graph reads them.
+    """Replaces 123.0 by 123 in binary values, like the served graph.
 
     Args:
         values: The values.
@@ -336,7 +336,7 @@ def _not_of_digits(values: pa.Array) -> np.ndarray:
 
 
 def _no_numbers(values: pa.Array, rows: np.ndarray, infinite: bool) -> np.ndarray:
-    """Returns the given rows whose value is not a number, and not infinity where that is one."""
+    """Returns the given rows whose value is not a number; infinity counts as a number if it is allowed."""
     if not len(rows):
         return rows
     pattern = b"|".join([_NUMBER.pattern, _OR_INFINITY] if infinite else [_NUMBER.pattern])
@@ -368,7 +368,7 @@ def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, st
 
 
 def _without_words(rows: np.ndarray, values: pa.Array, words: tuple[bytes, ...]) -> np.ndarray:
-    """Returns the given rows whose binary value is none of the words."""
+    """Returns the given rows whose binary value is not one of the words."""
     if not len(rows) or not words:
         return rows
     found = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))

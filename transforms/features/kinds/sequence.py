@@ -50,7 +50,7 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         return _LENDERS[shared.kind](shared, self.spec)
 
     def look_up_tokens(self, column: str, tokens: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
-        """Returns the local ids of tokens, [N, slots], of which the column has the vocabulary; "" is missing."""
+        """Returns the local ids of tokens in the column's vocabulary, [N, slots]; "" is missing."""
         places = vocabularies.places_of(column, tokens)
         found = self.local_ids(places, tokens, [vocabularies.sizes[column]], UNKNOWN)
         return tf.where(tf.equal(tokens, ""), constant(MISSING), found)

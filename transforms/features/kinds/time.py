@@ -43,7 +43,7 @@ class TimeTransform(KindTransform[Time]):
 def time_ids(values: tf.Tensor, feature: Time, dates: bool = False) -> tf.Tensor:
     """Returns the ids of the TIME_PARTS of times; "" is missing, and weekday 0 is Monday. int64 [N, 3].
 
-    `dates`: see `time_rules`. The hour is missing if the value does not contain it, such as a date alone.
+    `dates`: see `time_rules`. The hour is missing if the value has none, such as a date.
     """
     distinct, places = tf.unique(values)  # the rows of a request have few distinct times
     return tf.gather(_time_ids(distinct, feature, dates), places)

@@ -31,14 +31,14 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def whole(self, path: str) -> list[Range]:
-        """Returns the ranges in which one process reads a file, in order, each with the number of its first line.
+        """Returns the ranges of a file for one process, in order, each with the number of its first line.
 
         Raises:
             InputError: the file is empty or unreadable, or lacks a column.
         """
 
     def ranges(self, path: str) -> list[Range]:
-        """Returns the ranges in which several processes read a file; `line` is 0 where lines must be counted.
+        """Returns the ranges of a file for several processes; `line` is 0 if lines must be counted.
 
         Raises:
             InputError: see `whole`.
