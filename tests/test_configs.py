@@ -41,7 +41,7 @@ def test_a_configuration_loads_and_names_its_models_and_their_options(path):
 
 
 def models_to_build() -> Iterator[ParameterSet]:
-    """In `make test` the first configuration of each kind of layer, and of 12 layers of 768, which take seconds, one."""
+    """In `make test` the first one of each kind of layer, and of 12 layers of 768, which take seconds, one."""
     seen: set[str] = set()
     for path in sorted(CONFIGS, key=lambda path: "papers/bert4ctr" in str(path)):
         again = path.stem in seen or (path.parent.name == "bert4ctr" and path.stem != "bert4ctr")
