@@ -20,8 +20,8 @@ from benchmarks.harness.quality_sides import Baseline, Drafted, OneHot, Rows, Se
 from benchmarks.harness.small_logs import LOGS
 from benchmarks.quality import make_rows
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.metrics import summarise
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.draft.page import draft
 

@@ -20,9 +20,9 @@ from rich.table import Table
 from scipy.special import expit, logit
 
 from benchmarks.harness.command import command, finish, output_option
+from ctrpipe.common.metrics import log_loss
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.metrics import log_loss
 from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.calibrate import CalibrationRows, fit_overall, fit_task
 from ctrpipe.serving.calibration import TaskCalibration

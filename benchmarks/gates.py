@@ -27,10 +27,10 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, output_option
+from ctrpipe.common import metrics
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import throttled_announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.config import CalibrationBounds, Gates, Monitoring
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate

@@ -32,8 +32,8 @@ from benchmarks.harness.devices import load_jax_on, load_tensorflow_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from benchmarks.harness.settings import Shape, our_options
 from benchmarks.train import FULL, PRECISIONS, chosen_models
+from ctrpipe.common import metrics
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import compare_sides, side
 from ctrpipe.pipeline.config import Model, Training

@@ -61,11 +61,11 @@ from benchmarks.harness.quality_sides import (
     trials,
 )
 from benchmarks.peers.client import Peer
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path, write_json, write_text
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.evaluation.estimates import auc_estimate

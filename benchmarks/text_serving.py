@@ -23,12 +23,12 @@ from rich.table import Table
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
 from benchmarks.harness.exported import analysed
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
+from ctrpipe.common import metrics
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.models import create
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.run.artifacts import Artifacts
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.generate import generate

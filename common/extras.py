@@ -18,6 +18,7 @@ BASE = ""
 # The extra that each command requires. Optional features of a command call `require` themselves.
 COMMANDS = {
     "bench": BASE,
+    "canary": BASE,
     "check": BASE,
     "compare": BASE,
     "compile": "kubeflow",
@@ -27,7 +28,6 @@ COMMANDS = {
     "explain": BASE,
     "generate": BASE,
     "init": BASE,
-    "label": BASE,
     "models": BASE,
     "predict": BASE,
     "prepare": "pipeline",
@@ -46,7 +46,7 @@ COMMANDS = {
 # The modules of each extra that ctrpipe imports.
 _PIPELINE = (
     *("tfx", "tensorflow_transform", "tensorflow_model_analysis", "tensorflow_data_validation", "tfx_bsl"),
-    *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard", "matplotlib"),
+    *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard"),
 )
 MODULES = {
     "pipeline": _PIPELINE,

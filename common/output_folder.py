@@ -38,9 +38,15 @@ def path_in(output: pathlib.Path, recorded: pathlib.Path) -> pathlib.Path:
         output: The output folder, wherever it is now.
         recorded: The path that was recorded when the artifact was made.
     """
-    parts = recorded.parts
+    place = place_of(recorded)
+    return output / recorded.relative_to(place) if place else recorded
+
+
+def place_of(artifact: pathlib.Path) -> pathlib.Path | None:
+    """Returns the output folder that a recorded artifact was made in; None if it was made in none."""
+    parts = artifact.parts
     starts = [index for index in range(len(parts)) if parts[index : index + 2] == ARTIFACTS.parts]
-    return output.joinpath(*parts[starts[-1] :]) if starts else recorded
+    return pathlib.Path(*parts[: starts[-1]]) if starts else None
 
 
 @contextlib.contextmanager

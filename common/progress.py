@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 _started = time.monotonic()
-# `setLevel(logging.WARNING)` silences progress, and a handler of your own keeps it.
+# `setLevel(logging.WARNING)` of this logger or of "ctrpipe" silences progress, and a handler of your own keeps it.
 log = logging.getLogger("ctrpipe.progress")
 
 
@@ -18,7 +18,17 @@ class _Lines(logging.Handler):
         print(f"[{time.monotonic() - _started:6.1f}s] {record.getMessage()}", file=sys.stderr, flush=True)
 
 
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Applies the level of the package's logger, which a logger with a level of its own does not inherit.
+
+    Progress has its own so that the package's stays unset: at INFO, every logger of the package would send its records
+    to a program's handlers.
+    """
+    return record.levelno >= logging.getLogger("ctrpipe").level
+
+
 log.addHandler(_Lines())
+log.addFilter(_is_wanted)
 log.setLevel(logging.INFO)
 log.propagate = False  # TFX and absl configure the root logger
 

@@ -40,7 +40,7 @@ def result_from_json(text: str) -> Any:
     try:
         return _from_plain(json.loads(text))
     except (KeyError, TypeError, AttributeError, ImportError) as error:
-        raise ValueError(f"no result of ctrpipe: {text[:100]}") from error
+        raise ValueError(f"not a result of ctrpipe: {text[:100]}") from error
 
 
 def _to_plain(value: Any) -> Any:
@@ -86,8 +86,8 @@ def _dataclass(kind: str) -> type[Any]:
     if module.split(".")[0] in PARTS:  # written by version 0.2, with other module names
         module = f"{PACKAGE}.{module}"
     if module.split(".")[0] != PACKAGE:
-        raise ValueError(f"no dataclass of ctrpipe: {kind}")
+        raise ValueError(f"not a dataclass of ctrpipe: {kind}")
     dataclass: type[Any] = getattr(importlib.import_module(module), name)
     if not (isinstance(dataclass, type) and dataclasses.is_dataclass(dataclass)):
-        raise ValueError(f"no dataclass of ctrpipe: {kind}")
+        raise ValueError(f"not a dataclass of ctrpipe: {kind}")
     return dataclass

@@ -73,8 +73,8 @@ class Comparison(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the differences in AUC and RIG per model and slice, with 95% confidence intervals."""
-        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.compare.show import comparison_figure
+        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
+        from ctrpipe.pipeline.compare.plots import comparison_figure
 
         return shown(comparison_figure(self.report))
 

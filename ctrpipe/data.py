@@ -92,7 +92,7 @@ def table_of(frame: Any) -> "pa.Table":
         kind = type(frame).__name__
         raise InputError(
             f"data of type {kind}: expected a path, a pandas or polars DataFrame or a pyarrow Table; "
-            "call .collect() of a LazyFrame, and make a DataFrame of anything else"
+            "call .collect() on a LazyFrame, and convert anything else to a DataFrame"
         )
     try:
         if _is_pandas(frame):
@@ -106,7 +106,9 @@ def table_of(frame: Any) -> "pa.Table":
         return pa.Table.from_arrays([_plain(column) for column in table.columns], names=table.column_names)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = one_line(error, 200)
-        raise InputError(f"the DataFrame is no table of plain columns ({reason}); give each column one type") from error
+        raise InputError(
+            f"the DataFrame is not a table of plain columns ({reason}); give each column one type"
+        ) from error
 
 
 def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
@@ -123,7 +125,7 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
 
     table = table_of(frame)
     if not table.num_rows:
-        raise InputError("the DataFrame has no rows; was the right part of it taken?")
+        raise InputError("the DataFrame has no rows; was the right part selected?")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as unnamed:
         unfinished = pathlib.Path(unnamed) / "frame.parquet"

@@ -49,13 +49,11 @@ class Drift(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
-        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.report.svg import Bar
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import Bar, BarChart, chart_figure
 
         bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
-        figure = bar_figure([("Distance between the logs", bars, "distance / limit")])
-        figure.axes[0].axvline(1, linestyle=":", color="black")
-        return figure
+        return chart_figure([BarChart("Distance between the logs", bars, "distance / limit", mark=1.0)])
 
 
 @in_one_line
@@ -66,6 +64,7 @@ def drift(
     *,
     kind: Literal["drift", "skew"] = "drift",
     model: PathLike | Run | None = None,
+    trust: bool = False,
     output: PathLike | None = None,
     **settings: Any,
 ) -> Drift:
@@ -78,6 +77,7 @@ def drift(
         kind: "drift" compares a new log (`data`) with an earlier one (`against`); both have labels. "skew" compares
             the training log (`data`) with the serving log (`against`); labels are not needed.
         model: A run or version. If given, the share of each column in the model's explanations is compared as well.
+        trust: Whether to import the class of `model` if its run names one that is not ctrpipe's.
         output: Folder for drift.json and drift.html. None writes no files.
         settings: Configuration keys to override, as in `run`.
 
@@ -104,7 +104,7 @@ def drift(
     loaded = load_config(source_of(config), overrides(settings))
     folder = None if output is None else pathlib.Path(output)
     place = None if folder is None else folder / FOLDER
-    source = None if model is None else find_model(folder_of(model))
+    source = None if model is None else find_model(folder_of(model), trust)
     report = drift_of_logs(loaded, files_of(data, place), files_of(against, place), kind, source)
     if folder is not None:
         write_drift(report, folder)

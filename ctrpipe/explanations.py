@@ -64,10 +64,11 @@ class Explanation(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the importance of each column in log loss and AUC, with 95% confidence intervals."""
-        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import chart_figure
         from ctrpipe.pipeline.report.explanation import importance_bars
 
-        return bar_figure(importance_bars(self.report["columns"]))
+        return chart_figure(importance_bars(self.report["columns"]))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -101,12 +102,13 @@ class RowExplanation(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the contribution of each column to the logit, by method."""
-        from ctrpipe.figures import bar_figure  # lazy: matplotlib takes 0.4 s
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import BarChart, chart_figure
         from ctrpipe.pipeline.report.explanation import ADDED, row_bars
 
         title = f"probability {self.probability:.4f}"
-        parts = [(f"{name}: {title}", row_bars(found["columns"]), ADDED) for name, found in self.by_method.items()]
-        return bar_figure(parts)
+        methods = self.by_method.items()
+        return chart_figure([BarChart(f"{name}: {title}", row_bars(one["columns"]), ADDED) for name, one in methods])
 
 
 @in_one_line
@@ -125,6 +127,7 @@ def explain(
     pairs: int = 10,
     prune: float | None = None,
     seed: int = 0,
+    trust: bool = False,
     output: PathLike | None = None,
 ) -> Explanation | RowExplanation:
     """Explains a model by permutation importance or, given `row`, one prediction by attributions.
@@ -147,6 +150,7 @@ def explain(
         prune: An AUC. Writes pruned.yaml to `output`: the run's configuration without the columns whose joint removal
             costs less AUC than this.
         seed: Random seed of the sample and of the permutations.
+        trust: Whether to import the model's class if the run names one that is not ctrpipe's.
         output: Folder for the JSON file. None writes no file.
 
     Returns:
@@ -170,10 +174,10 @@ def explain(
     files = files_of(data, None if folder is None else folder / FOLDER)
     settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
     if row is None:
-        of_model = explain_model(folder_of(model), files, settings, folder)
+        of_model = explain_model(folder_of(model), files, settings, folder, trust)
         return Explanation(of_model.explanation, of_model.pruned)
     compared = baseline if baseline in ("average", "missing") else _line_of(baseline)
-    of_row = explain_row(folder_of(model), _line_of(row), files, settings, str(compared), orders, method, folder)
+    of_row = explain_row(folder_of(model), _line_of(row), files, settings, str(compared), orders, method, folder, trust)
     by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
     return RowExplanation(of_row.by_method[0].probability, by_method)
 

@@ -78,14 +78,16 @@ class Model:
         source: The folder of a version, or the URL of a served model. None for a model of a sweep, which has no
             SavedModel.
         kept: The folder of the Keras model and its weights. None if there is none.
+        trust: Whether to import the Keras model's class if the folder names one that is not ctrpipe's.
 
     Raises:
         InputError: the URL is not the URL of a model.
     """
 
-    def __init__(self, source: pathlib.Path | str | None, kept: pathlib.Path | None = None):
+    def __init__(self, source: pathlib.Path | str | None, kept: pathlib.Path | None = None, trust: bool = False):
         self.source = source
         self._kept = kept
+        self._trust = trust
         self._client = RestClient(source) if isinstance(source, str) else None
 
     @functools.cached_property
@@ -96,7 +98,7 @@ class Model:
         backend.
 
         Raises:
-            InputError: the model's weights are not available.
+            InputError: the model's weights are not available, or its class is code that was not trusted.
         """
         os.environ.setdefault("KERAS_BACKEND", "tensorflow")
         if os.environ["KERAS_BACKEND"] == "jax":
@@ -105,7 +107,7 @@ class Model:
             load_tensorflow()
         if self._kept is None:
             raise InputError(f"{self.source}: its weights are not here; load the run's folder, RUN, that trained it")
-        return load_model(self._kept)
+        return load_model(self._kept, self._trust)
 
     @property
     def feature_map(self) -> "FeatureMap":
@@ -239,7 +241,7 @@ class Model:
 
 
 @in_one_line
-def load(source: pathlib.Path | str | Run) -> Model:
+def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
     """Loads a trained model from a run, a folder of versions, a sweep or a server.
 
     Args:
@@ -249,6 +251,8 @@ def load(source: pathlib.Path | str | Run) -> Model:
             - a folder of versions, `runs/mine/models/ctr` (the newest version is loaded), or one version in it;
             - a model of a sweep with `keep_models`: `sweep/results/KEY`;
             - a served model: `http://HOST:PORT/v1/models/NAME`.
+        trust: Whether to import the Keras model's class if the run names one that is not ctrpipe's. Predictions do not
+            need it.
 
     Returns:
         A `Model`.
@@ -266,9 +270,9 @@ def load(source: pathlib.Path | str | Run) -> Model:
         return Model(source)
     folder = folder_of(source)
     if is_saved(folder):
-        return Model(None, folder)
+        return Model(None, folder, trust)
     found = find_model(folder)
-    return Model(found.version, found.kept())
+    return Model(found.version, found.kept(), trust)
 
 
 def _is_missing(values: np.ndarray) -> bool:
@@ -320,7 +324,7 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
         return None if math.isnan(value) else text_of_float(value).encode()
     if isinstance(value, int):
         return str(int(value)).encode()
-    raise InputError(f"column '{name}': {value!r} is no text, as other values of it are")
+    raise InputError(f"column '{name}': {value!r} is not a text, unlike other values of it")
 
 
 def _columns(rows: Any) -> Inputs:

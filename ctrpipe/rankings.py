@@ -40,8 +40,9 @@ class Ranking(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the effective catalogue size and the take-rate by k."""
-        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
+        # Lazy: matplotlib takes 0.4 s.
         from ctrpipe.pipeline.ranking.show import charts
+        from ctrpipe.pipeline.report.charts import chart_figure
 
         return chart_figure(list(charts(self.report).values()))
 

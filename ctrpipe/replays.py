@@ -55,7 +55,7 @@ class Replay(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the metrics and the CPU seconds per day, one line per policy."""
-        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
+        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.replay.show import replay_figure
 
         return shown(replay_figure(self.report["results"]))

@@ -55,8 +55,8 @@ class Retrieval(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the mean score by the place of the item."""
-        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.report.svg import Chart, Line
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import Chart, Line, chart_figure
 
         means = self.to_pandas().groupby("place")["score"].mean()
         line = Line("mean over the rows", means.index.tolist(), means.tolist())

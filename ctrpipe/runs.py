@@ -79,7 +79,8 @@ class Run(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the report's charts: learning curves, ROC, precision-recall, calibration and scores."""
-        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import chart_figure
         from ctrpipe.pipeline.report.plots import charts
 
         predictions = (self.output / "report_data" / "predictions.parquet").read_bytes()

@@ -60,14 +60,14 @@ class Scoring(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots a histogram of the scores of each task."""
-        from ctrpipe.figures import chart_figure  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.report.svg import Chart, Line
+        # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.pipeline.report.charts import Histogram, Line, chart_figure
 
         charts = []
         for name, of in self.scores.items():
             counts = of["histogram"]
             edges = [place / len(counts) for place in range(len(counts) + 1)]
-            charts.append(Chart(f"Scores: {name}", [Line(name, edges, counts)], ("score", "lines"), is_histogram=True))
+            charts.append(Histogram(f"Scores: {name}", [Line(name, edges, counts)], ("score", "lines")))
         return chart_figure(charts)
 
 

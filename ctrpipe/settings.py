@@ -62,7 +62,7 @@ def _text(name: str, value: Any) -> str:
         return json.dumps(value, default=_plain)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{name}: {value!r} is no value of a configuration; give numbers, texts, lists or dicts"
+            f"{name}: {value!r} is not a configuration value; give numbers, texts, lists or dicts"
         ) from error
 
 

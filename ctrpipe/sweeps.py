@@ -61,7 +61,7 @@ class Sweep(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots AUC, log loss and latency (if measured) by point, with standard deviations over the seeds."""
-        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
+        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.sweep.plots import sweep_figure
 
         return shown(sweep_figure(self.report))

@@ -74,7 +74,7 @@ class Tuning(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the value of each trial and the best value so far, by training steps spent."""
-        from ctrpipe.figures import shown  # lazy: matplotlib takes 0.4 s
+        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
         from ctrpipe.pipeline.tune.plots import BUDGET, study_figures
 
         return shown(study_figures(self.report)[BUDGET])

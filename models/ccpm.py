@@ -60,7 +60,9 @@ class CCPM(CTRModel):
     ) -> None:
         require_fields("ccpm", feature_map)
         if len(filters) != len(widths) or not filters:
-            raise ValueError(f"`filters` and `widths` should be as many. Received: filters={filters}, widths={widths}")
+            raise ValueError(
+                f"`filters` and `widths` should have the same length. Received: filters={filters}, widths={widths}"
+            )
         super().__init__(feature_map, **options)
         fields, last = len(feature_map.fields) + len(feature_map.dense), len(filters)
         keeps = [max(1, int((1 - (i / last) ** (last - i)) * fields)) if i < last else 3 for i in range(1, last + 1)]

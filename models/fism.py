@@ -43,7 +43,6 @@ class FISM(HistoryModel):
         Kabbur et al., "FISM: Factored Item Similarity Models for Top-N Recommender Systems", 2013, equation 4.
     """
 
-    linear_sequences = False
     shares_history = True
 
     def __init__(self, feature_map: FeatureMap, *, alpha: float = 0.5, use_linear: bool = True, **options: Any) -> None:
@@ -57,6 +56,12 @@ class FISM(HistoryModel):
 
     def tables(self) -> list[FieldEmbedding]:
         return [*super().tables(), self.history_table]
+
+    def linear_weights(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
+        """Returns the weight of each field that is not a sequence, (batch_size, fields, tasks)."""
+        fields = enumerate(self.feature_map.fields)
+        weights = super().linear_weights(inputs, gathered)
+        return ops.take(weights, [n for n, field in fields if field.kind != "sequence"], axis=1)
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
         both = {"history_embedding": self.history_table, "linear_dense": self.linear_dense}

@@ -44,7 +44,6 @@ class FNN(CTRModel):
     """
 
     embeds_dense = True
-    adds_linear = False  # the weights w are inputs of the MLP
     pretraining = ("fm",)
 
     def __init__(
@@ -63,10 +62,13 @@ class FNN(CTRModel):
         self.dense_weights = DenseEmbedding(1, 0.0, name="dense_weights") if use_linear and feature_map.dense else None
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
+    def make_linear(self, l2: float) -> None:
+        self.linear = self.weight_per_id(l2)  # `call` passes the weights to the MLP; nothing adds them to the logits
+
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         parts = [self.flatten(self.rows(inputs, training, gathered), inputs)]
         if self.linear is not None:
-            weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
+            weights = self.linear_weights(inputs, gathered)
             parts.append(ops.cast(self.linear_rate * weights[:, :, 0], parts[0].dtype))
         if self.dense_weights is not None:
             weighted = self.dense_weights(inputs["dense"])[:, :, 0]

@@ -30,8 +30,6 @@ class LR(CTRModel):
         (2, 1)
     """
 
-    is_linear = True
-
     def __init__(self, feature_map: FeatureMap, *, l2: float = 0.0, linear_rate: float = 1.0, name: str | None = None):
         super().__init__(
             feature_map, embedding_dim=0, use_linear=True, linear_l2=l2, linear_rate=linear_rate, name=name

@@ -8,8 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.candidates import by_field, join_rows
 from ctrpipe.models.base.checks import require_positive
-from ctrpipe.models.base.ctr_model import LABEL, WEIGHT
-from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.feature_map import LABEL, WEIGHT, FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.one_history import weighted_sum
@@ -69,7 +68,6 @@ class StarSpace(VectorModel):
 
     pools = False
     embeds_dense = True
-    reads_labels = True
     registered = "starspace"
 
     def __init__(

@@ -28,9 +28,10 @@ SECTIONS = {
     "Start": ("demo", "init", "check", "configs", "models", "generate", "prepare"),
     "Train": ("run", "tune", "sweep", "replay", "report"),
     "Evaluate": ("compare", "explain", "drift", "ranking"),
-    "Serve": ("serve", "predict", "score", "retrieve", "label", "bench", "tune-serving"),
+    "Serve": ("serve", "predict", "score", "retrieve", "canary", "bench", "tune-serving"),
     "Kubeflow": ("compile", "submit"),
 }
+RENAMED = {"label": "canary"}  # commands of former versions, by their names then
 RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # repeat the command to continue after an interruption
 
 
@@ -56,6 +57,10 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if now := RENAMED.get(arguments[0]):
+            raise InputError(
+                f"the command {arguments[0]} has another name now; write `ctrpipe {now}`, with the same options"
+            )
         name, command, rest = super().resolve_command(context, arguments)
         # Help and shell completion work without the packages of the extra.
         if not context.resilient_parsing and set(context.help_option_names).isdisjoint(rest):

@@ -18,14 +18,13 @@ ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's ex
 class Asset(enum.StrEnum):
     """A file in a version's assets folder.
 
-    TF Serving defines the names of WARMUP and MLMD_UUID; ctrpipe defines the others.
+    TF Serving defines the name of WARMUP; ctrpipe defines the others.
     """
 
     LOG_SPEC = "log_spec.json"  # the description of the raw log
     FEATURE_MAP = "feature_map.json"  # the description of the packed tensors
     GOLDEN = "golden.npz"  # a few rows with their Keras predictions
     WARMUP = "tf_serving_warmup_requests"
-    MLMD_UUID = "mlmd_uuid"  # shown in the server's metrics
     TRAINING = "training.json"  # the configuration of the model and of the training
     HISTORY = "history.json"  # losses and metrics by epoch
     CALIBRATION = "calibration.json"  # the calibration of the probabilities, if any

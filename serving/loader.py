@@ -1,6 +1,7 @@
 """Runs a SavedModel as TF Serving does: with the TF1/C++ loader, in one session, by Session::Run."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import threading
@@ -64,6 +65,9 @@ class LoadedServable(Protocol):
         self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
     ) -> dict[str, dict[str, np.ndarray]]:
         """Returns the named outputs of several single-input signatures for the same input values."""
+
+    def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
+        """Runs a signature and returns how many bytes its tensors took at most at the same time."""
 
     def close(self) -> None:
         """Closes the session and frees its memory."""
@@ -192,6 +196,34 @@ class Servable:
             signature: {alias: by_name[self.signatures[signature].outputs[alias].name] for alias in aliases}
             for signature, aliases in outputs.items()
         }
+
+    def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
+        """Runs a signature and returns how many bytes its tensors took at most at the same time.
+
+        TensorFlow reports each piece of memory that an operation takes and gives back, with its time. The text of a
+        string is not among them.
+
+        Args:
+            signature: The signature's name.
+            inputs: Arrays by alias, of exactly the inputs' dtypes.
+
+        Raises:
+            tf.errors.OpError: TensorFlow reports an error.
+        """
+        definition = self.signatures[signature]
+        traced, metadata = config_pb2.RunOptions(trace_level=config_pb2.RunOptions.FULL_TRACE), config_pb2.RunMetadata()
+        fetches = [info.name for info in definition.outputs.values()]
+        feeds = {definition.inputs[alias].name: array for alias, array in inputs.items()}
+        self._session.run(fetches, feeds, options=traced, run_metadata=metadata)
+        records = [
+            (record.alloc_micros, record.alloc_bytes)
+            for device in metadata.step_stats.dev_stats
+            for node in device.node_stats
+            for memory in node.memory
+            for record in memory.allocation_records
+        ]
+        records.sort(key=lambda record: record[0])
+        return max(itertools.accumulate(size for _, size in records), default=0)
 
     def _may_join(self, key: tuple[tuple[str, ...], ...]) -> bool:
         """Returns whether the session may keep a graph for this set of signatures."""

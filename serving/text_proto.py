@@ -17,11 +17,17 @@ def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
         example: A valid text to show in errors.
 
     Raises:
-        InputError: the file cannot be read, or is not a message of that type; the error names the line.
+        InputError: the file cannot be read, is empty, or is not a message of that type; the error names the line. An
+            empty file is a valid text, but TensorFlow Serving cannot read one: it maps the file into memory.
     """
     advice = f"; it is, for example, {example}" if example else ""
     try:
-        return text_format.Parse(path.read_text(), message)
+        text = path.read_text()
+        if not text:
+            raise InputError(
+                f"{path}: an empty file, which TensorFlow Serving cannot read; write a comment, # nothing is set"
+            )
+        return text_format.Parse(text, message)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}){advice}") from error

@@ -24,10 +24,10 @@ from rich.table import Table
 
 from benchmarks.harness.command import command, finish, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, Rows, predicted, trained, write_rows
+from ctrpipe.common import metrics
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.base import metrics
 from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.pipeline.config import Model, Plateau, Training
 from ctrpipe.transforms.generate import HistoryClickModel

@@ -29,11 +29,11 @@ from rich.table import Table
 from benchmarks.harness.command import command, finish, folder_option, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, with_weights, write_packed_log
 from benchmarks.harness.verdicts import DOES_NOT_HOLD, HOLDS, Said, verdict
+from ctrpipe.common import metrics
 from ctrpipe.common.files import atomic_path
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import Difference
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import compare_sides, side

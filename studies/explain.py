@@ -36,12 +36,12 @@ import scipy.stats
 from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from ctrpipe.common import metrics
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.generate.click_model import sigmoid
 

@@ -20,9 +20,9 @@ from rich.table import Table
 
 from benchmarks.harness.command import chosen_names, command, finish, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
+from ctrpipe.common import metrics
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.generate import FORMATS, ClickModel
 from ctrpipe.transforms.generate.sample import sample

@@ -18,9 +18,9 @@ from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, output_option
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.metrics import summarise
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.run.run import transform

@@ -50,9 +50,9 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import announce
+from ctrpipe.common.significance import NORMAL_QUANTILE
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE
 from ctrpipe.pipeline.evaluation.lists import Lists, hit_rate, ndcg
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.run import transform

@@ -30,13 +30,13 @@ import pyarrow.parquet
 from rich.table import Table
 
 from benchmarks.harness.command import chosen_names, command, finish, machine
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import compare_sides, side
 from ctrpipe.pipeline.config import RunConfig

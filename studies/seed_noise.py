@@ -19,8 +19,8 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, output_option
+from ctrpipe.common import metrics
 from ctrpipe.common.progress import throttled_announce
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import Compared, compare_sides, side

@@ -16,11 +16,22 @@ FOLDERS = (*PARTS, PACKAGE, "benchmarks", "studies")
 
 
 @functools.cache
+def rooms() -> dict[str, str]:
+    """The room of each folder or file that the table names: its row, called by the row's first place."""
+    rows = re.findall(r"^\| \d+ \| ([^|]+) \|", _table(), re.M)
+    places = [re.findall(r"`([^`]+)`", row) for row in rows]
+    return {place: row[0] for row in places for place in row}
+
+
+@functools.cache
 def floors() -> dict[str, int]:
-    """The floor of each room, by its folder, or by its file where that is a room of its own."""
-    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
-    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", text, re.M)
-    return {room: int(floor) for floor, rooms in rows for room in re.findall(r"`([^`]+)`", rooms)}
+    """The floor of each room."""
+    rows = re.findall(r"^\| (\d+) \| `([^`]+)`", _table(), re.M)
+    return {room: int(floor) for floor, room in rows}
+
+
+def _table() -> str:
+    return (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 
 
 @functools.cache
@@ -31,10 +42,10 @@ def modules() -> dict[str, pathlib.Path]:
 
 
 def room(module: str) -> str:
-    """The innermost room of the table that holds the module's file."""
+    """The room of the innermost place of the table that holds the module's file."""
     file = modules()[module]
     places = (str(place) for place in (file, *file.parents))
-    return next((place for place in places if place in floors()), f"{file}, in no room of the table")
+    return next((rooms()[place] for place in places if place in rooms()), f"{file}, in no room of the table")
 
 
 def imports(module: str) -> Iterator[tuple[str, str]]:
@@ -76,9 +87,23 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_every_room_of_the_table_is_there_and_holds_code():
-    empty = [place for place in floors() if not any(file.suffix == ".py" for file in _files(ROOT / place))]
-    assert floors() and not empty, f"docs/explanation/architecture.md names rooms without code: {', '.join(empty)}"
+    empty = [place for place in rooms() if not any(file.suffix == ".py" for file in _files(ROOT / place))]
+    assert rooms() and not empty, f"docs/explanation/architecture.md names rooms without code: {', '.join(empty)}"
 
 
 def _files(place: pathlib.Path) -> list[pathlib.Path]:
     return [place] if place.is_file() else list(place.rglob("*"))
+
+
+def test_the_base_of_models_imports_no_model_no_trees_and_no_text_encoder():
+    below = ("ctrpipe.models.base.", "ctrpipe.models.layers.")
+    imported = {
+        (module, other)
+        for module in modules()
+        if module.startswith(below)
+        for other, _ in imports(module)
+        if other.startswith("ctrpipe.models.")
+    }
+    assert imported and not {pair for pair in imported if not pair[1].startswith(below)}
+    few = {f"ctrpipe.models.layers.{name}" for name in ("tree_ensemble", "text_encoder")}
+    assert not {pair for pair in imported if pair[0].startswith(below[0]) and pair[1] in few}

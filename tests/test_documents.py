@@ -233,6 +233,28 @@ def test_no_page_says_that_something_is_not_there_yet(page):
     assert re.findall(r".*\b(?:no code for|not yet|them yet|one yet)\b.*", prose(page)) == []
 
 
+PATHS = re.compile(
+    rf"`((?:{'|'.join((*PARTS, 'benchmarks', 'studies', 'tests', 'tools', 'kubeflow', 'docs'))})/[\w./-]+)`"
+)
+MADE_BY_THE_PAGE = {
+    "models/fwfm.py",
+    "configs/criteo/fwfm.yaml",
+    "models/ctr",
+}  # the guide to add a model; a run's folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_and_modules_that_pages_name_exist(page):
+    text = (ROOT / page).read_text()
+    paths = {path.rstrip("/") for path in PATHS.findall(text)} - MADE_BY_THE_PAGE
+    modules = {
+        name.rstrip(".") for name in re.findall(r"python -m ((?:benchmarks|studies|tests|ctrpipe)\.[\w.]+)", text)
+    }
+    files = {name: ROOT / name.replace(".", "/") for name in modules}
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert [name for name, path in files.items() if not path.with_suffix(".py").exists() and not path.is_dir()] == []
+
+
 def test_numbers_of_models_are_those_of_the_registry():
     shown = {path: path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs" / "images").glob("*.svg")]}
     numbers = {path.name: re.findall(r"\b(\d+) models\b", text) for path, text in shown.items()}
@@ -281,6 +303,14 @@ def test_pages_that_show_the_demos_table_show_the_same():
 def test_a_first_look_is_short():
     lines = {page: len((ROOT / page).read_text().splitlines()) for page in PAGES}
     assert lines["README.md"] <= 100 and lines["docs/tutorials/your-own-log.md"] <= 80
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in GENERATED])
+def test_code_fits_the_column_of_the_site(page):
+    """A line of 104 characters or more is cut at 1,400 pixels. Commands and requests wrap."""
+    shown = [b for b in BLOCK.finditer((ROOT / page).read_text()) if b["language"] not in ("sh", "json")]
+    lines = [line[len(block["indent"]) :] for block in shown for line in block["text"].splitlines()]
+    assert [line for line in lines if len(line) > 100 and not line.startswith("| `fwfm`")] == []  # a row of a table
 
 
 def is_built(site: pathlib.Path) -> bool:

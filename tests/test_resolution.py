@@ -14,7 +14,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 NO_INDEX = re.compile(r"Failed to fetch|error sending request|Could not connect|dns error", re.I)
 HEAVY = {
     *("tfx", "tensorflow-transform", "tensorflow-data-validation", "tensorflow-model-analysis", "apache-beam", "kfp"),
-    *("jax", "lightgbm", "optuna", "pandas", "matplotlib", "scikit-learn"),
+    *("jax", "lightgbm", "optuna", "pandas", "scikit-learn"),
 }
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.training.data import packed_batches

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.base import metrics
 from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.transforms.features.packed_files import PackedWriter

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from benchmarks.peers.client import Peer
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.models.base.feature_map import FeatureMap
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -14,24 +14,9 @@ from ctrpipe.models.base.losses import without_fake_negatives
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
-from ctrpipe.models.layers.text_encoder import TextEncoder
-from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 
-# Names of two further inputs in training, for a model that `reads_labels`: the labels, (batch_size, tasks), and the row
-# weights, (batch_size, 1), if the data has weights.
-LABEL, WEIGHT = "label", "weight"
 # Constructor arguments that are not hyperparameters.
 NO_OPTIONS = ("name", "embeds")
-
-
-class TextReader(Protocol):
-    """A model with a text encoder and a layer that pools the encoder's output."""
-
-    encoder: TextEncoder
-    pooler: keras.layers.Layer
-
-    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Returns the token-table rows that the model reads, keyed by the input that overrides them."""
 
 
 class CTRModel(keras.Model):
@@ -72,30 +57,18 @@ class CTRModel(keras.Model):
     # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine. Otherwise `flatten`
     # appends the raw values to the embeddings.
     embeds_dense: bool = False
-    # Whether the logit is linear in one-hot ids and dense features, and nothing else: `training.optimizer: lbfgs`.
-    is_linear: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
     # Whether the model accepts one text for all rows of a batch, as tokens (1, T).
     shares_text: bool = False
-    # Whether padding after a text changes the logits.
-    counts_padding: bool = False
-    # Whether the linear part is added to the logits. FNN feeds it to its MLP instead.
-    adds_linear: bool = True
     # Whether `rows` returns one embedding per field; otherwise one per slot, (batch_size, slots, embedding_dim).
     pools: bool = True
-    # Whether the linear part includes sequences.
-    linear_sequences: bool = True
     # Whether the data must have a sequence that shares its vocabulary with the candidate's column.
     needs_history: bool = False
     # Whether the data must mark the candidate's columns, with `role: item` or a sequence's `shared_with`.
     needs_items: bool = False
-    # Whether the model adds its own loss, which reads the labels: in training, `inputs` then has LABEL and WEIGHT.
-    reads_labels: bool = False
     # Whether the data must have several tasks.
     needs_tasks: bool = False
-    # Whether the rows that are positive for a task must also be positive for the previous task.
-    is_funnel: bool = False
     # Registry names of the models to train first. This model copies their weights (see `take_weights`).
     pretraining: tuple[str, ...] = ()
     # Registry names of the models to train first only if `training.stages` names them.
@@ -106,10 +79,6 @@ class CTRModel(keras.Model):
     logit: Any = None
     tower: Any = None
     head: Any = None
-    # Boosted trees, trained after the network on the output of `boost`; None for a model without trees.
-    trees: TreeEnsemble | None = None
-    # Whether the model has boosted trees. Trees have no gradients.
-    boosts: bool = False
 
     def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
         model: Self = super().__new__(cls, *args, **hyperparameters)
@@ -136,7 +105,9 @@ class CTRModel(keras.Model):
         self.embedding_dim = embedding_dim
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
-        self.table = self.dense_table = self.linear = self.linear_dense = self.embedding_drop = None
+        self.table = self.dense_table = self.embedding_drop = None
+        self.linear: FieldEmbedding | None = None
+        self.linear_dense: keras.layers.Dense | None = None
         if not embeds:
             return
         if embedding_dim and feature_map.fields:
@@ -146,12 +117,22 @@ class CTRModel(keras.Model):
         if embedding_dropout:
             self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
-            if feature_map.fields:
-                self.linear = FieldEmbedding(
-                    feature_map, self.tasks, stddev=0.0, l2=linear_l2, attends=False, name="linear"
-                )
-            if self.adds_linear:
-                self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
+            self.make_linear(linear_l2)
+
+    def make_linear(self, l2: float) -> None:
+        """Creates the layers of the linear part: `linear` for the ids and `linear_dense` for the dense features.
+
+        Args:
+            l2: The strength λ of the L2 penalty on the weights of a batch's ids.
+        """
+        self.linear = self.weight_per_id(l2)
+        self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
+
+    def weight_per_id(self, l2: float) -> FieldEmbedding | None:
+        """Returns a layer with a weight per id and task, initially zero; None for data without fields."""
+        if not self.feature_map.fields:
+            return None
+        return FieldEmbedding(self.feature_map, self.tasks, stddev=0.0, l2=l2, attends=False, name="linear")
 
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor | None:
         """Returns the embeddings, (batch_size, fields, embedding_dim); None for a model without embeddings.
@@ -234,12 +215,14 @@ class CTRModel(keras.Model):
         dense = inputs["dense"] if "dense" in inputs else ops.zeros((batch, 1))
         logits = ops.cast(self.linear_dense(dense), "float32")
         if self.linear is not None:
-            weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
-            if not self.linear_sequences:
-                fields = enumerate(self.feature_map.fields)
-                weights = ops.take(weights, [n for n, field in fields if field.kind != "sequence"], axis=1)
+            weights = self.linear_weights(inputs, gathered)
             logits = logits + ops.sum(ops.cast(weights, "float32"), axis=1)
         return self.linear_rate * logits
+
+    def linear_weights(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
+        """Returns the weight of each field in the linear part, (batch_size, fields, tasks)."""
+        assert self.linear is not None
+        return self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Does nothing: the first call builds the layers. Without this method, Keras traces the model before that."""
@@ -254,13 +237,11 @@ class CTRModel(keras.Model):
         The kinds are "ids": all ids of the feature map; "tokens": the text's tokens, followed by any tokens that the
         model adds; "positions": the ids of the fields with the role position, field by field.
         """
-        by_row = [(table.table, "ids") for table in self.tables()]
-        reader = self.text_model()
-        return by_row if reader is None else [*by_row, (reader.encoder.token_table, "tokens")]
+        return [(table.table, "ids") for table in self.tables()]
 
-    def text_model(self) -> TextReader | None:
-        """Returns the model with the text encoder: this one or one inside it; None for a model without a text."""
-        return None
+    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Returns the token-table rows that the model reads, keyed by the input that overrides them."""
+        return {}
 
     def encoder_weights(self) -> list[keras.Variable]:
         """Returns the trainable weights that a language model's checkpoint sets."""
@@ -333,13 +314,6 @@ class CTRModel(keras.Model):
         for mine, trained in self.taken_weights(pretrained).values():
             for weight, value in zip(mine, trained, strict=True):
                 weight.assign(value)
-
-    def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """Returns the training input of `trees`: values float32 (batch_size, features) and logits (batch_size, 1).
-
-        The trees split on the values and start from the logits. Only a model with `trees` defines this method.
-        """
-        raise NotImplementedError
 
     def fold(self) -> None:
         """Precomputes values that depend on the weights alone, for a model that is exported and not trained further."""

@@ -14,7 +14,8 @@ The packed tensors that a feature map describes:
 - ``numbers`` int32 ``[N, 2 M]``, for a model that reads raw numbers: the significand and the exponent of each column in
   ``numbers``. 35 is (35, 1) and -0.1234 is (-123, -1): the significand has up to three digits without trailing zeros,
   and its decimal point is after the first digit. 0 is (0, 0); a missing number is (MISSING_SIGNIFICAND, 0).
-- ``label`` float32 ``[N, tasks]``.
+- ``label`` float32 ``[N, tasks]``; in the inputs only for StarSpace, which computes its own loss.
+- ``weight`` float32 ``[N, 1]``, in training, if the rows have weights.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+LABEL, WEIGHT = "label", "weight"  # names of packed tensors
 PADDING_ID = 0
 RESERVED_IDS = 2  # unknown and missing, before every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
@@ -80,7 +82,7 @@ class Field:
         if self.pooling not in POOLINGS:
             raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
         if self.kind != "sequence" and (self.shared_with or self.aligned_with):
-            raise ValueError(f"Field '{self.name}': shared_with and aligned_with go with kind='sequence'")
+            raise ValueError(f"Field '{self.name}': shared_with and aligned_with need kind='sequence'")
         if self.pooling == "attention" and not self.shared_with:
             raise ValueError(f"Field '{self.name}': pooling='attention' needs shared_with, the field that attends")
 

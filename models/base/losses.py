@@ -63,7 +63,7 @@ class BinaryCrossEntropy(keras.losses.Loss):
     ) -> None:
         super().__init__(name=name, **kwargs)
         if task_weights and not (min(task_weights) >= 0 < sum(task_weights)):
-            raise ValueError(f"`task_weights` should be non-negative, one positive. Received: {task_weights}")
+            raise ValueError(f"`task_weights` should be non-negative, at least one positive. Received: {task_weights}")
         self.task_weights = tuple(task_weights) if task_weights else None
         self.fake_negatives = fake_negatives
 

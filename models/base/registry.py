@@ -6,11 +6,12 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ctrpipe.common.packages import PARTS
+from ctrpipe.common.packages import PACKAGE, PARTS
 from ctrpipe.models.base.feature_map import FeatureMap
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ _MODELS = {
     "cascading_deepfm": ("ctrpipe.models.text.cascading", "CascadingDeepFM", "BERT4CTR, section 4.1.3"),
     "cascading_nn_gbdt": ("ctrpipe.models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
 }
+_OWN = re.compile(r"[\w.]+:\w+")
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
@@ -179,6 +181,37 @@ def model_class(name: str) -> type["CTRModel"]:
     module, attribute, _ = _MODELS[name]
     model: type[CTRModel] = getattr(importlib.import_module(module), attribute)
     return model
+
+
+def derives_from(name: str, base: str) -> bool:
+    """Returns whether the class of a model is the class of the registry's model `base`, or a subclass.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return issubclass(model_class(name), model_class(base))
+
+
+def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
+    """Returns the classes for which `create` would import a module, as `module:Class`, without those of ctrpipe.
+
+    A file that came from elsewhere names classes too, and an import runs the module. One that this process has imported
+    already does not run again.
+    """
+    found = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
+    modules = {own: own.partition(":")[0] for own in found}
+    return [own for own, module in modules.items() if module not in sys.modules and module.split(".")[0] != PACKAGE]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def source_of(name: str) -> str:

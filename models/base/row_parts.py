@@ -30,8 +30,7 @@ def row_parts(model: "CTRModel", inputs: Inputs) -> dict[str, Tensor]:
             parts[table.name] = rows * ops.cast(is_item, rows.dtype)
     if DENSE in inputs:
         parts[DENSE] = ops.convert_to_tensor(inputs[DENSE])
-    text = model.text_model()
-    return parts if text is None else {**parts, **text.token_parts(inputs)}
+    return {**parts, **model.token_parts(inputs)}
 
 
 def logits_by_parts(model: "CTRModel", inputs: Inputs, parts: Inputs) -> Tensor:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import zipfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import link_or_copy, write_json
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.registry import create
+from ctrpipe.models.base.registry import create, foreign_code, model_class
 
 if TYPE_CHECKING:
     from ctrpipe.models.base.ctr_model import CTRModel
@@ -107,13 +108,45 @@ def read_feature_map(folder: pathlib.Path) -> FeatureMap:
     return FeatureMap.from_json(json.dumps(read_description(folder)["feature_map"]))
 
 
-def load_model(folder: pathlib.Path) -> "CTRModel":
-    """Returns a model that `save_model` wrote, in float32, on the Keras backend of this process.
+def check_code(place: pathlib.Path, name: str, hyperparameters: Mapping[str, Any], trust: bool) -> None:
+    """Checks that a model which a file describes needs no code that was not asked for.
+
+    Args:
+        place: The file or folder, for the error.
+        name: The model's name.
+        hyperparameters: Its hyperparameters.
+        trust: Whether the user trusts the file.
 
     Raises:
-        InputError: the files are absent or damaged, or the weights do not fit the code of the model.
+        InputError: a module would be imported, which runs it, and `trust` is false.
+    """
+    if not trust and (code := foreign_code(name, hyperparameters)):
+        raise InputError(
+            f"{place}: its model needs {', '.join(code)}, a class that is not ctrpipe's, and to import its module is "
+            "to run it; if you trust the run, give --trust (in Python trust=True)"
+        )
+
+
+def saved_class(folder: pathlib.Path, trust: bool = False) -> type["CTRModel"]:
+    """Returns the class of a saved model. Raises InputError as `read_description` and `check_code` do."""
+    description = read_description(folder)
+    check_code(folder, description["name"], description["hyperparameters"], trust)
+    return model_class(description["name"])
+
+
+def load_model(folder: pathlib.Path, trust: bool = False) -> "CTRModel":
+    """Returns a model that `save_model` wrote, in float32, on the Keras backend of this process.
+
+    Args:
+        folder: The folder.
+        trust: Whether a class of another module than ctrpipe's, which the folder names, may be imported.
+
+    Raises:
+        InputError: the files are absent or damaged, the weights do not fit the code of the model, or the code is not
+            trusted.
     """
     description = read_description(folder)
+    check_code(folder, description["name"], description["hyperparameters"], trust)
     feature_map = FeatureMap.from_json(json.dumps(description["feature_map"]))
     name, hyperparameters = description["name"], description["hyperparameters"]
     try:

@@ -53,7 +53,7 @@ class VectorModel(CTRModel):
         if similarity not in SIMILARITIES:
             raise ValueError(f"`similarity` should be one of {SIMILARITIES}. Received: {similarity!r}")
         if options.get("use_linear"):
-            raise ValueError(f"{name} has no linear part: no vector would hold it; leave `use_linear` out")
+            raise ValueError(f"{name} has no linear part, because no vector could hold it; remove `use_linear`")
         super().__init__(feature_map, **options)
         of_item = feature_map.item_fields
         self.item_places = [n for n, field in enumerate(feature_map.fields) if field in of_item]

@@ -54,7 +54,7 @@ class CIN(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if not maps or min(maps) < 1:
-            raise ValueError(f"`maps` should be positive numbers, one a layer. Received: maps={maps}")
+            raise ValueError(f"`maps` should be positive numbers, one per layer. Received: maps={maps}")
         if split_half and any(count % 2 for count in maps[:-1]):
             raise ValueError(f"`maps` should be even before the last layer with split_half. Received: maps={maps}")
         if rank is not None and rank < 1:

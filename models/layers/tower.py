@@ -41,7 +41,7 @@ class Tower(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if not hidden_units and outputs is None:
-            raise ValueError("`hidden_units` should not be empty where there are no logits. Received: hidden_units=()")
+            raise ValueError("`hidden_units` should not be empty if there are no logits. Received: hidden_units=()")
         self.hidden_units = tuple(hidden_units)
         self.outputs = outputs
         self.activation = activation

@@ -44,8 +44,6 @@ class ESMM(MultiTaskModel):
         2018, equations 1 and 3.
     """
 
-    is_funnel = True
-
     def __init__(self, feature_map: FeatureMap, *, interaction: Mapping[str, Any] = TOWER, **options: Any) -> None:
         super().__init__(feature_map, interaction=interaction, count=len(feature_map.tasks), outputs=1, **options)
 

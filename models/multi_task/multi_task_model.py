@@ -53,7 +53,7 @@ class MultiTaskModel(CTRModel):
         inner_map = dataclasses.replace(feature_map, tasks=tuple(f"output_{index}" for index in range(outputs)))
         interactions = [_interaction(interaction, inner_map, embedding_dim, number) for number in range(count)]
         first = interactions[0]
-        self.pools, self.embeds_dense, self.linear_sequences = first.pools, first.embeds_dense, first.linear_sequences
+        self.pools, self.embeds_dense = first.pools, first.embeds_dense
         super().__init__(feature_map, embedding_dim=first.embedding_dim, **options)
         self.interactions = interactions
 
@@ -81,14 +81,14 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
     options = dict(settings)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise ValueError(f"interaction should name a model, as {{name: mlp}}. Received: {dict(settings)}")
+        raise ValueError(f"interaction should name a model, such as {{name: mlp}}. Received: {dict(settings)}")
     model = model_class(name)
     has_own_ways = any(getattr(model, way) is not getattr(CTRModel, way) for way in _OWN_WAYS)
     if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or has_own_ways:
         raise ValueError(f"interaction: {name} does not combine given embeddings; choose another model, such as mlp")
     for key in options:
         if key in (*_SHARED, *_LINEAR):
-            raise ValueError(f"interaction: {key} is of the embeddings that all share; set it beside interaction")
+            raise ValueError(f"interaction: {key} belongs to the shared embeddings; set it next to interaction")
     try:
         check_hyperparameters(name, **options)
         own = {"embedding_dim": embedding_dim, "embeds": False, "name": f"interaction_{number}", **options}

@@ -114,7 +114,10 @@ class Cascading(CTRModel):
 
     def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
         positions = [] if self.position is None else [(self.position.kernel, "positions")]
-        return [*super().weights_by_row(), *positions]
+        return [*super().weights_by_row(), (self.text.encoder.token_table, "tokens"), *positions]
+
+    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
+        return self.text.token_parts(inputs)
 
     def output_biases(self) -> list[keras.Variable]:
         return self.downstream.output_biases()
@@ -124,9 +127,6 @@ class Cascading(CTRModel):
 
     def shift_logits(self, shift: float) -> None:
         self.downstream.shift_logits(shift)
-
-    def text_model(self) -> TextOnly:
-        return self.text
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
         return {"encoder": self.text.encoder, "pooler": self.text.pooler, "head": self.text.head}
@@ -229,8 +229,6 @@ class CascadingNNGBDT(Cascading):
     """
 
     downstream_class = MLP
-    trees: TreeEnsemble
-    boosts = True
 
     def __init__(
         self, feature_map: FeatureMap, *, trees: int = 100, leaves: int = 31, depth: int = 6, **options: Any
@@ -243,6 +241,10 @@ class CascadingNNGBDT(Cascading):
         self.trees = TreeEnsemble(trees, leaves, depth, dtype="float32", name="trees")
 
     def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Returns the training input of `trees`: values float32 (batch_size, features) and logits (batch_size, 1).
+
+        The trees split on the values and start from the logits.
+        """
         scored = self.with_score(inputs)
         return self._values(scored), self.network_logits(scored, training=False)
 

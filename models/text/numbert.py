@@ -88,7 +88,6 @@ class NumBERT(NumberTextModel):
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
     """
 
-    counts_padding = True  # padding shifts the positions of the numbers after the text
     shares_text = False
 
     def __init__(self, feature_map: FeatureMap, **options: Any) -> None:

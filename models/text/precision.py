@@ -3,6 +3,7 @@
 from keras.quantizers import Int8QuantizationConfig
 
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row
+from ctrpipe.models.text.encoded import text_model_of
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int8_weights")
 
@@ -23,7 +24,7 @@ def in_precision(model: CTRModel, precision: str) -> CTRModel:
     if precision not in PRECISIONS:
         raise ValueError(f"`precision` should be one of {PRECISIONS}. Received: precision={precision!r}")
     copy: CTRModel = type(model).from_config(model.get_config())
-    reader = copy.text_model()
+    reader = text_model_of(copy)
     if precision == "float32" or reader is None:
         return model
     encoder = reader.encoder

@@ -106,7 +106,6 @@ class TextModel(CTRModel):
         return states
 
     def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Returns the token-table rows that the model reads, keyed by the input that overrides them."""
         return {"token_rows": self.encoder.embed_tokens(inputs["tokens"])}
 
     def pooled(self, states: Sequence[Tensor], training: bool | None = None) -> Tensor:
@@ -121,8 +120,8 @@ class TextModel(CTRModel):
         """Returns the position term of the logits, (batch_size, tasks); 0 if no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
 
-    def text_model(self) -> "TextModel":
-        return self
+    def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
+        return [*super().weights_by_row(), (self.encoder.token_table, "tokens")]
 
     def encoder_weights(self) -> list[keras.Variable]:
         return [*self.encoder.trainable_variables, *self.pooler.trainable_variables]
@@ -164,7 +163,7 @@ def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tenso
     if "dense" in inputs:
         parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
     if not parts:
-        raise ValueError("There is no feature beside the text and the position")
+        raise ValueError("There is no feature besides the text and the position")
     return _concatenate(parts)
 
 

@@ -17,6 +17,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--against", multiple=True, required=True, help="Reference log: a file or quoted glob; repeatable.")
 @click.option("--kind", type=click.Choice(["drift", "skew"]), default="drift", show_default=True)
 @click.option("--model", type=PATH, default=None, help="A run or version: also compare its explanations.")
+@click.option("--trust", is_flag=True, help="Import --model's class if its run names one that is not ctrpipe's.")
 @click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of CONFIG.")
 def drift(
@@ -25,6 +26,7 @@ def drift(
     against: tuple[str, ...],
     kind: str,
     model: pathlib.Path | None,
+    trust: bool,
     output: pathlib.Path | None,
     settings: tuple[str, ...],
 ) -> None:
@@ -47,7 +49,7 @@ def drift(
     loaded = load_config(config, settings)
     if output:
         check_output(output)
-    result = drift_of_logs(loaded, data, against, kind, find_model(model) if model else None)
+    result = drift_of_logs(loaded, data, against, kind, find_model(model, trust) if model else None)
     for comparison in result["comparisons"]:
         print_comparison(comparison)
     if model:

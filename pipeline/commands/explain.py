@@ -46,6 +46,7 @@ from ctrpipe.pipeline.commands.options import PATH
     help="Write pruned.yaml to --output: the configuration without columns whose joint removal costs less AUC.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@click.option("--trust", is_flag=True, help="Import the model's class if the run names one that is not ctrpipe's.")
 @click.option("--output", type=PATH, default=None, metavar="DIR", help="Also write JSON to this folder.")
 def explain(
     source: pathlib.Path,
@@ -61,6 +62,7 @@ def explain(
     pairs: int,
     prune: float | None,
     seed: int,
+    trust: bool,
     output: pathlib.Path | None,
 ) -> None:
     """Explain a model, or one of its predictions.
@@ -87,12 +89,12 @@ def explain(
     named = {name: members.split(",") for name, members in settings_of_groups.items()}
     settings = Settings(rows, repeats, pairs, named, slice_of, prune, seed)
     if row is not None:
-        of_row = explain_row(source, row, data, settings, baseline, orders, method, output)
+        of_row = explain_row(source, row, data, settings, baseline, orders, method, output, trust)
         for one in of_row.by_method:
             print_row(one, row)
         written = of_row.written
     else:
-        of_model = explain_model(source, data, settings, output)
+        of_model = explain_model(source, data, settings, output, trust)
         print_explanation(of_model.explanation)
         written = of_model.written
         if of_model.report:

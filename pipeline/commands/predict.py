@@ -98,11 +98,11 @@ def _client(
     if (url is None) == (grpc is None):
         raise InputError("Give --url http://HOST:PORT/v1/models/NAME, or --grpc HOST:PORT")
     if url and model_name:
-        raise InputError("--model_name goes with --grpc; --url has the name in it")
+        raise InputError("--model_name applies to --grpc; --url already contains the name")
     if label and label_weights:
         raise InputError("Give --label or --label-weights, not both")
     if key and not label_weights:
-        raise InputError("--key goes with --label-weights")
+        raise InputError("--key needs --label-weights")
     split = LabelSplit.parse(label_weights) if label_weights else None
     if url:
         return RestClient(url, label=label, split=split, timeout=timeout, say_version=verbose)

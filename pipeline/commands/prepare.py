@@ -250,7 +250,7 @@ def history(
 
     events = load_config(config, ()).events if config else events_of_options(options)
     if events is None:
-        raise InputError(f"{config}: it has no `events`, the columns of an event log; name them in it")
+        raise InputError(f"{config}: it has no section `events`; add the columns of the event log to it")
     processes = Workers(workers, beam_args, scratch=output)
     made = with_histories(log, events, output, seed, processes, max_bad_row_rate)
     click.echo(

@@ -26,7 +26,7 @@ def events_of_options(options: Mapping[str, Any]) -> EventLog:
     given = {name: value for name, value in options.items() if value not in (None, ())}
     threshold = given.pop("threshold", None)
     if threshold is not None and "label" not in given:
-        raise InputError("--threshold goes with --label, the column that it is compared with")
+        raise InputError("--threshold needs --label, the column to compare with it")
     if threshold is not None:
         given["label"] = {"column": given["label"], "threshold": threshold}
     if "columns" in given:

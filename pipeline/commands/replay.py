@@ -36,7 +36,7 @@ def replay(
     warm     trains every day on that day alone, from the model of the day before
     frozen   keeps the model of the first training run
 
-    Writes replay.json (all results), replay.png, and every training run in seed=N/runs/. Repeat the command to continue
+    Writes replay.json (all results), replay.svg, and every training run in seed=N/runs/. Repeat the command to continue
     an interrupted replay; it may add policies and seeds.
     """
     load_tensorflow()
@@ -51,4 +51,4 @@ def replay(
     results = run_replay(ReplayPlan(loaded, tuple(find_days(data)), window, policies, warm_settings, seeds), folder)
     write_replay(results, folder)
     print_replay(results)
-    click.echo(f"Written: {folder}/replay.json, replay.png")
+    click.echo(f"Written: {folder}/replay.json, replay.svg")

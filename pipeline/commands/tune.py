@@ -18,7 +18,7 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise InputError(f"--p99-ms {value}: expected milliseconds above 0, as 5")
+        raise InputError(f"--p99-ms {value}: expected milliseconds above 0, such as 5")
     return number
 
 

@@ -7,7 +7,7 @@ References:
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.models.explain.many_tests import holm
+from ctrpipe.common.significance import holm
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL, interval_of
 from ctrpipe.pipeline.compare.sides import verdict_of
 

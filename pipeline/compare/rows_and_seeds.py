@@ -13,11 +13,11 @@ References:
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ctrpipe.common.significance import quantile, two_sided
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 LEVEL = 0.95  # of the confidence interval
@@ -104,14 +104,8 @@ def _tested(
     if not error:
         return Difference(moved, seeds, rows_error, seeds_error, error, freedom, None, None, (moved, moved))
     t = moved / error
-    if freedom is None:
-        p = math.erfc(abs(t) / math.sqrt(2))
-    else:
-        from scipy.special import stdtr  # 0.1 s, not needed to compare two single runs
-
-        p = float(2 * stdtr(freedom, -abs(t)))
     interval = interval_of(moved, error, freedom, LEVEL)
-    return Difference(moved, seeds, rows_error, seeds_error, error, freedom, t, p, interval)
+    return Difference(moved, seeds, rows_error, seeds_error, error, freedom, t, two_sided(t, freedom), interval)
 
 
 def interval_of(moved: float, error: float, freedom: float | None, level: float) -> tuple[float, float]:
@@ -123,10 +117,5 @@ def interval_of(moved: float, error: float, freedom: float | None, level: float)
         freedom: Degrees of freedom; None for the normal distribution.
         level: Confidence level.
     """
-    if freedom is None:
-        quantile = statistics.NormalDist().inv_cdf((1 + level) / 2)
-    else:
-        from scipy.special import stdtrit
-
-        quantile = float(stdtrit(freedom, (1 + level) / 2))
-    return moved - quantile * error, moved + quantile * error
+    half = quantile((1 + level) / 2, freedom) * error
+    return moved - half, moved + half

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ctrpipe.common.hashing import splitmix64
-from ctrpipe.models.base.metrics import Weights
+from ctrpipe.common.metrics import Weights
 
 SHARDS = 20  # BERT4CTR, section 4.1.4, calls a difference significant above t = 3
 

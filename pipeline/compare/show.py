@@ -1,18 +1,14 @@
 """Prints a comparison as a table, and writes it as JSON and as a plot."""
 
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich.table
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.extras import is_installed
-from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.files import write_json
 from ctrpipe.common.terminal import console
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
@@ -86,7 +82,7 @@ def interval_text(value: tuple[float, float] | None) -> str:
 
 
 def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a comparison as JSON and, if matplotlib is installed, a PNG of the differences next to it.
+    """Writes a comparison as JSON and a plot of the differences as an SVG file next to it.
 
     Returns:
         The paths of the written files.
@@ -94,45 +90,15 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pat
     Raises:
         InputError: the files cannot be written.
     """
-    picture = path.with_suffix(".png")
+    # Lazy: matplotlib takes 0.3 s to import, as long as a whole comparison without a plot.
+    from ctrpipe.common.figures import write_svg
+    from ctrpipe.pipeline.compare.plots import comparison_figure
+
+    picture = path.with_suffix(".svg")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, comparison)
-        if not is_installed("matplotlib"):
-            return [path]
-        with atomic_path(picture) as unfinished:
-            comparison_figure(comparison).savefig(unfinished, dpi=110, format="png")
+        write_svg(comparison_figure(comparison), picture)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
     return [path, picture]
-
-
-def comparison_figure(comparison: dict[str, Any]) -> "Figure":
-    """Plots each model's differences in AUC and RIG on each slice, as dots with 95% intervals."""
-    # matplotlib takes 0.4 s to import, as long as a whole comparison without a plot.
-    from matplotlib.figure import Figure
-
-    slices, others = comparison["slices"], comparison["models"][1:]
-    height = 1.5 + 0.22 * len(slices) * (len(others) + 1)
-    figure = Figure(figsize=(11, height), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, metric in zip(axes, ("auc", "rig"), strict=True):
-        axis.axvline(0, color="gray", linewidth=0.8)
-        for index, name in enumerate(others):
-            places, values, errors = [], [], []
-            for row, part in enumerate(slices):
-                difference = part["differences"][name][metric]
-                if difference["difference"] is None:
-                    continue
-                low, high = difference["interval"]
-                places.append(row + (index + 1) / (len(others) + 1) - 0.5)
-                values.append(difference["difference"])
-                errors.append((values[-1] - low, high - values[-1]))
-            bars = [[low for low, _ in errors], [high for _, high in errors]]
-            axis.errorbar(values, places, xerr=bars, fmt="o", capsize=3, label=name)
-        axis.locator_params(axis="x", nbins=5)  # labels have six characters
-        axis.set_xlabel(f"{metric.upper()} - that of {comparison['models'][0]}")
-    axes[0].set_yticks(range(len(slices)), [part["slice"] for part in slices])
-    axes[0].set_ylim(len(slices) - 0.5, -0.5)  # the first slice on top
-    axes[0].legend(fontsize="small")
-    return figure

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ctrpipe.models.base import metrics
-from ctrpipe.models.base.metrics import Weights
+from ctrpipe.common import metrics
+from ctrpipe.common.metrics import Weights
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
 from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t, shards
 from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate

@@ -15,7 +15,7 @@ from ctrpipe.pipeline.components.log_statistics_gen import train_statistics
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_training_rows
-from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.described_files import read_states
 from ctrpipe.transforms.log.spec import LogSpec
 
 FILE = "drift.json"
@@ -28,7 +28,7 @@ class DriftSettings(StageSettings):
         spec: The description of the log.
         monitoring: The logs to compare with, and the largest allowed distances.
         logs_fingerprint: Hash of the logs. Changed logs therefore miss the cache.
-        logs_sums: By name in Monitoring, the number of bytes and the CRC-32 of each file; see ByteSum.
+        states: See ExampleGenSettings.
         max_rows: A log with more rows is compared by a sample of this size.
         seed: Seed of the sample.
     """
@@ -36,7 +36,7 @@ class DriftSettings(StageSettings):
     spec: LogSpec
     monitoring: Monitoring
     logs_fingerprint: str
-    logs_sums: dict[str, list[tuple[int, int]]]
+    states: pathlib.Path | None
     max_rows: int
     seed: int
 
@@ -69,7 +69,7 @@ def DriftCheck(
         given.max_rows,
         given.seed,
         Workers.from_json(workers),
-        {kind: [ByteSum(*each) for each in sums] for kind, sums in given.logs_sums.items()},
+        read_states(given.states) if given.states else None,
     )
     folder = pathlib.Path(drift.uri)
     folder.mkdir(parents=True, exist_ok=True)

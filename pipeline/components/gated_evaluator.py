@@ -26,8 +26,8 @@ from ctrpipe.pipeline.evaluation.judge import judge
 from ctrpipe.pipeline.evaluation.seeds import read_seeds
 from ctrpipe.pipeline.evaluation.trainings import retrained_probabilities
 from ctrpipe.pipeline.training.convergence import has_converged
-from ctrpipe.pipeline.training.finite import naming_the_number
 from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 

@@ -1,11 +1,13 @@
 """Finds the last blessed model in the push folder, which contains only blessed models."""
 
+import os
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Model
 
+from ctrpipe.common.output_folder import place_of
 from ctrpipe.pipeline.components import SERVABLE
 
 
@@ -24,7 +26,10 @@ def LastBlessedModel(
     """
     if not version:
         return
-    pushed = pathlib.Path(push_folder) / version
+    pushed = (pathlib.Path(push_folder) / version).resolve()
     serving = pathlib.Path(model.uri) / SERVABLE
     serving.parent.mkdir(parents=True, exist_ok=True)
-    serving.symlink_to(pushed.resolve(), target_is_directory=True)
+    own = place_of(serving.resolve())
+    if own and pushed.is_relative_to(own):  # so that the link of a moved or copied run leads to its own version
+        pushed = pathlib.Path(os.path.relpath(pushed, serving.parent.resolve()))
+    serving.symlink_to(pushed, target_is_directory=True)

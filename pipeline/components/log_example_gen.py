@@ -15,7 +15,7 @@ from tfx.types.standard_artifacts import Examples
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
-from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.described_files import read_states
 from ctrpipe.transforms.log.ingest import described_splits, ingest
 from ctrpipe.transforms.log.read_ahead import handed_over
 from ctrpipe.transforms.log.spec import LogSpec
@@ -29,7 +29,8 @@ class ExampleGenSettings(StageSettings):
         spec: The description of the log.
         files: The log's files in order.
         data_fingerprint: Hash of the files. Changed data therefore misses the cache.
-        sums: The number of bytes and the CRC-32 of each file, as they were hashed; see ByteSum.
+        states: A file of `write_states` with the states of the log's files when they were hashed; None if they are not
+            known. The states are not among the settings, because a copy of a log must not miss the cache.
         seed: Seed of `split.by: hash` and `by: group`.
         dead_letter: Folder of the dead-letter files with the malformed rows.
     """
@@ -37,7 +38,7 @@ class ExampleGenSettings(StageSettings):
     spec: LogSpec
     files: list[str]
     data_fingerprint: str
-    sums: list[tuple[int, int]]
+    states: pathlib.Path | None
     seed: int
     dead_letter: pathlib.Path
 
@@ -72,7 +73,7 @@ def LogExampleGen(
             Workers.from_json(workers),
             throttled_announce(),
             partial,
-            [ByteSum(*each) for each in given.sums],
+            read_states(given.states) if given.states else None,
         )
     for line in described_splits(given.spec.data.split, result):
         announce(line)

@@ -14,6 +14,7 @@ from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformG
 from tfx.types.standard_artifacts import Model as ModelArtifact
 
 from ctrpipe.common.files import link_or_copy
+from ctrpipe.common.finite import check_figures
 from ctrpipe.common.phases import start_phase
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.ctr_model import CTRModel
@@ -25,7 +26,6 @@ from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.pipeline.config import Calibration, Model, Training
 from ctrpipe.pipeline.monitoring.scored_drift import statistics_assets
 from ctrpipe.pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
-from ctrpipe.pipeline.training.finite import check_figures, naming_the_number
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.parent import Parent, start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
@@ -38,6 +38,7 @@ from ctrpipe.transforms.features.former_counts import COUNTS
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.sample_negatives import is_sampled
 from ctrpipe.transforms.features.transform import AGES, LIMITS, NUMBERS
+from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 

@@ -17,10 +17,11 @@ from tfx.types.standard_artifacts import Examples, ExampleStatistics, ModelEvalu
 
 from ctrpipe.common.files import link_or_copy, write_json
 from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.finite import check_predictions
+from ctrpipe.common.metrics import summarise
 from ctrpipe.common.phases import start_phase
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.components import SERVABLE
 from ctrpipe.pipeline.components.log_trainer import TrainerInputs, TrainerSettings, train_and_export
 from ctrpipe.pipeline.components.settings import StageSettings
@@ -28,7 +29,7 @@ from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, write_seeds
 from ctrpipe.pipeline.training.convergence import has_converged
-from ctrpipe.pipeline.training.finite import check_predictions, naming_the_number
+from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 
 SEED = "seed"  # the name of the model in prediction_column

@@ -25,16 +25,16 @@ INTRODUCTION = """\
 <!-- Printed by `python -m ctrpipe.pipeline.config.reference` from pipeline/config/, transforms/log/ and
 models/: edit those. -->
 
-One YAML file says everything about a run. An unknown key, a value of a wrong type or a missing required key is one line
-on the terminal that names the file, the key and what was expected, and exit code 2.
+One YAML file configures a run. An unknown key, a value of the wrong type or a missing required key ends the command
+with exit code 2 and one line that names the file, the key and the expected value.
 
-Any key can be given on the command line as well, its value as YAML: `--set training.epochs=2`,
+`--set` overrides any key on the command line, with a YAML value: `--set training.epochs=2`,
 `--set 'gates={auc: {min: 0.7}}'`. The files in `configs/` are complete examples.
 
-`extends: PATH` begins with what another file says; the path is relative to the file that names it. Mappings are merged
-key by key, and what the file itself says wins; lists and all other values are replaced as a whole. The other file may
-extend a third one; a circle is an error. What a run records and hashes is the whole configuration, so it makes no
-difference in which file a key stands.
+`extends: PATH` starts from another file; the path is relative to the current file. Mappings are merged key by key, and
+the current file takes precedence. Lists and all other values are replaced as a whole. The other file may extend a
+further one, but not in a circle. A run records and hashes the merged configuration, so the distribution over files does
+not matter.
 
 ```yaml
 extends: configs/criteo/deepfm.yaml

@@ -91,11 +91,11 @@ class RunConfig(LogSpec):
     def _slices_exist(self) -> "RunConfig":
         absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
         if absent:
-            raise ValueError(f"evaluation.slices: {', '.join(absent)} is no feature column")
+            raise ValueError(f"evaluation.slices: {', '.join(absent)} is not a feature column")
         tail = self.evaluation.tail.columns if self.evaluation.tail else []
         absent = [name for name in tail if name not in self.feature_columns]
         if absent or len(set(tail)) < len(tail):
-            wrong = f"{', '.join(absent)} is no feature column" if absent else "a column is named twice"
+            wrong = f"{', '.join(absent)} is not a feature column" if absent else "a column is named twice"
             raise ValueError(f"evaluation.tail.columns: {wrong}")
         bounded = self.gates.calibration.slices if self.gates.calibration else []
         if absent := [name for name in bounded if name not in self.evaluation.slices]:
@@ -122,40 +122,40 @@ class RunConfig(LogSpec):
         if self.serving.explain and self.serving.encoder_precision != "float32":
             raise ValueError("serving.explain: gradients need float32; remove serving.encoder_precision")
         if self.serving.explain and len(set(self.explained_columns)) < len(self.explained_columns):
-            raise ValueError("serving.explain: a column that is no text is named text, as a text's are")
+            raise ValueError("serving.explain: a column is named text, the name for the columns of a text; rename it")
         return self
 
     @pydantic.model_validator(mode="after")
     def _teacher_and_labels_are_of_the_same_rows(self) -> "RunConfig":
         if self.training.distillation and self.data.negative_sampling < 1:
             raise ValueError(
-                "data.negative_sampling: a teacher's probabilities are those of all rows; remove training.distillation"
+                "data.negative_sampling: a teacher predicts the probabilities of all rows; remove training.distillation"
             )
         return self
 
     @pydantic.model_validator(mode="after")
     def _one_constant_is_for_one_label(self) -> "RunConfig":
         if self.training.end_at_base_rate and len(self.data.labels) > 1:
-            raise ValueError("training.end_at_base_rate goes with one label: no constant is right for several")
+            raise ValueError("training.end_at_base_rate needs a single label: no constant is right for several")
         return self
 
     @pydantic.model_validator(mode="after")
     def _late_labels_are_joined_once(self) -> "RunConfig":
         delay, split = self.data.label_delay, self.data.split
         if self.events and split.files:
-            raise ValueError("data.split: events are one log, which events.split divides; write by: time, column: part")
+            raise ValueError("data.split: events.split divides the event log; write by: time, column: part")
         if delay and self.events:
             raise ValueError("data.label_delay: an event log has its labels; remove events or label_delay")
         key = self.training.fake_negatives and f"training.{self.training.fake_negatives}"
         if not key:
             return self
         if len(self.data.labels) > 1 or self.data.negative_sampling < 1:
-            raise ValueError(f"{key} goes with one label and with data.negative_sampling 1")
+            raise ValueError(f"{key} needs a single label and data.negative_sampling: 1")
         if delay and delay.label_time is None:
             raise ValueError(f"data.label_delay: {key} needs labels, their key and label_time")
         if delay and (split.column, split.validation_from, split.test_from) != ("part", "1", "2"):
             raise ValueError(
-                f"data.split: with data.label_delay and {key} the parts are known; write "
+                f"data.split: data.label_delay and {key} define the parts; write "
                 "{by: time, column: part, validation_from: '1', test_from: '2'}"
             )
         return self
@@ -168,13 +168,14 @@ class RunConfig(LogSpec):
             raise ValueError("calibration: training.refit trains on the validation rows; remove one of the two")
         columns = self.calibration.by
         if absent := [name for name in columns if name not in self.feature_columns]:
-            raise ValueError(f"calibration.by: {', '.join(absent)} is no feature column")
+            raise ValueError(f"calibration.by: {', '.join(absent)} is not a feature column")
         if len(set(columns)) < len(columns):
             raise ValueError("calibration.by: a column is named twice")
         for name in columns:
             if not self.feature_by_column[name].is_single:
                 raise ValueError(
-                    f"calibration.by: {name} has no one value of few; name columns of categories or buckets"
+                    f"calibration.by: {name} does not have one of a few values in each row; name categorical or "
+                    "bucketized columns"
                 )
         return self
 
@@ -182,9 +183,9 @@ class RunConfig(LogSpec):
     def _monitored_columns_exist(self) -> "RunConfig":
         absent = [name for name in self.monitoring.columns if name not in self.feature_columns + self.label_columns]
         if absent:
-            raise ValueError(f"monitoring.columns: {', '.join(absent)} is no feature column and no label")
+            raise ValueError(f"monitoring.columns: {', '.join(absent)} is neither a feature column nor a label")
         if absent := [name for name in self.monitoring.attributions if name not in self.explained_columns]:
-            raise ValueError(f"monitoring.attributions: {', '.join(absent)} is no column that is explained")
+            raise ValueError(f"monitoring.attributions: {', '.join(absent)} is not an explained column")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -192,13 +193,13 @@ class RunConfig(LogSpec):
         absent = [name for name in self.training.task_weights if name not in self.data.labels]
         if absent:
             tasks = ", ".join(self.data.labels)
-            raise ValueError(f"training.task_weights: {', '.join(absent)} is no task; the tasks are {tasks}")
+            raise ValueError(f"training.task_weights: {', '.join(absent)} is not a task; the tasks are {tasks}")
         weights = [self.training.task_weights.get(name, 1.0) for name in self.data.labels]
         if not any(weights):
             raise ValueError("training.task_weights: at least one task needs a positive weight")
         positions = {column for feature in self.features if feature.is_position for column in feature.columns}
         if unknown := sorted(set(self.serving.position) - positions):
-            raise ValueError(f"serving.position: no column of the role position: {', '.join(unknown)}")
+            raise ValueError(f"serving.position: not a column with role: position: {', '.join(unknown)}")
         return self
 
     def placed(self, patterns: Sequence[str]) -> tuple["RunConfig", list[str]]:

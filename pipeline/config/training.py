@@ -120,7 +120,7 @@ class WarmStart(Section):
     @pydantic.model_validator(mode="after")
     def _limits_what_stays(self) -> "WarmStart":
         if self.max_values is not None and not self.max_age:
-            raise ValueError("max_values goes with max_age; without it use top_k of the columns")
+            raise ValueError("max_values needs max_age; without it use top_k of the columns")
         return self
 
 
@@ -322,10 +322,10 @@ class Training(Section):
         if self.shard_tables and (self.backend != "jax" or self.distribution not in ("auto", "mirrored")):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
         if self.table_l2 and self.optimizer not in ("adam", "lbfgs"):
-            raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates the rows of a batch alone")
+            raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates only the rows of a batch")
         if self.optimizer == "lbfgs" and (self.warm_start or self.fake_negative_weighting):
             key = "warm_start" if self.warm_start else "fake_negative_weighting"
-            raise ValueError(f"{key} needs another optimizer than lbfgs, which finds the optimum of the log loss alone")
+            raise ValueError(f"{key} needs another optimizer than lbfgs, which finds only the optimum of the log loss")
         if self.fake_negative_weighting and self.fake_negative_calibration:
             raise ValueError("fake_negative_weighting and fake_negative_calibration: remove one of the two")
         if self.fake_negatives and (self.distillation or self.refit):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
+from ctrpipe.common.metrics import summarise
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.report.summary import print_summary

@@ -20,7 +20,6 @@ from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
-from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
@@ -158,7 +157,7 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
             if count := pc.sum(pc.greater(rows[second], rows[first])).as_py():
                 yield f"data.labels: {count:,} of the first {rows.num_rows:,} rows have {task} without {before}"
     for column, feature in config.feature_by_column.items():
-        if isinstance(feature, Time) and feature.format == "auto":
+        if feature.time_format == "auto":
             try:
                 eight_digits(rows[column].combine_chunks()).are_dates(column)
             except InputError as error:

@@ -12,10 +12,11 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
+from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
 from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.sample import LogSample, read_sample
 
 # The settings of configs/criteo/dcn_v2.yaml, with wider embeddings. `python -m benchmarks.baseline` compares them with
@@ -65,7 +66,7 @@ def draft(patterns: Sequence[str], label: str | None = None, name: str | None = 
         if name not in left_out
     }
     if not any(guess.settings for guess in guesses.values()):
-        raise InputError(f"{path}: no column besides the label {target.column} says anything; is this a log?")
+        raise InputError(f"{path}: no column besides the label {target.column} carries information; is this a log?")
     unsure = list(sample.unsure)
     unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
     unsure += [f"{name}: {role.comment}" for name, role in weights.items()]
@@ -91,9 +92,11 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     found = guess_label(sample, label)
     if found is None and label is not None:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
-        raise InputError(f"{path}: --label {label}: {values} are no label's values; write data.labels by hand")
+        raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
     if found is None:
-        raise InputError(f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it by --label")
+        raise InputError(
+            f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
+        )
     return found
 
 
@@ -207,7 +210,9 @@ def write_draft(text: str, output: pathlib.Path | None) -> pathlib.Path:
         with open(path, "x") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputError(f"{path}: the file exists, and may have been edited; give another one by --output") from error
+        raise InputError(
+            f"{path}: the file exists, and may have been edited; name another file with --output"
+        ) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     return path

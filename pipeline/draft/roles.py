@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ctrpipe.transforms.log.sample import LogSample
-from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
 _OF_WHAT = (
     "sample|row|instance|importance|example|case|obs|observation|event|training|train|propensity|ips|ipw|sampling"

@@ -13,7 +13,7 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
-from ctrpipe.models.base.metrics import EPSILON, auc_of_counts, entropy
+from ctrpipe.common.metrics import EPSILON, auc_of_counts, entropy
 
 MERGE_AT = 1 << 16  # equal predictions are merged once there are at least this many new rows
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, and the clicks and rows of each
@@ -34,7 +34,7 @@ def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the log loss, as ctrpipe.models.base.metrics.log_loss; NaN without rows.
+    """Returns the log loss, as ctrpipe.common.metrics.log_loss; NaN without rows.
 
     See `auc` for the arguments.
     """
@@ -44,7 +44,7 @@ def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> f
 
 
 def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the RIG, as ctrpipe.models.base.metrics.rig; NaN for one class only. See `auc` for the arguments."""
+    """Returns the RIG, as ctrpipe.common.metrics.rig; NaN for one class only. See `auc` for the arguments."""
     base = entropy(float(clicks.sum() / rows.sum())) if len(rows) else 0.0
     return 1 - log_loss(predictions, clicks, rows) / base if base else float("nan")
 

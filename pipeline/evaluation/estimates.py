@@ -12,10 +12,8 @@ import math
 
 import numpy as np
 
-from ctrpipe.models.base import metrics
-from ctrpipe.models.base.metrics import Weights
-
-NORMAL_QUANTILE = 1.959963984540054  # of the standard normal distribution, for a 95% interval
+from ctrpipe.common import metrics
+from ctrpipe.common.metrics import Weights
 
 
 @dataclasses.dataclass(frozen=True)

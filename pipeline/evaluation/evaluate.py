@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 
-from ctrpipe.models.base.metrics import Weights, reliability, summarise
+from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
+from ctrpipe.common.metrics import Weights, reliability, summarise
 from ctrpipe.pipeline.config import Evaluation
 from ctrpipe.pipeline.evaluation.elements import MISSING, frequent_slices
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
 from ctrpipe.pipeline.evaluation.predictions import prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.evaluation.tail import TAIL
-from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 

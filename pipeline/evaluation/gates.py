@@ -3,7 +3,6 @@
 import math
 import operator
 import pathlib
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from ctrpipe.models.explain.many_tests import holm
+from ctrpipe.common.significance import holm, quantile
 from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
 from ctrpipe.pipeline.evaluation.estimates import (
     Estimate,
@@ -159,7 +158,7 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
                 metric, "absolute", bound, value, False, f"{value:.4f} has no error on so few rows of a class"
             )
         else:
-            worst = value + direction * _quantile(bounds.confidence) * estimate.standard_error
+            worst = value + direction * quantile(bounds.confidence) * estimate.standard_error
             passed = keeps(worst, limit)
             said = f"{value:.4f}, at worst {worst:.4f} with {bounds.confidence:.0%} confidence, {_is(passed)} {bound}"
             yield gate_row(metric, "absolute", bound, value, passed, said)
@@ -264,10 +263,6 @@ def _of_slices(
         return gate_row("calibration", "slice", bound, None, passed, reason)
     value = float(ratios[worst])
     return gate_row("calibration", "slice", bound, value, passed, f"{value:.4f} at worst, {where}; {interval}")
-
-
-def _quantile(confidence: float) -> float:
-    return statistics.NormalDist().inv_cdf(confidence)
 
 
 def _is(passed: bool) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.hashing import hash_values
-from ctrpipe.models.base.metrics import has_rates
+from ctrpipe.common.metrics import has_rates
 
 
 @dataclasses.dataclass(frozen=True)

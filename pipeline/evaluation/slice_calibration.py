@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ctrpipe.models.base.metrics import Weights
+from ctrpipe.common.metrics import Weights
 from ctrpipe.pipeline.evaluation.elements import elements_of
 
 Floats = npt.NDArray[np.float64]

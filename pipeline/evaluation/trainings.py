@@ -14,7 +14,6 @@ import dataclasses
 import math
 import pathlib
 import shutil
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
+from ctrpipe.common.significance import quantile
 from ctrpipe.pipeline.evaluation.estimates import Estimate
 from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
 from ctrpipe.transforms.log.payload import read_payload
@@ -53,13 +53,7 @@ class NoisyDifference:
 
     def at_least(self, confidence: float) -> float:
         """Returns the difference's one-sided lower confidence limit."""
-        if self.freedom is None:
-            quantile = statistics.NormalDist().inv_cdf(confidence)
-        else:
-            from scipy.special import stdtrit  # 0.1 s
-
-            quantile = float(stdtrit(self.freedom, confidence))
-        return self.value - quantile * self.standard_error
+        return self.value - quantile(confidence, self.freedom) * self.standard_error
 
 
 def noisy_difference(first: Sequence[Estimate], second: Sequence[Estimate], stated: float) -> NoisyDifference:

@@ -14,7 +14,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.models.base.registry import model_class
-from ctrpipe.models.base.saved import load_model, read_description
+from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
 from ctrpipe.pipeline.explain.explained_row import RowExplained
@@ -81,10 +81,13 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
         settings: The settings.
 
     Raises:
-        InputError: a column is unknown, the model cannot read the log, the sample has too few rows of a class, or, with
-            `prune`, the run's configuration is not known or every column costs more than the limit.
+        InputError: a column is unknown, the model cannot read the log or is code that is not trusted, the sample has
+            too few rows of a class, or, with `prune`, the run's configuration is not known or every column costs more
+            than the limit.
     """
     config = None if settings.prune is None else config_of_run(source)
+    if (kept := source.kept()) is not None:
+        saved_class(kept, source.trust)  # an error comes before the work
     scorer = Scorer(source.version)
     try:
         groups = check_groups(scorer.spec, settings)
@@ -214,10 +217,10 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
     """Returns the reason why gradients cannot explain a model, or None if they can."""
     kept = source.kept()
     if kept is None:
-        return f"{source.version}: its Keras model was not kept beside its run"
+        return f"{source.version}: its Keras model was not kept next to its run"
     if not scorer.packs:
         return f"{source.version}: it has no signature transform_raw"
-    if model_class(read_description(kept)["name"]).boosts:
+    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
         return "boosted trees have no gradients"
     return None
 
@@ -233,12 +236,12 @@ def _learned(
     kept = source.kept()
     if kept is None or not scorer.packs:
         return [], None, {}, []
-    kind = model_class(read_description(kept)["name"])
+    kind = saved_class(kept, source.trust)
     attends, has_strengths = hasattr(kind, "attention_maps"), hasattr(kind, "pair_strengths")
     looks_at_text = hasattr(kind, "text_attention")
     if not (attends or has_strengths or looks_at_text):
         return [], None, {}, []
-    model = load_model(kept)
+    model = load_model(kept, source.trust)
     if looks_at_text:
         rows = rows.slice(0, TEXT_ROWS)
     batches = list(scorer.packed(with_position(rows, scorer.spec, source.position())))
@@ -263,7 +266,7 @@ def _by_gradients(
         batches = list(scorer.packed(placed))
         return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
-    model = RowGradients(load_model(kept), column_of_slot(scorer.spec))
+    model = RowGradients(load_model(kept, source.trust), column_of_slot(scorer.spec))
     served = score_with(scorer)
 
     def explained(row: pa.Table, others: pa.Table | None) -> RowExplained:

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ctrpipe.models.base import metrics
-from ctrpipe.models.explain.many_tests import holm
-from ctrpipe.pipeline.evaluation.estimates import NORMAL_QUANTILE, Estimate, auc_estimate
+from ctrpipe.common import metrics
+from ctrpipe.common.significance import NORMAL_QUANTILE, holm
+from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
 from ctrpipe.transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from ctrpipe.common.metrics import ranks
 from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import throttled_announce
-from ctrpipe.models.base.metrics import ranks
+from ctrpipe.common.significance import holm
 from ctrpipe.models.explain.information import ValuePairs, chance_complementarity, complementarity, value_pairs
 from ctrpipe.models.explain.interplay import Interplay, interplay
-from ctrpipe.models.explain.many_tests import holm
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.pipeline.explain.attention import PickedRows
 from ctrpipe.pipeline.explain.importance import ALPHA, Importance, Interaction, Permuter

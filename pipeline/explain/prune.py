@@ -12,6 +12,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.saved import check_code
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.explain.importance import Importance, Loss, Permuter
 from ctrpipe.pipeline.run.trained_model import TrainedModel
@@ -47,11 +48,15 @@ def config_of_run(source: TrainedModel) -> RunConfig:
     """Returns the configuration of the run that trained a model.
 
     Raises:
-        InputError: a version was given, or the run's configuration is missing or damaged.
+        InputError: a version was given, the run's configuration is missing or damaged, or its model is code that is not
+            trusted.
     """
     if source.run is None:
         raise InputError(f"--prune: {source.version} is a version, which has no run's configuration; name the run")
-    return load_config(source.run / "report_data" / "config.yaml")
+    file = source.run / "report_data" / "config.yaml"
+    config = load_config(file)
+    check_code(file, config.model.name, config.model.hyperparameters, source.trust)
+    return config
 
 
 def prune(

@@ -45,7 +45,11 @@ class LineExplained:
 
 
 def explain_model(
-    model: pathlib.Path, data: Sequence[str], settings: Settings, output: pathlib.Path | None = None
+    model: pathlib.Path,
+    data: Sequence[str],
+    settings: Settings,
+    output: pathlib.Path | None = None,
+    trust: bool = False,
 ) -> Explained:
     """Explains a model on a log or on its run's test rows. For test rows, also adds pages to the run's report.
 
@@ -54,13 +58,14 @@ def explain_model(
         data: Files and globs of a log with labels. Empty for the run's test rows.
         settings: The settings.
         output: The folder for explanation.json, and for pruned.yaml with `settings.prune`.
+        trust: Whether a class of another module than ctrpipe's, which the run names, may be imported.
 
     Raises:
         InputError: as in `explain`; or pruning is requested without a folder or for a slice.
     """
     if settings.prune is not None and (settings.slice is not None or output is None):
         raise _not_with_prune(settings.prune)
-    source = find_model(model)
+    source = find_model(model, trust)
     found = explain(source, data, settings)
     report = None
     if source.run is not None and not data and settings.slice is None:
@@ -84,6 +89,7 @@ def explain_row(
     orders: int = 200,
     method: str | None = None,
     output: pathlib.Path | None = None,
+    trust: bool = False,
 ) -> LineExplained:
     """Explains the probability of one row.
 
@@ -91,13 +97,14 @@ def explain_row(
         model: As in `explain_model`.
         row, data, settings, baseline, orders, method: As in `explain_line`.
         output: The folder for row.json.
+        trust: As in `explain_model`.
 
     Raises:
         InputError: as in `explain_line`; or `settings.prune` is set.
     """
     if settings.prune is not None:
         raise _not_with_prune(settings.prune)
-    source = find_model(model)
+    source = find_model(model, trust)
     found = tuple(explain_line(source, row, data, settings, baseline, orders, method))
     if output is None:
         return LineExplained(found, None)

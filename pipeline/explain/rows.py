@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.metrics import EPSILON
 from ctrpipe.models.base.feature_map import Text as TextMap
-from ctrpipe.models.base.metrics import EPSILON
 from ctrpipe.models.explain.shapley import draw_orders, shapley
 from ctrpipe.pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
 from ctrpipe.pipeline.explain.importance import Score

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
+from ctrpipe.common.significance import holm, two_sided
 from ctrpipe.models.base.registry import model_class
-from ctrpipe.models.base.saved import load_model, read_description
-from ctrpipe.models.explain.many_tests import holm
+from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
 from ctrpipe.pipeline.explain.sample import RowSample
@@ -35,8 +35,7 @@ def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
     """Raises InputError if `limits` names a column without attributions."""
     if unknown := [name for name in limits.attributions if name not in columns]:
         raise InputError(
-            f"monitoring.attributions: {unknown[0]} is no column of the model's explanations; "
-            f"it has {', '.join(columns)}"
+            f"monitoring.attributions: {unknown[0]} is not among the model's explanations; it has {', '.join(columns)}"
         )
 
 
@@ -77,7 +76,7 @@ def compare_attributions(
         scorer.close()
     (name, rows_of, own, error), (other_name, other_rows, others, other_error) = sides
     moved = np.abs(own - others) / np.maximum(np.hypot(error, other_error), 1e-12)
-    chances = holm([math.erfc(each / math.sqrt(2)) for each in moved.tolist()])
+    chances = holm([two_sided(each) for each in moved.tolist()])
     compared = []
     for column, share, other, chance in zip(columns, own.tolist(), others.tolist(), chances.tolist(), strict=True):
         limit = limits.attributions.get(column, limits.max_distance.attribution)
@@ -136,7 +135,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
             f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept beside its "
             "run; give the run, or train it with serving.explain true"
         )
-    if model_class(read_description(kept)["name"]).boosts:
+    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
         raise InputError(f"{source.version}: --model compares gradients, which boosted trees do not have")
     return _by_keras(kept, source, scorer)
 
@@ -154,7 +153,9 @@ def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attri
     reader = {name: pa.float32() for name in scorer.spec.numeric_columns}
     missing = pa.table({name: pa.nulls(1, reader.get(name, pa.binary())) for name in scorer.spec.feature_columns})
     [start] = packed(missing)
-    model = Attributions(load_model(kept), scorer.spec.explained_columns, column_of_slot(scorer.spec), start)
+    model = Attributions(
+        load_model(kept, source.trust), scorer.spec.explained_columns, column_of_slot(scorer.spec), start
+    )
     compiled = tf.function(model.__call__, reduce_retracing=True)
 
     def attribute(rows: pa.Table) -> Floats:

@@ -44,14 +44,14 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
         _check_path(where, path, mounts)
     check_options(config)
     if vertex and config.kubeflow.secrets:
-        raise InputError("kubeflow.secrets: Vertex AI has no secrets of Kubernetes; leave them out, or compile to YAML")
+        raise InputError("kubeflow.secrets: Vertex AI has no Kubernetes secrets; leave them out, or compile to YAML")
     if config.training.distribution == "multi_worker":
-        raise InputError("training.distribution: a step is one pod; several hosts train as kubeflow/training says")
+        raise InputError("training.distribution: a step is one pod; for several hosts see kubeflow/training")
     nodes = graph_nodes(config)
     names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
     if absent:
-        raise InputError(f"kubeflow.resources: {', '.join(absent)} is no step; the steps are {', '.join(names)}")
+        raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")
     text = _compiled(_pipeline(config, nodes, folder, not vertex))
     if vertex:
         spec = next(yaml.safe_load_all(text))
@@ -83,7 +83,7 @@ def _paths(config: RunConfig) -> list[tuple[str, str]]:
 def _check_path(where: str, path: str, mounts: list[str]) -> None:
     if not any(path.startswith(f"{mount}/") for mount in mounts) or ".." in path.split("/"):
         raise InputError(
-            f"{where}: {path} is no path that a step in the cluster sees; put it below {' or '.join(mounts)}"
+            f"{where}: {path} is not visible to the steps in the cluster; put it below {' or '.join(mounts)}"
         )
 
 

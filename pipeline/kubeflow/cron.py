@@ -35,7 +35,7 @@ def read_cron(text: str) -> str:
     if len(fields) not in (5, 6) or wrong:
         raise InputError(
             f"--recurring {text}: {f'{wrong} is no field of a cron expression' if wrong else f'{len(fields)} fields'}; "
-            'give five, as cron has them ("0 4 * * *" is every day at four), or six with the seconds first'
+            'give five fields, as in cron ("0 4 * * *" is every day at four), or six with the seconds first'
         )
     if len(fields) == 6:
         return " ".join(fields)

@@ -120,7 +120,7 @@ def as_input_errors(host: Host, more: str = "") -> Iterator[None]:
         reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
         if isinstance(reason, urllib3.exceptions.SSLError):
             raise InputError(
-                f"{host.url}: {one_line(reason, 300)}; its authority's certificate goes to --ca-cert"
+                f"{host.url}: {one_line(reason, 300)}; give the certificate of its authority as --ca-cert"
             ) from error
         raise InputError(f"{host.url}: no answer; is this the address of Kubeflow Pipelines?{more}") from error
     except ValueError as error:

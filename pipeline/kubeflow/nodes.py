@@ -61,7 +61,7 @@ def kind(artifact: type) -> str:
 def graph_nodes(config: RunConfig) -> list[Node]:
     """Returns the nodes of a configuration's graph in topological order."""
     with tempfile.TemporaryDirectory() as folder:
-        inputs = RunInputs((), "", (), pathlib.Path(folder), "", monitoring=config.monitoring)
+        inputs = RunInputs((), "", {}, pathlib.Path(folder), "", monitoring=config.monitoring)
         pipeline = create_pipeline(config, inputs)
     return [
         Node(

@@ -76,7 +76,7 @@ def read_package(path: pathlib.Path) -> Package:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path}: no compiled pipeline; make one with ctrpipe compile") from error
+        raise InputError(f"{path}: not a compiled pipeline; make one with ctrpipe compile") from error
     return Package(path, name, spec["pipelineInfo"].get("description", ""), parameters, _in_order(steps, tasks))
 
 
@@ -154,7 +154,7 @@ def start(
         if schedules and not replace:
             raise InputError(
                 f"{package.name} is scheduled already: {', '.join(map(_describe, schedules))}; "
-                "two schedules would both run, so give --replace to put the new one in place of it"
+                "two schedules would both run; give --replace to replace it"
             )
         pipeline_id, version_id = _upload(client, host, package, known, undo)
         common = {
@@ -295,7 +295,7 @@ def follow(
     after_end = 0  # the questions since the run's end
     last = time.monotonic()
     while True:
-        with as_input_errors(host, f"; run {run_id} goes on"):
+        with as_input_errors(host, f"; run {run_id} continues"):
             run = _ask(client, run_id, seconds)
         tasks = RunSteps(run, package.steps)
         steps = tasks.steps()

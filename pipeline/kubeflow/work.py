@@ -110,7 +110,7 @@ def prepare(task: Task) -> None:
     report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
     by_step[key(REPORT)] = json.dumps(report)
     if set(by_step) != task.output_parameters:
-        raise InputError("the parameter settings changes which steps there are; change the configuration, and compile")
+        raise InputError("the parameter settings would change the steps; change the configuration, and compile again")
     longest = max(by_step, key=lambda name: len(by_step[name]))
     if len(by_step[longest]) > MAX_ARGUMENTS:
         raise InputError(

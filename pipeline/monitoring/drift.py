@@ -10,14 +10,13 @@ import numpy as np
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.explain.many_tests import holm
+from ctrpipe.common.significance import holm
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
 from ctrpipe.pipeline.monitoring.chance import cumulated_differ, shares_differ
 from ctrpipe.pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
 from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
-from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
@@ -53,7 +52,7 @@ def read_log(
     max_rows: int,
     seed: int,
     workers: Workers,
-    hashed: Sequence[ByteSum] = (),
+    states: Mapping[str, FileState] | None = None,
 ) -> Log:
     """Reads a raw log, and returns its statistics and its numbers of good and malformed rows.
 
@@ -64,16 +63,15 @@ def read_log(
         max_rows: The statistics of a log with more rows are computed on a uniform sample of about this size.
         seed: Seed of the sample.
         workers: The processes that read the files.
-        hashed: An earlier hash of each file, which must still match (see ctrpipe.transforms.log.ingest). Empty to check
-            none.
+        states: See ctrpipe.transforms.log.ingest.ingest.
 
     Raises:
-        InputError: a file cannot be read or has changed since it was hashed, or too many of its rows are malformed.
+        InputError: a file cannot be read or has changed, or too many of its rows are malformed.
     """
     files = find_files(patterns)
     with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as name:
         folder = pathlib.Path(name)
-        counts = write_whole_log(spec, files, labels, folder, workers, hashed)
+        counts = write_whole_log(spec, files, labels, folder, workers, states)
         parts = payload_files(folder)
         statistics = generate_statistics({"log": parts}, max_rows, seed, workers)
         sampled = with_sequences(statistics["log"], parts, spec, max_rows, seed, workers)
@@ -388,7 +386,7 @@ def compare_training_rows(
     max_rows: int,
     seed: int,
     workers: Workers,
-    hashed: Mapping[str, Sequence[ByteSum]],
+    states: Mapping[str, FileState] | None = None,
 ) -> dict[str, Any]:
     """Compares the training split of a payload with each log in `limits`.
 
@@ -400,7 +398,7 @@ def compare_training_rows(
         max_rows: See read_log.
         seed: See read_log.
         workers: The processes that read the logs.
-        hashed: Hashes by name in Monitoring, see read_log.
+        states: See read_log.
 
     Returns:
         The contents of drift.json: breached, and the comparisons.
@@ -413,9 +411,9 @@ def compare_training_rows(
     statistics = with_sequences(statistics, parts, spec, max_rows, seed, workers)
     log = Log(statistics, payload_rows(parts), 0)
     comparisons = []
-    for kind, name, patterns in (("drift", "previous", limits.previous), ("skew", "serving", limits.serving)):
+    for kind, patterns in (("drift", limits.previous), ("skew", limits.serving)):
         if patterns:
-            other = read_log(spec, patterns, kind == "drift", max_rows, seed, workers, hashed[name])
+            other = read_log(spec, patterns, kind == "drift", max_rows, seed, workers, states)
             comparisons.append(compare(kind, log, other, spec, limits))
     return _together(comparisons)
 

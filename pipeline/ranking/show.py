@@ -6,8 +6,8 @@ from typing import Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.terminal import add_row, console, titled
+from ctrpipe.pipeline.report.charts import Chart, Line, chart_svg
 from ctrpipe.pipeline.report.report import template
-from ctrpipe.pipeline.report.svg import Chart, Line
 
 
 def print_ranking(found: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ def write_ranking(found: dict[str, Any], folder: pathlib.Path) -> list[pathlib.P
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(data, found)
-        plots = {title: chart.svg for title, chart in charts(found).items()}
+        plots = {title: chart_svg(chart) for title, chart in charts(found).items()}
         write_text(page, template("ranking_page.html.jinja").render(ranking=found, plots=plots))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error

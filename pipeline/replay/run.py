@@ -23,10 +23,10 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.metrics import summarise
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.processes import python_command, start_command, stop_command
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.metrics import summarise
 from ctrpipe.pipeline.compare.scoring import read_scoring
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.replay.days import Day

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from matplotlib.figure import Figure
 
-from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.figures import style, write_svg
+from ctrpipe.common.files import write_json
+from ctrpipe.common.significance import quantile
 from ctrpipe.common.terminal import add_row, console, titled
 from ctrpipe.pipeline.replay.run import MEASURED
 
@@ -20,17 +21,17 @@ _TITLES = {"auc": "AUC", "log_loss": "log loss", "calibration": "calibration", "
 
 
 def write_replay(results: Results, output: pathlib.Path) -> dict[str, Any]:
-    """Writes replay.json and replay.png to a folder, and returns the contents of replay.json."""
+    """Writes replay.json and replay.svg to a folder, and returns the contents of replay.json."""
     summary = {"results": list(results), "policies": summaries(results), "differences": differences(results)}
     write_json(output / "replay.json", summary)
-    with atomic_path(output / "replay.png") as unfinished:
-        replay_figure(results).savefig(unfinished, dpi=110, format="png")
+    write_svg(replay_figure(results), output / "replay.svg")
     return summary
 
 
+@style()
 def replay_figure(results: Results) -> Figure:
     """Plots each day's metrics and CPU seconds, one line per policy."""
-    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure = Figure(figsize=(11, 7))
     days = _days(results)
     for axis, (key, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
         for policy in _policies(results):
@@ -38,7 +39,7 @@ def replay_figure(results: Results) -> Figure:
             axis.plot(days, [math.nan if mean is None else mean for mean in means], marker="o", label=policy)
         axis.set_title(title)
         axis.tick_params(axis="x", labelrotation=60, labelsize="small")
-    figure.axes[0].legend(fontsize="small")
+    figure.axes[0].legend()
     return figure
 
 
@@ -113,11 +114,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
             parts = [(1, parts[2][1], rest)]
     variance = sum(sign * square for sign, square, _ in parts)
     spread = sum(square**2 / freedom for _, square, freedom in parts)
-    half = (
-        float(scipy.stats.t.ppf((1 + LEVEL) / 2, variance**2 / spread)) * (variance / values.size) ** 0.5
-        if spread
-        else 0.0
-    )
+    half = quantile((1 + LEVEL) / 2, variance**2 / spread) * (variance / values.size) ** 0.5 if spread else 0.0
     mean = float(values.mean())
     return mean - half, mean + half
 

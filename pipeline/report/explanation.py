@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.pipeline.report.svg import Bar, Line, bar_chart, heat_map, line_chart
+from ctrpipe.pipeline.report.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 
 MOST_BARS = 60  # columns, the most important first
 MOST_MAPPED = 40  # columns of a heat map of pairs
@@ -22,18 +22,21 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `importance`: charts by title. `pairs`: heat maps by title. `attention`: for each layer, charts by title.
-        `rows`: for each stored row, its title, its attribution method with the logits, and its chart.
+        `rows`: for each stored row, its title, its attribution method with the logits, and its chart. `most_bars` and
+        `most_words`: how many columns and words the page shows.
     """
     return {
-        "importance": {part[0]: bar_chart(*part) for part in importance_bars(explanation["columns"])},
+        "importance": {chart.title: chart_svg(chart) for chart in importance_bars(explanation["columns"])},
         "pairs": _pairs(explanation),
         "attention": [_attention(layer) for layer in explanation["attention"]],
         "rows": [_row(row) for row in explanation.get("stored_rows", ())],
+        "most_bars": MOST_BARS,
+        "most_words": MOST_WORDS,
     }
 
 
-def importance_bars(columns: Sequence[dict[str, Any]]) -> list[tuple[str, list[Bar], str]]:
-    """Returns the bar charts of the loss without each column, as titles, bars and axis names.
+def importance_bars(columns: Sequence[dict[str, Any]]) -> list[BarChart]:
+    """Returns the bar charts of the loss without each column.
 
     Args:
         columns: The columns of explanation.json.
@@ -42,7 +45,7 @@ def importance_bars(columns: Sequence[dict[str, Any]]) -> list[tuple[str, list[B
     for title, key in (("Log loss without the column", "log_loss"), ("AUC without the column", "auc")):
         bars = [Bar(one["name"], one[key]["value"], tuple(one[key]["interval"])) for one in columns[:MOST_BARS]]
         word = "rises" if key == "log_loss" else "falls"
-        found.append((title, bars, f"by how much it {word}, with 95% intervals"))
+        found.append(BarChart(title, bars, f"by how much it {word}, with 95% intervals"))
     return found
 
 
@@ -66,11 +69,11 @@ def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
             known = {name for pair, value in values.items() if value is not None for name in pair}
             if shown := [name for name in names if name in known]:
                 table = [[None if a == b else values.get(frozenset((a, b))) for b in shown] for a in shown]
-                charts[title] = heat_map(title, shown, shown, table, unit)
+                charts[title] = chart_svg(HeatMap(title, shown, shown, table, unit))
     if curve := explanation["picked_by_complementarity"]:
         line = Line("pairs of values", [one["rows"] for one in curve], [one["picked"] for one in curve], dots=True)
         labels = ("share of the data, the most complementary first", "share that attention picks")
-        charts[CURVE] = line_chart(CURVE, [line], labels, x=(0.0, 1.0))
+        charts[CURVE] = chart_svg(Chart(CURVE, [line], labels, x=(0.0, 1.0)))
     return charts
 
 
@@ -85,7 +88,7 @@ def _attention(layer: dict[str, Any]) -> dict[str, str]:
     for title, (table, unit) in {**maps, "Picked": (picked, "share of rows and heads")}.items():
         values = [[table[query][token] for token in kept] for query in queries]
         names = [layer["queries"][query] for query in queries]
-        charts[title] = heat_map(title, names, [tokens[token] for token in kept], values, unit)
+        charts[title] = chart_svg(HeatMap(title, names, [tokens[token] for token in kept], values, unit))
     return charts
 
 
@@ -94,7 +97,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     title = f"{row['why']}: probability {row['probability']:.4f}, {clicked}"
     method = "integrated gradients" if row["method"] == "gradients" else "Shapley values"
     sums = f"{method}: logit {row['logit']:+.4f}, of the baseline {row['baseline']:+.4f}"
-    return {"title": title, "sums": sums, "chart": bar_chart(title, row_bars(row["columns"]), ADDED)}
+    return {"title": title, "sums": sums, "chart": chart_svg(BarChart(title, row_bars(row["columns"]), ADDED))}
 
 
 def row_bars(columns: Sequence[dict[str, Any]]) -> list[Bar]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
-from ctrpipe.pipeline.report.svg import Chart, Line
+from ctrpipe.pipeline.report.charts import Chart, Drawn, Histogram, Line, chart_svg
 
 SCORE_BINS = 40
 CURVE_POINTS = 300  # maximum points of a drawn curve; more are not visible
@@ -25,10 +25,10 @@ Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndar
 
 def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
     """Returns the charts of `charts` as SVG, by title."""
-    return {title: chart.svg for title, chart in charts(predictions, history).items()}
+    return {title: chart_svg(chart) for title, chart in charts(predictions, history).items()}
 
 
-def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Chart]:
+def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Drawn]:
     """Returns the charts by title. Charts without enough data are left out.
 
     Args:
@@ -39,7 +39,7 @@ def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Chart]:
     Raises:
         ValueError: the predictions are not such a Parquet file.
     """
-    plots: dict[str, Chart] = {}
+    plots: dict[str, Drawn] = {}
     if history["evaluations"]:
         plots |= _training(history)
     try:
@@ -158,7 +158,7 @@ def _calibration(columns: Columns) -> Chart:
     return Chart("Observed by predicted rate", lines, labels, span, span, reference=diagonal)
 
 
-def _scores(columns: Columns) -> Chart:
+def _scores(columns: Columns) -> Histogram:
     edges = np.linspace(0, max(float(columns["probability"].max()), 1e-6), SCORE_BINS + 1)
     lines = []
     clicks, others = metrics.class_weights(columns["label"], columns["weight"])
@@ -169,4 +169,4 @@ def _scores(columns: Columns) -> Chart:
             density = np.histogram(columns["probability"][own], edges, density=True, weights=mass[own])[0]
         lines.append(Line(name, edges.tolist(), density.tolist()))
     labels = ("predicted probability", "density")
-    return Chart("Densities of probabilities by class", lines, labels, is_histogram=True)
+    return Histogram("Densities of probabilities by class", lines, labels)

@@ -5,17 +5,18 @@ import hashlib
 import json
 import math
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jinja2
 
+from ctrpipe.common import palette
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
-from ctrpipe.pipeline.report.explanation import MOST_BARS, MOST_WORDS, explanation_charts
 from ctrpipe.pipeline.report.notes import notes
 
-PLOTS, EXPLANATION = "plots.json", "explanation.json"
+PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
 TRAINING = "Training: "  # prefix of the titles of training charts
 
@@ -48,7 +49,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     measured = _read_json(metrics)
     script = _read(SCRIPT).decode("utf-8")
     plots = _plots(data, history)
-    explanation = _explanation(data / EXPLANATION) if (data / EXPLANATION).exists() else None
+    explanation = _explanation(data) if (data / EXPLANATION).exists() else None
     return template("report.html.jinja").render(
         metrics={"tail": None, "uncalibrated": None, "calibration_choice": None, **measured},
         notes=notes(measured, history),
@@ -63,8 +64,6 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         plots={title: plot for title, plot in plots.items() if not title.startswith(TRAINING)},
         training={title.removeprefix(TRAINING): plot for title, plot in plots.items() if title.startswith(TRAINING)},
         **(explanation or {"explanation": None}),
-        most_bars=MOST_BARS,
-        most_words=MOST_WORDS,
         script=script,
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
@@ -83,11 +82,20 @@ def _seeds(folder: pathlib.Path) -> dict[str, Any]:
     return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(found)}
 
 
-def _explanation(path: pathlib.Path) -> dict[str, Any]:
+def _explanation(data: pathlib.Path) -> dict[str, Any]:
     """Returns the contents of explanation.json, and its charts."""
+    path = data / EXPLANATION
     try:
         explanation = json.loads(_read(path))
-        return {"explanation": explanation, "charts": explanation_charts(explanation)}
+
+        def draw() -> dict[str, Any]:
+            # Lazy: matplotlib takes 0.3 s to import.
+            from ctrpipe.pipeline.report.explanation import explanation_charts
+
+            return explanation_charts(explanation)
+
+        key = [explanation, stage_version("ctrpipe.pipeline.report.explanation")]
+        return {"explanation": explanation, "charts": _kept(data / EXPLANATION_PLOTS, json.dumps(key).encode(), draw)}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = one_line(error, 100)
         raise InputError(f"{path}: damaged ({reason}); run `ctrpipe explain` again, or remove it") from error
@@ -99,6 +107,7 @@ def template(name: str) -> jinja2.Template:
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters.update(number=_number, share=_share)
+    environment.globals["palette"] = palette.css()
     return environment.get_template(name)
 
 
@@ -127,30 +136,38 @@ def _share(value: float) -> str:
 
 
 def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
-    """Returns the charts by title, as SVG. Stored charts are used if predictions, history and code are the same.
-
-    Drawing takes longer than the rest of the report, so charts are stored in report_data/plots.json.
-    """
-    path = data / PLOTS
+    """Returns the charts of predictions and history by title, as SVG."""
     predictions = _read(data / "predictions.parquet")
-    digest = hashlib.sha256(predictions)
-    digest.update(json.dumps([history, stage_version("ctrpipe.pipeline.report.plots")]).encode())
-    kept = _kept_plots(path)
-    if kept.get("drawn_from") == digest.hexdigest():
-        return dict(kept["plots"])
-    # numpy and pyarrow take 0.3 s to import. A report with stored charts takes 0.1 s.
-    from ctrpipe.pipeline.report.plots import draw_plots
 
-    plots = draw_plots(predictions, history)
+    def draw() -> dict[str, str]:
+        # Lazy: numpy, pyarrow and matplotlib take 0.7 s to import.
+        from ctrpipe.pipeline.report.plots import draw_plots
+
+        return draw_plots(predictions, history)
+
+    drawn_from = json.dumps([history, stage_version("ctrpipe.pipeline.report.plots")]).encode()
+    return _kept(data / PLOTS, predictions + drawn_from, draw)
+
+
+def _kept(path: pathlib.Path, drawn_from: bytes, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Returns the stored charts of a file if they were drawn from the same data by the same code, or draws them.
+
+    Drawing takes longer than the rest of the report, so charts are stored.
+    """
+    digest = hashlib.sha256(drawn_from).hexdigest()
+    kept = _kept_charts(path)
+    if kept.get("drawn_from") == digest:
+        return dict(kept["plots"])
+    plots = draw()
     try:
-        write_json(path, {"drawn_from": digest.hexdigest(), "plots": plots})
+        write_json(path, {"drawn_from": digest, "plots": plots})
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     return plots
 
 
-def _kept_plots(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the contents of plots.json, or {} if the file is missing or damaged."""
+def _kept_charts(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the contents of a file of stored charts, or {} if it is missing or damaged."""
     try:
         kept = json.loads(path.read_bytes())
     except (OSError, ValueError):

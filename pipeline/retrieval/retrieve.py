@@ -26,7 +26,6 @@ from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -305,7 +304,7 @@ def _next_version(output: pathlib.Path, source: pathlib.Path) -> pathlib.Path:
 def _item_column(spec: LogSpec, item: str | None) -> str:
     """Returns the column of the items' names."""
     column = item or spec.item_column
-    single = [name for name in spec.item_columns if isinstance(spec.feature_by_column[name], Categorical)]
+    single = [name for name in spec.item_columns if name in spec.columns_of("categorical")]
     if column not in single:
         raise InputError(f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}")
     return column
@@ -361,9 +360,7 @@ def _is_known(ids: np.ndarray, column: str, spec: LogSpec, feature_map: FeatureM
         feature_map: The description of the packed ids.
     """
     field = next(field for field in feature_map.fields if field.name == column)
-    feature = spec.feature_by_column[column]
-    assert isinstance(feature, Categorical)
-    end = field.offset + field.size - (feature.oov_buckets - 1)
+    end = field.offset + field.size - (spec.feature_by_column[column].unknown_ids - 1)
     own = ids[:, feature_map.slots_of(column).start]
     known: npt.NDArray[np.bool] = (own > field.missing_id) & (own < end)
     return known

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from google.protobuf import text_format
 from tfx.components import BulkInferrer
@@ -30,7 +30,7 @@ from ctrpipe.pipeline.components.seed_trainings import SeedSettings, SeedTrainin
 from ctrpipe.pipeline.components.serving_check import ServingCheck
 from ctrpipe.pipeline.config import SEEDS, Model, RunConfig
 from ctrpipe.pipeline.run.inputs import RunInputs
-from ctrpipe.transforms.log.byte_sum import ByteSum
+from ctrpipe.transforms.log.described_files import write_states
 from ctrpipe.transforms.log.schema import raw_schema
 
 
@@ -91,12 +91,13 @@ class _DataNodes:
 
 
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
+    write_states(_states_of(inputs), inputs.states | inputs.monitored_states)
     workers = _workers(config, inputs)
     read = ExampleGenSettings(
         spec=config.log_spec,
         files=list(inputs.files),
         data_fingerprint=inputs.data_fingerprint,
-        sums=_pairs(inputs.sums),
+        states=_states_of(inputs),
         seed=config.data.split.seed,
         dead_letter=inputs.output / "dead_letter",
     )
@@ -142,7 +143,7 @@ def _drift_check(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> Base
         spec=config.log_spec,
         monitoring=inputs.monitoring.model_copy(update={"block": False}),  # DriftGate alone depends on it
         logs_fingerprint=inputs.monitored_fingerprint,
-        logs_sums={kind: _pairs(sums) for kind, sums in inputs.monitored_sums.items()},
+        states=_states_of(inputs),
         max_rows=config.statistics.max_rows,
         seed=0,
     )
@@ -300,12 +301,13 @@ def _workers(config: RunConfig, inputs: RunInputs) -> str:
     return config.workers_for(inputs.output / "tfx").to_json()
 
 
+def _states_of(inputs: RunInputs) -> pathlib.Path:
+    """Returns the path of the file with the states of the logs, when they were hashed."""
+    return inputs.output / "tfx" / "states.json"
+
+
 def _push_folder(config: RunConfig, inputs: RunInputs) -> pathlib.Path:
     return inputs.output / "models" / config.serving.model_name
-
-
-def _pairs(sums: Iterable[ByteSum]) -> list[tuple[int, int]]:
-    return [(each.length, each.crc) for each in sums]
 
 
 def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent]) -> Pipeline:

@@ -10,9 +10,8 @@ from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.serving.layout import Asset, asset_path, versions
-from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, sums_of
-from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, states_of
+from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.split import SPLITS, Split
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
@@ -30,13 +29,13 @@ class RunInputs:
 
     files: tuple[str, ...]
     data_fingerprint: str
-    sums: tuple[ByteSum, ...]  # of the files
+    states: dict[str, FileState]  # of the files, by path
     output: pathlib.Path
     baseline_version: str  # the version to beat, or ""
     retrained_versions: tuple[str, ...] = ()  # earlier versions of the same configuration as the version to beat
     monitoring: Monitoring = Monitoring()  # the configuration's, with absolute paths to its logs
     monitored_fingerprint: str = ""
-    monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by Monitoring's names
+    monitored_states: dict[str, FileState] = dataclasses.field(default_factory=dict)
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # file fingerprints by encoder
     parent: "Parent | None" = None  # the warm start's parent, if any
 
@@ -94,7 +93,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     return RunInputs(
         tuple(absolute(files)),
         _data_fingerprint(config.data.split, data),
-        sums_of(data),
+        states_of(data),
         output,
         baseline_version="",
         checkpoints=checkpoints,
@@ -125,12 +124,11 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
     """
     logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
     absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
-    described = {kind: [describe_file(path) for path in paths] for kind, paths in logs.items()}
-    every = [file for files in described.values() for file in files]
+    every = [describe_file(path) for paths in logs.values() for path in paths]
     return {
         "monitoring": monitoring.model_copy(update=absolute),
         "monitored_fingerprint": fingerprint_files(every) if every else "",
-        "monitored_sums": {kind: sums_of(files) for kind, files in described.items()},
+        "monitored_states": states_of(every),
     }
 
 

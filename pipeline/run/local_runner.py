@@ -28,6 +28,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.artifacts import Artifacts
 from ctrpipe.pipeline.run.graph import create_data_pipeline, create_pipeline
 from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.pipeline.run.moved import keys_without_places, record_new_place
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.transforms.features.preprocessing import feature_map
 
@@ -67,21 +68,24 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
         deployment = runner_utils.extract_local_deployment_config(pipeline)
         connection = deployment.metadata_connection_config
         connection = getattr(connection, connection.WhichOneof("connection_config"))
-        database = metadata.Metadata(connection)
+        database, file = metadata.Metadata(connection), pathlib.Path(connection.sqlite.filename_uri)
+        await_database(file)
+        record_new_place(file.parent.parent)
         for node in pipeline.nodes:
-            await_database(pathlib.Path(connection.sqlite.filename_uri))
+            await_database(file)
             name = node.pipeline_node.node_info.id
             start_phase(name)
             started: list[str] = []
-            launcher.Launcher(
-                pipeline_node=node.pipeline_node,
-                mlmd_connection=database,
-                pipeline_info=pipeline.pipeline_info,
-                pipeline_runtime_spec=pipeline.runtime_spec,
-                executor_spec=runner_utils.extract_executor_spec(deployment, name),
-                custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
-                custom_executor_operators=_announcing(started),
-            ).launch()
+            with keys_without_places():
+                launcher.Launcher(
+                    pipeline_node=node.pipeline_node,
+                    mlmd_connection=database,
+                    pipeline_info=pipeline.pipeline_info,
+                    pipeline_runtime_spec=pipeline.runtime_spec,
+                    executor_spec=runner_utils.extract_executor_spec(deployment, name),
+                    custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+                    custom_executor_operators=_announcing(started),
+                ).launch()
             if not started:
                 announce(f"{name}: from cache")
 

@@ -78,7 +78,7 @@ def find_parent(folder: pathlib.Path, output: pathlib.Path) -> Parent:
     described, beside = read_description(kept), kept.parent / SERVABLE
     version = beside if beside.is_dir() else model.version
     if not described["weights"] or not asset_path(version, Asset.AGES).exists():
-        raise InputError(f"training.warm_start: {folder}: kept by ctrpipe before it had warm starts; train it again")
+        raise InputError(f"training.warm_start: {folder}: saved by a ctrpipe without warm starts; train it again")
     try:
         contents = [(item.filename, item.CRC) for item in zipfile.ZipFile(kept / WEIGHTS).infolist()]
     except (OSError, zipfile.BadZipFile) as error:

@@ -84,7 +84,7 @@ def finish(
         write_json(unfinished / "gates.json", gates)
         if drift:
             write_json(unfinished / "drift.json", drift)
-        write_json(unfinished / "statistics.json", _statistics(config, artifacts))
+        write_json(unfinished / "statistics.json", _statistics(config, data, artifacts))
         if seconds:
             write_json(unfinished / "seconds.json", seconds)
         seeds = _seeds(config, metrics, history, artifacts, unfinished) if config.evaluation.seeds > 1 else None
@@ -118,16 +118,17 @@ def _seeds(
     return all_seeds(config.seed, artifacts.folder("SeedTrainings", "seeds"), predictions, ends, data)
 
 
-def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
+def _statistics(config: RunConfig, data: list[dict[str, Any]], artifacts: RunArtifacts) -> dict[str, Any]:
     """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
     from ctrpipe.pipeline.components.log_statistics_gen import RATES
     from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN, CLIPPED
     from ctrpipe.pipeline.monitoring.statistics import summarise_statistics
 
+    counts = json.loads((artifacts.folder("LogExampleGen", "examples") / "counts.json").read_text())
     return summarise_statistics(
         artifacts.folder("LogStatisticsGen", "statistics"),
         artifacts.folder("ExampleValidator", "anomalies"),
-        json.loads((artifacts.folder("LogExampleGen", "examples") / "counts.json").read_text()),
+        {**counts, "spans": _spans(counts, data)},
         config.log_spec,
         json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES))),
         *(
@@ -135,6 +136,23 @@ def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
             for name in (ALL_UNKNOWN, CLIPPED)
         ),
     )
+
+
+def _spans(counts: Mapping[str, Any], data: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Returns the first and last file, or time, of each split. Files that were moved since they were read are renamed.
+
+    Files of one name in several folders keep the places where they were read.
+    """
+    spans: dict[str, list[str]] = counts.get("spans", {})
+    places = {pathlib.Path(file["path"]).name: str(pathlib.Path(file["path"]).resolve()) for file in data}
+    if len(places) < len(data):
+        return spans
+    return {split: [_place_now(end, places) for end in ends] for split, ends in spans.items()}
+
+
+def _place_now(end: str, places: Mapping[str, str]) -> str:
+    """Returns where a file is, of whose name a log has one; a time as it is."""
+    return places.get(pathlib.Path(end).name, end) if pathlib.Path(end).is_absolute() else end
 
 
 def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts: RunArtifacts) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_ti
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_copy
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.registry import check_hyperparameters, model_class
+from ctrpipe.models.base.registry import check_hyperparameters, derives_from, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
 from ctrpipe.pipeline.run.results import finish
@@ -185,16 +185,18 @@ def check_options(config: RunConfig) -> None:
                     require_several_tasks(model.name, tuple(config.data.labels))
             except (ValueError, TypeError) as error:
                 raise _option_mistake(key, model, error) from error
-    if config.training.optimizer == "lbfgs" and not model_class(config.model.name).is_linear:
-        raise InputError(f"training.optimizer: lbfgs trains linear models, as lr; take adam for {config.model.name}")
-    if config.serving.explain and model_class(config.model.name).boosts:
+    if config.training.optimizer == "lbfgs" and not derives_from(config.model.name, "lr"):
+        raise InputError(
+            f"training.optimizer: lbfgs trains only linear models, such as lr; use adam for {config.model.name}"
+        )
+    if config.serving.explain and derives_from(config.model.name, "cascading_nn_gbdt"):
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
         )
     key = config.training.fake_negatives or ("end_at_base_rate" if config.training.end_at_base_rate else "")
-    if key and model_class(config.model.name).boosts:
+    if key and derives_from(config.model.name, "cascading_nn_gbdt"):
         raise InputError(
-            f"training.{key}: boosted trees do not go with it; set it false for the model {config.model.name}"
+            f"training.{key}: boosted trees do not support it; set it false for the model {config.model.name}"
         )
 
 

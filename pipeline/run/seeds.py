@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctrpipe.common.files import link_or_copy
-from ctrpipe.models.base.metrics import summarise
+from ctrpipe.common.metrics import summarise
 from ctrpipe.pipeline.compare.sides import compare_trainings
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, as_numpy, read_scored, read_table, write_scored
 from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, read_seeds

@@ -25,10 +25,12 @@ class TrainedModel:
     Attributes:
         version: The folder of its SavedModel.
         run: The folder of the finished run that trained it. None if the version was given.
+        trust: Whether a class of another module than ctrpipe's, which the files name, may be imported.
     """
 
     version: pathlib.Path
     run: pathlib.Path | None
+    trust: bool = False
 
     def kept(self) -> pathlib.Path | None:
         """Returns the folder for `ctrpipe.models.base.saved.load_model`, or None if the Keras model was not kept.
@@ -82,14 +84,18 @@ def keep_by_version(artifact: pathlib.Path, output: pathlib.Path, version: pathl
             shutil.rmtree(kept)
 
 
-def find_model(folder: pathlib.Path) -> TrainedModel:
+def find_model(folder: pathlib.Path, trust: bool = False) -> TrainedModel:
     """Returns the model of a finished run (pushed or not), of a folder of versions (the newest) or of a version.
+
+    Args:
+        folder: The folder.
+        trust: See `TrainedModel`.
 
     Raises:
         InputError: the folder holds none of them, or the run's model was removed.
     """
     if not (folder / "metrics.json").exists():
-        return TrainedModel(find_version(folder), None)
+        return TrainedModel(find_version(folder), None, trust)
     try:
         model = _artifact(folder)
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -97,7 +103,7 @@ def find_model(folder: pathlib.Path) -> TrainedModel:
     version = model / SERVABLE
     if not version.is_dir():
         raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
-    return TrainedModel(version, folder)
+    return TrainedModel(version, folder, trust)
 
 
 def _artifact(run: pathlib.Path) -> pathlib.Path:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from ctrpipe.common.progress import announce
+from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.config import FirstStage, RunConfig
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Costs
@@ -104,7 +105,7 @@ class _Trainings:
     def _added(self, job: TrainingJob, learner: Learner, of_job: str) -> dict[str, str]:
         network = learner.network
         own: dict[str, Repeat] = {job.model.name: _each(learner.fit, self._batches)}
-        if network.trees is not None:
+        if isinstance(network, CascadingNNGBDT):
             own[TREES] = lambda: learn_trees(network, self._batches, None, network.trees.trees, job.seed)
         language = language_stage(job, network)
         first: dict[str, Repeat] = {}

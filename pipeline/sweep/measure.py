@@ -10,13 +10,13 @@ from typing import Any
 
 import keras
 
-from ctrpipe.models.base.metrics import summarise
+from ctrpipe.common.finite import check_predictions
+from ctrpipe.common.metrics import summarise
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
-from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.network import count_parameters

@@ -8,17 +8,18 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ctrpipe.common.files import atomic_path
+from ctrpipe.common.figures import add_legend, shown_name, style, write_svg
+from ctrpipe.common.palette import SERIES
 
 Points = list[dict[str, Any]]
 
 
 def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Writes the plot of a sweep as a PNG file."""
-    with atomic_path(path) as unfinished:
-        sweep_figure(summary).savefig(unfinished, dpi=110, format="png")
+    """Writes the plot of a sweep as an SVG file."""
+    write_svg(sweep_figure(summary), path)
 
 
+@style()
 def sweep_figure(summary: dict[str, Any]) -> Figure:
     """Plots AUC, log loss and, if measured, latency: one row per metric, one column per group.
 
@@ -37,7 +38,7 @@ def sweep_figure(summary: dict[str, Any]) -> Figure:
         rows.append(("latency, ms", ("latency_ms",)))
     tallest = max(len(points) for points in groups.values())
     height = max(3.0, 0.25 * tallest)
-    figure = Figure(figsize=(4.5 * len(groups), height * len(rows)), layout="constrained")
+    figure = Figure(figsize=(4.5 * len(groups), height * len(rows)))
     axes = figure.subplots(len(rows), len(groups), squeeze=False)
     for column, (name, points) in enumerate(groups.items()):
         for row, (title, metrics) in enumerate(rows):
@@ -47,13 +48,14 @@ def sweep_figure(summary: dict[str, Any]) -> Figure:
             else:
                 _dots(axis, points, metrics, title)
             if row == 0 and len(groups) > 1:
-                axis.set_title(name)
+                axis.set_title(shown_name(name))
     figure.suptitle(summary["name"])
     return figure
 
 
+@style()
 def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Writes a PNG of the training loss in the first epoch, one line per point (BERT4CTR, Figure 5).
+    """Writes an SVG file of the training loss in the first epoch, one line per point (BERT4CTR, Figure 5).
 
     The loss is measured at every evaluation, over the rows trained since the previous one, and averaged over seeds. If
     the first epoch has only one evaluation, no file is written.
@@ -66,15 +68,14 @@ def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
     lines = {name: line for name, line in lines.items() if len(line) > 1}
     if not lines:
         return
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5))
     axis = figure.subplots()
     for name, line in lines.items():
-        axis.plot(*zip(*line, strict=True), marker="o", label=name)
+        axis.plot(*zip(*line, strict=True), marker="o", label=shown_name(name))
     axis.set(xlabel="training rows", ylabel="training log loss of the rows since the last point")
-    axis.legend(fontsize="small")
+    axis.legend()
     figure.suptitle(summary["name"])
-    with atomic_path(path) as unfinished:
-        figure.savefig(unfinished, dpi=110, format="png")
+    write_svg(figure, path)
 
 
 def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
@@ -99,16 +100,15 @@ def _lines(axis: Axes, points: Points, metrics: tuple[str, ...], title: str) -> 
     values = list(dict.fromkeys(_text(point["grid"][x_key]) for point in points))
     for index, other in enumerate(dict.fromkeys(_text(point["grid"][others[0]]) if others else "" for point in points)):
         line = [point for point in points if not others or _text(point["grid"][others[0]]) == other]
-        for metric, style in zip(metrics, ("-", ":"), strict=False):
+        for metric, look in zip(metrics, ("-", ":"), strict=False):
             x = [values.index(_text(point["grid"][x_key])) + 0.03 * index for point in line]  # keeps error bars apart
             where = "" if len(metrics) == 1 else "validation" if metric.startswith("validation") else "test"
             label = ", ".join(part for part in (f"{_short(others[0])}={other}" if others else "", where) if part)
-            _bars(axis, x, line, metric, fmt=f"o{style}", color=f"C{index}", label=label or None)
+            _bars(axis, x, line, metric, fmt=f"o{look}", color=SERIES[index % len(SERIES)], label=label or None)
     axis.set_xticks(range(len(values)), values)
     axis.set_xlabel(_short(x_key))
     axis.set_ylabel(title)
-    if axis.get_legend_handles_labels()[1]:
-        axis.legend(fontsize="small")
+    add_legend(axis)
 
 
 def _dots(axis: Axes, points: Points, metrics: tuple[str, ...], title: str) -> None:
@@ -116,11 +116,10 @@ def _dots(axis: Axes, points: Points, metrics: tuple[str, ...], title: str) -> N
         places = [index + offset for index in range(len(points))]
         where = "validation" if metric.startswith("validation") else "test"
         _bars(axis, places, points, metric, sideways=True, fmt="o", label=where if len(metrics) > 1 else None)
-    axis.set_yticks(range(len(points)), [point["name"] for point in points])
+    axis.set_yticks(range(len(points)), [shown_name(point["name"]) for point in points])
     axis.invert_yaxis()
     axis.set_xlabel(title)
-    if axis.get_legend_handles_labels()[1]:
-        axis.legend(fontsize="small")
+    add_legend(axis)
 
 
 def _bars(

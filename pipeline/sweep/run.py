@@ -115,7 +115,7 @@ def _train_missing(
     if not missing:
         return
     from ctrpipe.pipeline.sweep.measure import train_and_measure
-    from ctrpipe.pipeline.training.finite import naming_the_number
+    from ctrpipe.transforms.log.outliers import naming_the_number
 
     test = describe_test(plan.base, log)
     started = time.monotonic()

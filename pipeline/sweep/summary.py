@@ -163,14 +163,14 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.png and loss.png.
+    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.svg and loss.svg.
 
-    loss.png shows the training loss of the first epoch. It is left out if the loss was measured only once.
+    loss.svg shows the training loss of the first epoch. It is left out if the loss was measured only once.
     """
     write_json(output / "sweep.json", summary)
     _write_csv(summary, output / "sweep.csv")
-    plot_sweep(summary, output / "sweep.png")
-    plot_loss(summary, output / "loss.png")
+    plot_sweep(summary, output / "sweep.svg")
+    plot_loss(summary, output / "loss.svg")
 
 
 def training_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ def sweep(plan: SweepPlan, data: Sequence[str], output: pathlib.Path, keep_model
     Args:
         plan: The points and seeds.
         data: The log's files and globs. Empty for those of the configuration.
-        output: The folder for sweep.json, sweep.csv, sweep.png and each model's predictions on the test rows.
+        output: The folder for sweep.json, sweep.csv, sweep.svg and each model's predictions on the test rows.
         keep_models: Whether to save every trained model.
 
     Returns:

@@ -7,9 +7,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.finite import check_predictions
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows
-from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, Learner, split_weight
 

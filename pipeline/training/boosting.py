@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
-from ctrpipe.models.base.metrics import has_rates
+from ctrpipe.common.finite import SMALLER_STEPS, check_predictions
+from ctrpipe.common.metrics import has_rates
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.data import packed_batches, weights_of
-from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 from ctrpipe.pipeline.training.validation import validation_metrics

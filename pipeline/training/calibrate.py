@@ -18,12 +18,12 @@ import scipy.special
 import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.finite import check_predictions
+from ctrpipe.common.metrics import EPSILON, log_loss
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.metrics import EPSILON, log_loss
 from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.data import base_rates, packed_batches, prediction_rows, weights_of
-from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.serving.calibration import (
     UNCHANGED,

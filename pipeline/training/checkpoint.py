@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,13 @@ def read_state(work: pathlib.Path, refit: bool) -> TrainingState | None:
     folder = work / (REFIT if refit else CHECKPOINT)
     path = folder / (STATE if refit else BEST_STATE)
     return TrainingState(path, json.loads((folder / NAMES).read_text())) if path.exists() else None
+
+
+def saved_evaluations(work: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the metrics of the evaluations up to the checkpoint of a training; none without a checkpoint."""
+    restore_folder(work / CHECKPOINT)
+    path = work / CHECKPOINT / PROGRESS
+    return list(json.loads(path.read_text())["evaluations"]) if path.exists() else []
 
 
 class Checkpoint:

@@ -11,10 +11,9 @@ import numpy as np
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import by_number
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.transforms.features.packed_files import (
-    WEIGHT,
     PackedReader,
     Rows,
     label_means,

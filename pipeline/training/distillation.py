@@ -11,9 +11,9 @@ import numpy as np
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder
+from ctrpipe.common.finite import check_predictions
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
-from ctrpipe.pipeline.training.finite import check_predictions
 from ctrpipe.pipeline.training.learner import split_weight
 from ctrpipe.serving.assets import read_feature_map
 from ctrpipe.serving.layout import find_version

@@ -6,7 +6,7 @@ import numpy as np
 
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.files import not_finite
-from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_loss, check_predictions
+from ctrpipe.common.finite import SMALLER_STEPS, check_loss, check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Learner
 

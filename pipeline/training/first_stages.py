@@ -10,6 +10,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.registry import check_hyperparameters, model_class
+from ctrpipe.models.text.text_model import TextModel
 from ctrpipe.pipeline.config import FirstStage
 from ctrpipe.pipeline.training import masked_language_model
 from ctrpipe.pipeline.training.data import count_rows, even_batch, packed_batches
@@ -101,7 +102,7 @@ def language_stage(job: TrainingJob, network: CTRModel) -> FirstStage | None:
     """Returns the stage that trains the network's own encoder as a masked language model, or None if there is none."""
     stage = _settings(job).get(masked_language_model.NAME)
     before = [first.model.name for first in first_stages(job, network)]
-    trains = stage and not stage.skip and "text_only" not in before and network.text_model() is network
+    trains = stage and not stage.skip and "text_only" not in before and isinstance(network, TextModel)
     return stage if trains else None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.registry import derives_from
 from ctrpipe.pipeline.training.checkpoint import read_state
 from ctrpipe.pipeline.training.cluster import Cluster, text_from_chief
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
@@ -37,11 +37,13 @@ def check_hosts(job: TrainingJob) -> None:
     alone = {
         "training.shard_tables": training.shard_tables,
         "training.stages.masked_language_model": stage is not None and not stage.skip,
-        f"model.name {name}": model_class(name).boosts,
+        f"model.name {name}": derives_from(name, "cascading_nn_gbdt"),
     }
     key = next((key for key, asked in alone.items() if asked), None)
     if key:
-        raise InputError(f"{key}: JAX has it on one host alone; set training.distribution: mirrored, or use TensorFlow")
+        raise InputError(
+            f"{key}: JAX supports it on one host only; set training.distribution: mirrored, or use TensorFlow"
+        )
 
 
 # In the process that exports the model --------------------------------------------------------------------------------

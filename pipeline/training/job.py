@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.registry import derives_from
 from ctrpipe.models.base.saved import TrainingState
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.data import count_rows, even_batch, packed_batches
@@ -65,7 +65,7 @@ class TrainingJob:
 
     def data(self, files: list[str], epoch: int, skip: int, take: int) -> Iterable[Batch]:
         """Returns `take` batches of an epoch, counted from 0, after its first `skip` batches."""
-        by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
+        by_length = self.training.bucket_by_length and not derives_from(self.model.name, "numbert")
         batch = even_batch(count_rows(files), self.training.batch_size)
         order = (batch, self.seed + epoch, skip, take, by_length)
         return packed_batches(files, self.feature_map, *order, weighted=True)

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ctrpipe.models.base.ctr_model import LABEL, WEIGHT, CTRModel
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import LABEL, WEIGHT
+from ctrpipe.models.starspace import StarSpace
 
 # Packed tensors by name, and labels float32 (batch_size, tasks). A training step with weighted rows also has `weight`,
 # float32 (batch_size, 1).
@@ -28,7 +30,7 @@ def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights:
         labels: Labels, (batch_size, tasks).
         weights: Row weights, (batch_size,); None if rows have no weights.
     """
-    if not network.reads_labels:
+    if not isinstance(network, StarSpace):
         return inputs
     return {**inputs, LABEL: labels, **({} if weights is None else {WEIGHT: weights[:, None]})}
 

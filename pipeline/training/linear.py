@@ -12,9 +12,10 @@ import math
 import numpy as np
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.finite import check_figures, check_predictions
+from ctrpipe.models.lr import LR
 from ctrpipe.pipeline.training.convergence import ALL_DONE
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
-from ctrpipe.pipeline.training.finite import check_figures, check_predictions
 from ctrpipe.pipeline.training.finite_learner import check_weights
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.linear_fit import COARSE, FOLDS, Fit, LinearRows, Weights
@@ -96,8 +97,10 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
     """
     learner = job.served_learner()
     network, tasks = learner.network, job.feature_map.tasks
-    if not network.is_linear:
-        raise InputError(f"training.optimizer: lbfgs trains linear models, as lr; take adam for {job.model.name}")
+    if not isinstance(network, LR):
+        raise InputError(
+            f"training.optimizer: lbfgs trains only linear models, such as lr; use adam for {job.model.name}"
+        )
     rows = LinearRows(job.train_files, job.feature_map)
     fixed = job.training.table_l2
     variances = [1 / (fixed * rows.count)] if fixed else [FIRST * RATIO**index for index in range(MOST)]

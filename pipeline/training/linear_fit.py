@@ -17,8 +17,8 @@ import scipy.optimize
 import scipy.sparse
 from scipy.special import expit, logit
 
-from ctrpipe.models.base.ctr_model import WEIGHT, CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 

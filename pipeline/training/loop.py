@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctrpipe.common.errors import NotFiniteError
+from ctrpipe.common.finite import check_loss
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows, weights_of
-from ctrpipe.pipeline.training.finite import check_loss
 from ctrpipe.pipeline.training.finite_learner import check_evaluation
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Learner

@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from ctrpipe.common.arrays import read_arrays, write_arrays
+from ctrpipe.common.finite import check_loss
 from ctrpipe.models.base.feature_map import Text
 from ctrpipe.models.layers.text_encoder import TextEncoder
 from ctrpipe.models.text.masked_language_model import MaskedLanguageModel, mask_tokens
 from ctrpipe.pipeline.config import Training
-from ctrpipe.pipeline.training.finite import check_loss
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.pipeline.training.network import dense_adam
 

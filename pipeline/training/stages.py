@@ -2,11 +2,12 @@
 
 import pathlib
 
+from ctrpipe.common.finite import SMALLER_STEPS, check_figures
+from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.base_rate import check_correctable, start_at_base_rate
 from ctrpipe.pipeline.training.boosting import load_lightgbm, train_trees
 from ctrpipe.pipeline.training.checkpoint import REFIT, Checkpoint, read_state, write_state
-from ctrpipe.pipeline.training.finite import SMALLER_STEPS, check_figures
 from ctrpipe.pipeline.training.finite_learner import check_weights
 from ctrpipe.pipeline.training.first_stages import (
     check_stages,
@@ -39,7 +40,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
 
     # 1. Build the network, and resume from the checkpoint if there is one.
     learner = job.learner()
-    boosts = learner.network.trees is not None
+    boosts = isinstance(learner.network, CascadingNNGBDT)
     if boosts:
         load_lightgbm()  # fails here, not after hours of training the network
     if not learner.is_chief:

@@ -58,11 +58,14 @@ def load_encoder(network: Any, model: Model) -> None:
     Raises:
         InputError: the weights cannot be read, or have other shapes.
     """
-    text_model = network.text_model()
-    if text_model is None or model.encoder in (None, RANDOM):
+    if model.encoder in (None, RANDOM):
         return
     from ctrpipe.models.text.checkpoint import load_weights  # see _options
+    from ctrpipe.models.text.encoded import text_model_of
 
+    text_model = text_model_of(network)
+    if text_model is None:
+        return
     try:
         load_weights(pathlib.Path(str(model.encoder)), text_model.encoder, text_model.pooler, model.encoder_words)
     except ValueError as error:

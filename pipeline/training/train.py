@@ -6,7 +6,7 @@ import pathlib
 import keras
 
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.registry import derives_from
 from ctrpipe.pipeline.training.auto_settings import settled, slow_precision
 from ctrpipe.pipeline.training.base_rate import logit_correction
 from ctrpipe.pipeline.training.data import check_order, count_rows
@@ -38,7 +38,7 @@ def train(
             another worker did not join or was lost.
     """
     # 1. Check the rows, settle what depends on them and on this machine, and find the workers of other hosts.
-    if model_class(job.model.name).is_funnel:
+    if derives_from(job.model.name, "esmm"):
         check_order(job.model.name, job.feature_map.tasks, job.train_files + job.validation_files)
     job = _settled(job)
     others = other_workers(job.training.distribution, job.training.backend)

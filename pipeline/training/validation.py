@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 
 
 def validation_metrics(

@@ -170,7 +170,7 @@ def _find(learner: Learner, start: Start, settings: WarmStart) -> tuple[Taken, l
             left.append(f"{name} ({fit.why_not(name, values[index], weights)})")
     if left and settings.on_mismatch == "refuse":
         raise InputError(
-            f"training.warm_start: {start.name} is of another architecture: {listed(left)}; set "
+            f"training.warm_start: {start.name} has another architecture: {listed(left)}; set "
             "training.warm_start.on_mismatch: take to begin with what fits, or name another parent"
         )
     optimizer = _take_state(fit, names[len(learned) :], values, len(learned), state, set(taken))

@@ -1,10 +1,10 @@
 """Renders the HTML page of a study: one file that works offline."""
 
-import base64
 from typing import Any
 
+from ctrpipe.common.figures import inline_svg
 from ctrpipe.pipeline.report.report import template
-from ctrpipe.pipeline.tune.plots import draw_plots
+from ctrpipe.pipeline.tune.plots import study_figures
 from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
 SHOWN = 20
@@ -13,9 +13,7 @@ SHOWN = 20
 def page(summary: Summary) -> str:
     """Returns the page as HTML: the best trials, the budget curve, importance and parallel coordinates."""
     report = summary.report
-    plots = {
-        title: f"data:image/png;base64,{base64.b64encode(png).decode()}" for title, png in draw_plots(report).items()
-    }
+    plots = {title: inline_svg(figure, title) for title, figure in study_figures(report).items()}
     states = [trial["state"] for trial in report["trials"]]
     return template("tune.html.jinja").render(
         report=report,

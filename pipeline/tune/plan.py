@@ -86,7 +86,7 @@ def _seconds(text: str | None) -> float | None:
     hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0.0, 0.0, 0.0)
     total = 3600 * hours + 60 * minutes + seconds
     if not 0 < total < math.inf:
-        raise InputError(f"--budget {text}: expected a time above 0, as 2h, 90m, 1h30m or 45s")
+        raise InputError(f"--budget {text}: expected a time above 0, such as 2h, 90m, 1h30m or 45s")
     return total
 
 
@@ -94,7 +94,7 @@ def _trials(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
-        raise InputError(f"--trials {text}: expected a whole number above 0, as 50")
+        raise InputError(f"--trials {text}: expected a whole number above 0, such as 50")
     return int(text)
 
 
@@ -124,9 +124,11 @@ def make_plan(
         InputError: the file, the space or an option cannot be used.
     """
     if p99_ms is not None and workers > 1:
-        raise InputError("--p99-ms: trials beside would disturb what is measured; give --workers 1")
+        raise InputError("--p99-ms: parallel trials would disturb the measurement; give --workers 1")
     if seeds == 1:
-        raise InputError("--seeds 1: one training says nothing of other seeds; give 2 or more, or 0 for no comparison")
+        raise InputError(
+            "--seeds 1: one training says nothing about other seeds; give 2 or more, or 0 for no comparison"
+        )
     config = load_config(source, settings)
     fixed = [setting.partition("=")[0] for setting in settings]
     if both := [key for key in fixed if key in (config.search or {})]:

@@ -1,6 +1,5 @@
-"""The plots of a study, as PNG files."""
+"""The plots of a study."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,21 +9,15 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from ctrpipe.common.figures import style
+from ctrpipe.common.palette import MINUS, MUTED, PLUS
 from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 BUDGET = "The budget's curve"
 TICKS = 5  # ticks of a range's axis in the parallel coordinates
 
 
-def draw_plots(report: dict[str, Any]) -> dict[str, bytes]:
-    """Returns the plots as PNG files, by title.
-
-    Args:
-        report: The contents of tune.json.
-    """
-    return {title: _png(figure) for title, figure in study_figures(report).items()}
-
-
+@style()
 def study_figures(report: dict[str, Any]) -> dict[str, Figure]:
     """Returns the plots by title. Importance is included if enough trials are complete.
 
@@ -36,12 +29,6 @@ def study_figures(report: dict[str, Any]) -> dict[str, Figure]:
         plots["Importance"] = _importance(report["importance"])
     plots["Parallel coordinates of the completed trials"] = _coordinates(report)
     return plots
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None], list[float | None]]:
@@ -65,16 +52,16 @@ def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None],
 
 def _budget(report: dict[str, Any]) -> Figure:
     spent, values, best = budget_curve(report)
-    figure = Figure(figsize=(9.2, 3.4), layout="constrained")
+    figure = Figure(figsize=(9.2, 3.4))
     axis = figure.subplots()
     known = [(steps, value) for steps, value in zip(spent, values, strict=True) if value is not None]
-    axis.plot(*zip(*known, strict=True), "o", color="C0", alpha=0.6, label="completed trial")
+    axis.plot(*zip(*known, strict=True), "o", color=PLUS, alpha=0.6, label="completed trial")
     curve = [(steps, value) for steps, value in zip(spent, best, strict=True) if value is not None]
-    axis.step(*zip(*curve, strict=True), where="post", color="C1", label="best so far")
+    axis.step(*zip(*curve, strict=True), where="post", color=MINUS, linestyle="-", label="best so far")
     for steps, value in zip(spent, values, strict=True):
         if value is None:
-            axis.axvline(steps, ymax=0.04, color="gray", linewidth=1)
-    axis.plot([], [], color="gray", linewidth=1, label="stopped or refused trial")
+            axis.axvline(steps, ymax=0.04, color=MUTED, linewidth=1)
+    axis.plot([], [], color=MUTED, linewidth=1, label="stopped or refused trial")
     axis.set(xlabel="training steps spent", ylabel=report["objective"].replace("_", " "))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.legend()
@@ -82,10 +69,12 @@ def _budget(report: dict[str, Any]) -> Figure:
 
 
 def _importance(importance: dict[str, float]) -> Figure:
-    figure = Figure(figsize=(9.2, 0.6 + 0.35 * len(importance)), layout="constrained")
+    figure = Figure(figsize=(9.2, 0.6 + 0.35 * len(importance)))
     axis = figure.subplots()
     names = list(importance)[::-1]
     axis.barh(names, [importance[name] for name in names])
+    axis.grid(False, axis="y")
+    axis.grid(True, axis="x")
     axis.set(xlabel="share of the variance of the completed trials (fANOVA)")
     return figure
 
@@ -93,7 +82,7 @@ def _importance(importance: dict[str, float]) -> Figure:
 def _coordinates(report: dict[str, Any]) -> Figure:
     trials = best_first(report)[::-1]  # the best is drawn last, on top
     keys = [*report["space"]]
-    figure = Figure(figsize=(max(6.0, 1.7 * (len(keys) + 1)), 4.2), layout="constrained")
+    figure = Figure(figsize=(max(6.0, 1.7 * (len(keys) + 1)), 4.2))
     axis = figure.subplots()
     places = {key: _places([trial["settings"][key] for trial in trials], report["space"][key]) for key in keys}
     values = np.array([trial["value"] for trial in trials])
@@ -109,6 +98,7 @@ def _coordinates(report: dict[str, Any]) -> Figure:
         _draw_axis(axis, column, places[key][1])
     _draw_axis(axis, len(keys), [(0.0, f"{values.min():.4f}"), (1.0, f"{values.min() + np.ptp(values):.4f}")])
     axis.set(xlim=(-0.2, len(keys) + 0.6), ylim=(-0.05, 1.05), yticks=[])
+    axis.grid(False)
     axis.set_xticks(
         range(len(keys) + 1), [*(key.partition(".")[2].replace("_", "\n") for key in keys), report["objective"]]
     )
@@ -118,7 +108,7 @@ def _coordinates(report: dict[str, Any]) -> Figure:
 
 
 def _draw_axis(axis: Axes, column: int, ticks: Sequence[tuple[float, str]]) -> None:
-    axis.axvline(column, color="gray", linewidth=0.8, zorder=0)
+    axis.axvline(column, color=MUTED, linewidth=0.8, zorder=0)
     for height, text in ticks:
         axis.text(column + 0.03, height, text, fontsize="x-small", verticalalignment="center")
 

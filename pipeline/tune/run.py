@@ -6,6 +6,7 @@ messages off.
 
 import dataclasses
 import functools
+import json
 import math
 import multiprocessing.connection
 import pathlib
@@ -92,7 +93,7 @@ class _Trial:
         config: Its configuration.
         work: The folder of its checkpoint.
         steps_of_epoch: Training steps per epoch.
-        started: Its start time, in seconds of the monotonic clock.
+        started: Its start time, in seconds of the monotonic clock, less the time of former processes.
         best: The best value so far. None before the first.
         lags: Whether the pruner has stopped it.
     """
@@ -116,14 +117,18 @@ class _Session:
         self.work = output / "work"
         self.work.mkdir(exist_ok=True)
         self._rows = count_rows(log.train)
-        self._p99: dict[str, float] = {}  # by model configuration
+        # By model configuration. A trial of a former process is not judged by a second measurement.
+        self._p99: dict[str, float] = {
+            plan.space.config(json.loads(parameters)).model.model_dump_json(): p99
+            for parameters, p99 in study.values_of("p99_ms").items()
+        }
 
     def announce_start(self) -> None:
         budget, done = self.plan.budget, len(self.study.finished)
         limits = [f"{budget.trials} trials"] if budget.trials else []
         limits += [f"{budget.seconds:,.0f} s, {self.study.seconds:,.0f} of them spent"] if budget.seconds else []
         there = f"; {done} trials are there already" if done else ""
-        again = f", {self.study.interrupted} interrupted begin again from their checkpoints"
+        again = f", {self.study.interrupted} interrupted go on from their checkpoints"
         announce(
             f"Tune {self.plan.name}: {len(self.plan.space.values)} keys, budget {' or '.join(limits)}{there}"
             + (again if self.study.interrupted else "")
@@ -138,13 +143,13 @@ class _Session:
             except InputError as error:
                 reason, attributes = str(error), {}
             if not reason:
-                # The checkpoint's folder depends on the configuration: an interrupted trial is enqueued again and
-                # resumes from it.
+                # The checkpoint's folder depends on the configuration: an interrupted trial goes on from it.
                 work = self.work / self.log.inputs.training_fingerprint(config, config.model)
                 steps = math.ceil(self._rows / config.training.batch_size)
                 for key, value in attributes.items():
                     trial.set_user_attr(key, value)
-                return _Trial(trial, config, work, steps, time.monotonic())
+                spent = trial.user_attrs.get("trial_seconds", 0.0)
+                return _Trial(trial, config, work, steps, time.monotonic() - spent)
             self.study.refuse(trial, reason, **attributes)
             self._announce(trial, f"not trained: {reason}")
         return None
@@ -172,8 +177,13 @@ class _Session:
     def judge(self, running: _Trial, numbers: dict[str, Any]) -> bool:
         """Records an evaluation, and returns whether to stop the trial.
 
-        If the time is over, the trial stays open with its checkpoint, for a call with a larger budget.
+        If the time is over, the trial stays open with its checkpoint, for a call with a larger budget. The steps of a
+        first stage are noted.
         """
+        self.study.note_time(running.trial, time.monotonic() - running.started)
+        if numbers["model"] != running.config.model.name:
+            self.study.note_stage(running.trial, numbers["model"], numbers["step"])
+            return False
         value = numbers[f"validation_{self.plan.objective}"]
         if value is not None:
             better = max if self.plan.objective == "auc" else min
@@ -191,7 +201,7 @@ class _Session:
         ended = self.study.tell(running.trial, result, time.monotonic() - running.started)
         shutil.rmtree(running.work, ignore_errors=True)
         best = self.study.best
-        leader = f"; best: trial {best.number}, {show(best.value)}" if best else ""
+        leader = f"; best: trial {self.study.number(best)}, {show(best.value)}" if best else ""
         result_text = "stopped" if result.stopped else show(ended.value)
         self._announce(running.trial, f"{result_text} after {result.steps:,} steps{leader}")
 

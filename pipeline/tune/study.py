@@ -2,9 +2,10 @@
 
 One process makes all calls to Optuna. With one worker, the trials are a function of the configuration, the log and the
 seed, even if the process is killed and restarted: each trial gets a new sampler, seeded with the number of trials
-before it.
+before it, and a trial that was running goes on as the same trial.
 """
 
+import json
 import pathlib
 import time
 from collections.abc import Mapping
@@ -55,18 +56,33 @@ class Study:
         self._since = time.monotonic()
         self._spent = float(self._study.user_attrs.get("seconds", 0.0))
         self.exhausted = False
-        if not self._study.get_trials(deepcopy=False):
+        self._left = self._left_running()
+        self.interrupted = len(self._left)
+        if not self._tried():
             self._study.enqueue_trial(plan.space.own_parameters())
-        self.interrupted = self._enqueue_interrupted()
 
-    def _enqueue_interrupted(self) -> int:
-        """Fails trials that a killed process left running, enqueues their points again, and returns their number."""
-        left = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        for trial in left:
+    def _left_running(self) -> list[FrozenTrial]:
+        """Returns the trials that a killed process left running. Fails those that it left without all parameters."""
+        left = []
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if set(trial.params) == set(self._plan.space.distributions):
-                self._study.enqueue_trial(trial.params, user_attrs={"reports": _reports(trial)})
-            self._study.tell(trial.number, state=TrialState.FAIL)
-        return len(left)
+                left.append(trial)
+            else:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+        return left
+
+    def _tried(self) -> list[FrozenTrial]:
+        """Returns all trials but those of points that were tried before, or that a killed process has not chosen."""
+        return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
+
+    def number(self, trial: FrozenTrial) -> int:
+        """Returns a trial's place among the tried ones, from 0. Optuna's number counts repeated points too."""
+        return sum(each.number < trial.number for each in self._tried())
+
+    def values_of(self, attribute: str) -> dict[str, Any]:
+        """Returns a user attribute of all trials that have it, by their parameters as JSON."""
+        having = [trial for trial in self._tried() if attribute in trial.user_attrs]
+        return {json.dumps(trial.params, sort_keys=True): trial.user_attrs[attribute] for trial in having}
 
     @property
     def finished(self) -> list[FrozenTrial]:
@@ -116,11 +132,18 @@ class Study:
     @property
     def is_cut(self) -> bool:
         """Whether a trial has started and not ended, for example because the time is over."""
-        return bool(self._running)
+        return bool(self._running or self._left)
 
     def ask(self) -> optuna.Trial | None:
         """Returns the next trial, at a new point. None if the budget is spent or no point is left."""
         finished = self.finished
+        while self._left and not self.is_over_time:
+            left = self._left.pop(0)
+            if left.params in [trial.params for trial in finished]:
+                self._study.tell(left.number, state=TrialState.FAIL)  # found repeated, and killed before this was said
+                continue
+            self._running[left.number] = trial = optuna.Trial(self._study, left._trial_id)
+            return trial
         known = [trial.params for trial in finished] + [trial.params for trial in self._running.values()]
         most = self._plan.budget.trials
         if self.is_over_time or (most is not None and len(known) >= most):
@@ -132,23 +155,36 @@ class Study:
             trial = self._study.ask(dict(self._plan.space.distributions))
             if trial.params not in known:
                 self._running[trial.number] = trial
-                for step, value in sorted((int(step), value) for step, value in _reported(trial).items()):
-                    trial.report(value, step)
                 return trial
             self._study.tell(trial.number, state=TrialState.FAIL)
         self.exhausted = True
         return None
 
     def report(self, trial: optuna.Trial, evaluation: int, value: float) -> bool:
-        """Records the best value up to an evaluation, counted from 1. Returns whether the pruner stops the trial."""
-        if evaluation not in _reports_of(self._study, trial):
+        """Records the best value up to an evaluation, counted from 1. Returns whether the pruner stops the trial.
+
+        An evaluation that was recorded before, by a process that was killed, stays as it is.
+        """
+        recorded = self._study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        if evaluation not in recorded:
             trial.report(value, evaluation)
+        elif evaluation < max(recorded):
+            return False  # else the evaluation after it would not be there
         return trial.should_prune()
+
+    def note_stage(self, trial: optuna.Trial, model: str, steps: int) -> None:
+        """Stores the steps of a trial's first stage: a trial that goes on does not train it again."""
+        trial.set_user_attr("stages", {**trial.user_attrs.get("stages", {}), model: steps})
+
+    def note_time(self, trial: optuna.Trial, seconds: float) -> None:
+        """Stores the seconds of a trial and of the study so far: those of a process that is killed count too."""
+        trial.set_user_attr("trial_seconds", seconds)
+        self.note_seconds()
 
     def tell(self, trial: optuna.Trial, result: TrialResult, seconds: float) -> FrozenTrial:
         """Stores the result of a trial."""
         best = result.best
-        trial.set_user_attr("steps", result.steps)
+        trial.set_user_attr("steps", result.steps + sum(trial.user_attrs.get("stages", {}).values()))
         trial.set_user_attr("trial_seconds", seconds)
         if best:
             for metric in ("auc", "log_loss"):
@@ -210,15 +246,3 @@ def _open(
             "before"
         )
     return storage, study
-
-
-def _reports(trial: FrozenTrial) -> dict[str, float]:
-    return {str(step): value for step, value in trial.intermediate_values.items()}
-
-
-def _reported(trial: optuna.Trial) -> dict[str, float]:
-    return dict(trial.user_attrs.get("reports", {}))
-
-
-def _reports_of(study: optuna.Study, trial: optuna.Trial) -> Mapping[int, float]:
-    return study.get_trials(deepcopy=False)[trial.number].intermediate_values

@@ -46,7 +46,7 @@ def summarise(plan: TunePlan, study: Study, confirmation: dict[str, Any] | None 
     best, finished = study.best, study.finished
     if best is None:
         raise InputError(f"no trial has a result: {_why_none(finished)}")
-    trials = [_trial(plan, trial) for trial in finished]
+    trials = [_trial(plan, trial, study.number(trial)) for trial in finished]
     report = {
         "name": plan.name,
         "model": plan.space.base.model.name,
@@ -57,7 +57,7 @@ def summarise(plan: TunePlan, study: Study, confirmation: dict[str, Any] | None 
         "steps": sum(trial["steps"] for trial in trials),
         "exhausted": study.exhausted,
         "space": _space(plan),
-        "best": next(trial for trial in trials if trial["number"] == best.number),
+        "best": next(trial for trial in trials if trial["number"] == study.number(best)),
         "confirmation": confirmation,
         "importance": importance(study),
         "trials": trials,
@@ -92,12 +92,12 @@ def _space(plan: TunePlan) -> dict[str, Any]:
     }
 
 
-def _trial(plan: TunePlan, trial: FrozenTrial) -> dict[str, Any]:
+def _trial(plan: TunePlan, trial: FrozenTrial, number: int) -> dict[str, Any]:
     attributes = trial.user_attrs
     refused = attributes.get("refused")
     complete = trial.state == TrialState.COMPLETE
     return {
-        "number": trial.number,
+        "number": number,
         "state": "complete" if complete else "refused" if refused else "stopped",
         "settings": plan.space.settings(trial.params),
         "value": trial.value if complete else None,

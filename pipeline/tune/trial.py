@@ -11,6 +11,7 @@ import keras
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.training.checkpoint import saved_evaluations
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
@@ -23,7 +24,7 @@ class TrialResult:
     """The result of a trial's training.
 
     Attributes:
-        steps: Training steps done, including first stages.
+        steps: Training steps done, without first stages.
         best: The metrics of its best evaluation. None if it was stopped or failed.
         stopped: Whether its judge stopped it.
         failure: What was not finite in its training; "" for nothing.
@@ -49,28 +50,32 @@ def train_trial(
         log: The transformed log.
         work: Folder of the checkpoint. Training resumes from a checkpoint in it.
         stages: Folder of first stages, shared by the trials of one process.
-        judge: Takes the metrics of each evaluation, and returns whether to stop.
+        judge: Takes the metrics of each evaluation, with the name of the `model`, and returns whether to stop. A trial
+            that goes on from its checkpoint gives it the evaluations up to there first: a process that is killed may
+            have saved one that it did not report. It is told of first stages too, and does not stop them.
     """
-    steps: dict[str, int] = {}
+    steps = 0
 
     def report(numbers: dict[str, Any]) -> None:
-        model = numbers["model"]
-        steps[model] = numbers.get("step", 0)
-        if model == config.model.name and judge(numbers):
+        nonlocal steps
+        own = numbers["model"] == config.model.name
+        steps = numbers["step"] if own else steps
+        if judge(numbers) and own:
             raise _Stopped
 
     rows = log.feature_map, log.train, log.validation
     try:
+        for numbers in saved_evaluations(work):
+            report({"model": config.model.name, **numbers})
         model = with_encoder(config.model, config.text)
         trained = train(TrainingJob(model, config.training, *rows, config.seed, str(stages)), work, report)
         history = trained.history
         del trained
     except _Stopped:
-        return TrialResult(sum(steps.values()), None, stopped=True)
+        return TrialResult(steps, None, stopped=True)
     except NotFiniteError as error:
-        return TrialResult(sum(steps.values()), None, failure=error.what)
+        return TrialResult(steps, None, failure=error.what)
     finally:
         keras.utils.clear_session()
         gc.collect()
-    steps[config.model.name] = history["evaluations"][-1]["step"]
-    return TrialResult(sum(steps.values()), history["evaluations"][history["best"]])
+    return TrialResult(history["evaluations"][-1]["step"], history["evaluations"][history["best"]])

@@ -74,8 +74,8 @@ def receive(connection: Connection) -> Message:
         kind, value = connection.recv()
     except (EOFError, ConnectionResetError) as error:
         raise InputError(
-            "a worker of the study ended, as the system ends one where memory runs out; give fewer --workers, and the "
-            "same command goes on"
+            "a worker of the study was killed, probably because memory ran out; give fewer --workers and repeat the "
+            "command to resume"
         ) from error
     if kind == MISTAKE:
         raise InputError(value)

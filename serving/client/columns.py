@@ -55,7 +55,7 @@ def _array(values: Column, none_is_nan: bool) -> np.ndarray:
     if values.dtype.kind in "SU":
         return np.array([_bytes(value) for value in values.tolist()], object)
     if values.dtype != object:
-        raise ValueError(f"{values.dtype} is no type that a server takes")
+        raise ValueError(f"{values.dtype} is not a type that a server accepts")
     items = values.tolist()
     return values if set(map(type, items)) <= {bytes} else _from_list(items, none_is_nan)
 
@@ -89,7 +89,7 @@ def _bytes(value: Any) -> bytes:
         return value.encode()
     if value is None or isinstance(value, bytes):
         return value or b""
-    raise ValueError(f"{value!r} is no text, as the values before it are")
+    raise ValueError(f"{value!r} is not a text, unlike the values before it")
 
 
 def predict_body(signature_name: str, arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -233,8 +233,8 @@ class ServedLabels:
                 states = {one.version: f"{one.state} {one_line(one.error_message, 300)}".strip() for one in statuses}
                 raise InputError(
                     f"{self._client.address}: version {min(left)} of model {self._model} is "
-                    f"{states.get(min(left), 'not known')} after {self._wait_seconds:g} s, and a label may only point "
-                    f"at one that is AVAILABLE; {self._advice()}"
+                    f"{states.get(min(left), 'not known')} after {self._wait_seconds:g} s, and a label can point "
+                    f"only to an AVAILABLE version; {self._advice()}"
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -340,6 +340,6 @@ def _locked(file: pathlib.Path) -> Iterator[None]:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise InputError(f"{file}: another ctrpipe label is changing it; try again") from error
+        raise InputError(f"{file}: another ctrpipe canary is changing it; try again") from error
     finally:
         os.close(folder)

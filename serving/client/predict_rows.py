@@ -173,7 +173,7 @@ def _spec(client: ModelClient, model: pathlib.Path | None) -> LogSpec:
         return LogSpec.of_model(outputs["log_spec"][0])
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(
-            f"{client.address}: the server does not say what the model's log looks like; {hint}"
+            f"{client.address}: the server does not return the description of the model's log; {hint}"
         ) from error
 
 

@@ -91,12 +91,12 @@ class RestClient(ModelClient):
                 for status in [one["status"]]
             ]
         except (LookupError, TypeError, ValueError) as error:
-            raise InputError(f"{self.address}: the answer is no status; is this TF Serving's REST API?") from error
+            raise InputError(f"{self.address}: the answer is not a status; is this TF Serving's REST API?") from error
 
     def _metadata(self, target: VersionChoice) -> dict[str, Any]:
         answer = self._call("GET", f"{self._url_of(target)}/metadata")
         if "metadata" not in answer or "model_spec" not in answer:
-            raise InputError(f"{self.address}: the answer is no metadata; is this TF Serving's REST API?")
+            raise InputError(f"{self.address}: the answer is not metadata; is this TF Serving's REST API?")
         return answer
 
     def _predict(self, arrays: dict[str, np.ndarray], signature_name: str, target: VersionChoice) -> Answer:
@@ -184,13 +184,13 @@ class RestClient(ModelClient):
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise InputError(f"{self.address}: the answer is no JSON object; is this TF Serving's REST API?")
+            raise InputError(f"{self.address}: the answer is not a JSON object; is this TF Serving's REST API?")
         return answer
 
     def _refusal(self, status: int, content: bytes) -> InputError:
         text = content.decode("utf-8", "replace")
         try:
-            answer = read_json(content)
+            answer = read_json(text.encode())  # an error may show bytes that are no UTF-8
             text = str(answer["error"]) if isinstance(answer, dict) and "error" in answer else text
         except (ValueError, RecursionError):
             pass

@@ -26,7 +26,7 @@ def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordB
         raise InputError("--history: the model reads no history; leave it out")
     longest = min(feature.max_length for feature in sequences)
     if length > longest:
-        raise InputError(f"--history {length}: the model keeps {longest} items; give at most so many")
+        raise InputError(f"--history {length}: the model keeps {longest} items; give at most that many")
     columns = {name: rows[name] for name in rows.schema.names}
     for feature in sequences:
         texts = [rows[name].cast(pa.binary()).to_pylist() for name in feature.columns]

@@ -1,7 +1,5 @@
 """Writes the report of a latency benchmark: JSON, terminal tables, and a self-contained HTML page."""
 
-import base64
-import io
 import json
 import pathlib
 from collections.abc import Iterable
@@ -11,14 +9,13 @@ import jinja2
 from rich.console import Console
 from rich.table import Table
 
+from ctrpipe.common import palette
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.extras import is_installed
 from ctrpipe.common.files import write_text
 from ctrpipe.serving.latency.machine import busy_caption
 from ctrpipe.serving.latency.sample import PERCENTILES, name_of
 
 JSON, PAGE = "latency.json", "latency.html"
-PLOTS = "matplotlib"
 TABLE_WIDTH = 130
 Cells = list[dict[str, Any]]
 
@@ -129,8 +126,6 @@ def remarks(report: dict[str, Any]) -> Iterable[str]:
             yield f"{model['name']}: {kind} was not measured: {reason}"
         if model["near_ceiling"]:
             yield f"{model['name']}: the generators may be the limit of {'; '.join(model['near_ceiling'])}"
-    if not is_installed(PLOTS):
-        yield f"The page has no plots, which need {PLOTS}; pip install {PLOTS}"
     if report["interrupted"]:
         yield "Interrupted: these are the cells that were done."
 
@@ -144,83 +139,18 @@ def _number(value: float | None) -> str:
 
 def page(report: dict[str, Any]) -> str:
     """Returns the report as one HTML file with embedded plots."""
+    from ctrpipe.serving.latency.plots import draw_plots  # lazy: matplotlib takes 0.3 s to import
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["number"] = _number
     return environment.get_template("page.html.jinja").render(
         report=report,
-        plots=_plots(report),
+        plots=draw_plots(report),
+        palette=palette.css(),
         remarks=list(remarks(report)),
         caption=busy_caption(max(report["busy"].values())),
         percentiles=[(f"p{percentile:g}", name_of(percentile)) for percentile in PERCENTILES],
         settings=json.dumps(report["settings"], indent=1),
     )
-
-
-def _plots(report: dict[str, Any]) -> dict[str, str]:
-    """Returns the plots as data: URLs, by title."""
-    if not report["models"] or not is_installed(PLOTS):
-        return {}
-    cells = report["models"][0]["cells"]
-    closed = [cell for cell in cells if cell["loop"] == "closed"]
-    plots = {}
-    clients = sorted({cell["concurrency"] for cell in closed})
-    for count in clients:
-        chosen = [cell for cell in closed if cell["concurrency"] == count]
-        label = f"{count} client{'s' if count > 1 else ''}"
-        plots[f"p50 (line) and p99 (dotted), ms, {label}"] = _latency_plot(chosen)
-        plots[f"rows/s, {label}"] = _rate_plot(chosen)
-    opened = [cell for cell in cells if cell["loop"] == "open"]
-    if opened:
-        plots["Open loop: percentiles from the intended start, ms"] = _open_plot(opened)
-    return plots
-
-
-def _lines(cells: Cells) -> Iterable[tuple[str, Cells]]:
-    for kind in dict.fromkeys(cell["kind"] for cell in cells):
-        yield kind, sorted((cell for cell in cells if cell["kind"] == kind), key=lambda cell: cell["rows"])
-
-
-def _figure() -> tuple[Any, Any]:
-    from matplotlib.figure import Figure  # in the extra `pipeline`; only the plots need it
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    return figure, figure.subplots()
-
-
-def _latency_plot(cells: Cells) -> str:
-    figure, axis = _figure()
-    for kind, line in _lines(cells):
-        for name, style, label in (("p50_ms", "o-", kind), ("p99_ms", ":", None)):
-            known = [(cell["rows"], cell[name]) for cell in line if cell[name] is not None]
-            color = axis.lines[-1].get_color() if label is None else None
-            axis.plot([rows for rows, _ in known], [ms for _, ms in known], style, label=label, color=color)
-    axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="ms")
-    return _picture(figure, axis)
-
-
-def _rate_plot(cells: Cells) -> str:
-    figure, axis = _figure()
-    for kind, line in _lines(cells):
-        axis.plot([cell["rows"] for cell in line], [cell["rows_per_s"] for cell in line], "o-", label=kind)
-    axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="rows/s")
-    return _picture(figure, axis)
-
-
-def _open_plot(cells: Cells) -> str:
-    figure, axis = _figure()
-    for cell in cells:
-        known = [(f"p{p:g}", cell[name_of(p)]) for p in PERCENTILES if cell[name_of(p)] is not None]
-        label = f"{cell['kind']}, {cell['rows']} rows, {cell['rate_per_s']:,.0f}/s"
-        axis.plot([name for name, _ in known], [value for _, value in known], "o-", label=label)
-    axis.set(yscale="log", ylabel="ms")
-    return _picture(figure, axis)
-
-
-def _picture(figure: Any, axis: Any) -> str:
-    axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    axis.grid(alpha=0.3)
-    data = io.BytesIO()
-    figure.savefig(data, format="svg")
-    return "data:image/svg+xml;base64," + base64.b64encode(data.getvalue()).decode()

@@ -148,7 +148,7 @@ def _golden_rows(path: pathlib.Path, spec: LogSpec) -> pa.RecordBatch:
         raw = GoldenRows.load(path).raw
         columns = {name: raw[name] for name in spec.feature_columns}
     except (OSError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: no rows travel with this model; give --data") from error
+        raise InputError(f"{path}: this model contains no rows; give --data") from error
     arrays = {
         name: pa.array(values, pa.float32(), mask=np.isnan(values))
         if values.dtype.kind == "f"

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import http.client
 import json
 import pathlib
 import re
@@ -16,6 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
+import urllib3
 from tensorflow_serving.apis import predict_pb2
 
 from ctrpipe.common.errors import InputError, one_line
@@ -60,24 +60,19 @@ class ServerTarget:
 
     def describe(self) -> dict[str, Any]:
         """Returns the server's URL, gRPC address, Server header and flags, for the report."""
-        response, _ = request(self.address, "GET", self.path)
+        response = request(self.address, "GET", self.path)
         url = f"http://{self.address}{self.path}"
-        server = response.getheader("server", "").strip() or None
+        server = response.headers.get("server", "").strip() or None
         return {"url": url, "grpc": self.grpc, "server": server, "flags": self.flags}
 
 
-def request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
-    """Sends one request, and returns the response and its body. Raises InputError without a response."""
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=60)
+def request(address: str, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
+    """Sends one request, and returns the response with its `data`. Raises InputError without a response."""
     try:
-        connection.request(method, path, body)
-        response = connection.getresponse()
-        return response, response.read()
-    except (OSError, http.client.HTTPException) as error:
+        headers = {"Connection": "close"}  # an idle connection would be one more in what is measured
+        return urllib3.request(method, f"http://{address}{path}", body=body, headers=headers, timeout=60, retries=False)
+    except urllib3.exceptions.HTTPError as error:
         raise InputError(f"http://{address}: no answer ({error}); is the server running?") from error
-    finally:
-        connection.close()
 
 
 def at_url(url: str, grpc_address: str | None) -> ServerTarget:
@@ -90,11 +85,10 @@ def at_url(url: str, grpc_address: str | None) -> ServerTarget:
     if not match:
         raise InputError(f"--target {url}: expected local, or a URL like http://127.0.0.1:8501/v1/models/ctr")
     path = f"/v1/models/{match['name']}{match['version'] or ''}"
-    response, answer = request(match["address"], "GET", path)
+    response = request(match["address"], "GET", path)
     if response.status != 200:
-        raise InputError(
-            f"--target {url}: answers {response.status}: {one_line(answer.decode('utf-8', 'replace'), 200)}"
-        )
+        answer = response.data.decode("utf-8", "replace")
+        raise InputError(f"--target {url}: answers {response.status}: {one_line(answer, 200)}")
     return ServerTarget(match["address"], path, match["name"], grpc_address)
 
 
@@ -141,8 +135,7 @@ def _wait(target: ServerTarget, process: subprocess.Popen[bytes], output: Any) -
             last = (output.read().strip().splitlines() or ["nothing"])[-1]
             raise InputError(f"the server ended with exit code {process.returncode}; its last words: {last[:300]}")
         try:
-            _, answer = request(target.address, "GET", target.path)
-            if b'"AVAILABLE"' in answer:
+            if b'"AVAILABLE"' in request(target.address, "GET", target.path).data:
                 return
         except InputError:
             pass
@@ -161,10 +154,11 @@ def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
     """
     if endpoint.protocol == "grpc":
         return _ask_grpc(endpoint, body, task)
-    response, text = request(endpoint.address, "POST", endpoint.path, body)
+    response = request(endpoint.address, "POST", endpoint.path, body)
     if response.status != 200:
-        raise InputError(f"HTTP {response.status}: {one_line(text.decode('utf-8', 'replace'), 200)}")
-    answer = json.loads(text)
+        text = response.data.decode("utf-8", "replace")
+        raise InputError(f"HTTP {response.status}: {one_line(text, 200)}")
+    answer = json.loads(response.data)
     values = answer.get("predictions", answer.get("outputs"))
     if isinstance(values, dict):
         values = values[task]

@@ -12,7 +12,7 @@ from typing import Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.serving.layout import model_files
-from ctrpipe.transforms.log.files import Range, state_of
+from ctrpipe.transforms.log.files import FileState, Range, state_of
 
 # Readers of a folder of Parquet files skip names that start with an underscore.
 DEAD_LETTER = "_dead_letter"
@@ -43,23 +43,26 @@ class ScoringPlan:
     Attributes:
         version: The version's folder.
         files: The log's files.
-        states: The size in bytes and the modification time in ns of each log file and model file, by path.
+        states: The state of each log file and model file, by path.
         options: The options that affect the result.
         parts: The parts, in the order of the log.
     """
 
     version: str
     files: list[str]
-    states: dict[str, tuple[int, int]]
+    states: dict[str, FileState]
     options: dict[str, int]
     parts: list[ScoredPart]
 
     @classmethod
     def from_json(cls, text: str) -> "ScoringPlan":
         values = json.loads(text)
-        ranges = [Range(**{**fields, "columns": tuple(fields["columns"])}) for fields in values["ranges"]]
+        ranges = [
+            Range(**{**fields, "columns": tuple(fields["columns"]), "state": FileState(*fields["state"])})
+            for fields in values["ranges"]
+        ]
         parts = _numbered(ranges)
-        states = {path: (size, changed) for path, (size, changed) in values["states"].items()}
+        states = {path: FileState(*state) for path, state in values["states"].items()}
         return cls(values["version"], values["files"], states, values["options"], parts)
 
     def to_json(self) -> str:
@@ -83,8 +86,8 @@ def score_columns(tasks: list[str]) -> dict[str, str]:
     }
 
 
-def file_states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Returns the size in bytes and modification time in ns of each log file and model file, by path.
+def file_states(files: list[str], version: pathlib.Path) -> dict[str, FileState]:
+    """Returns the state of each log file and model file, by path.
 
     Raises:
         InputError: a file cannot be read.

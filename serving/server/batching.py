@@ -360,6 +360,10 @@ class BatchingServable:
         """Returns the outputs of several signatures. Not batched, as in TF Serving's batching session."""
         return self._servable.run_together(outputs, values, timeout_seconds)
 
+    def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
+        """Returns how many bytes a run's tensors took at most. Not batched: it measures."""
+        return self._servable.peak_bytes(signature, inputs)
+
     def _fits(self, signature: str, arrays: Arrays) -> bool:
         """Returns whether the arrays match the names, dtypes and shapes of the signature's inputs."""
         types, shapes = self.input_types[signature], self._shapes[signature]

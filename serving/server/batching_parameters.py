@@ -37,7 +37,8 @@ class BatchingParameters:
         max_enqueued_batches: Maximum number of batches in a queue, waiting for a thread.
         num_batch_threads: Batches that run at the same time, over all signatures of all models.
         thread_pool_name: Name of the batch threads.
-        allowed_batch_sizes: Allowed batch sizes, increasing. A batch is padded to the next one.
+        allowed_batch_sizes: Allowed batch sizes, the last of which is max_batch_size, also where requests are split. A
+            batch is padded to the first one that is large enough.
         pad_variable_length_inputs: Pad inputs of different shapes to the largest.
         enable_large_batch_splitting: Allow a request to be spread over several batches.
         max_execution_batch_size: Maximum rows of a batch if requests are split; 0 = max_batch_size.
@@ -70,21 +71,10 @@ class BatchingParameters:
                 "When enable_large_batch_splitting is true, input_batch_size_limit must be greater than or equal to "
                 f"max_execution_batch_size; they are {self.max_batch_size} and {self.execution_size}"
             )
-        self._check_allowed_sizes()
-
-    def _check_allowed_sizes(self) -> None:
-        sizes = self.allowed_batch_sizes
-        if not sizes:
-            return
-        if any(size < 1 for size in sizes) or any(b <= a for a, b in zip(sizes, sizes[1:], strict=False)):
-            raise InputError(f"allowed_batch_sizes entries must be monotonically increasing; they are {list(sizes)}")
-        if sizes[-1] != self.execution_size:
-            limit = "max_batch_size"
-            if self.enable_large_batch_splitting and self.max_execution_batch_size:
-                limit = "max_execution_batch_size"
+        if self.allowed_batch_sizes and self.allowed_batch_sizes[-1] != self.max_batch_size:
             raise InputError(
-                f"Last entry in allowed_batch_sizes must match {limit}; last entry was {sizes[-1]}; expected "
-                f"{self.execution_size}"
+                "Last entry in allowed_batch_sizes must match max_batch_size; last entry was "
+                f"{self.allowed_batch_sizes[-1]}; expected {self.max_batch_size}"
             )
 
     @property
@@ -95,7 +85,7 @@ class BatchingParameters:
         return self.max_batch_size
 
     def padded_size(self, rows: int) -> int:
-        """Returns the next allowed size, or `rows` if any size is allowed."""
+        """Returns the first allowed size that is large enough, or `rows` if any size is allowed."""
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 

@@ -22,6 +22,8 @@ _TEXT = 11  # bytes per byte of a string: as str, bytes, TensorFlow string and r
 _BODY = 1
 # The worst case, in bytes per byte of a body: a body of opening brackets only.
 _WORST = _VALUE + _OBJECT + _LEVEL
+# A short body takes at most 10 MB, and usually 16 times its size: counting its marks is not worth the time.
+_UNCOUNTED_BYTES, _USUAL = 16 << 10, 16
 _PIECE_BYTES = 1 << 20
 _MARKS = b',[{:"'
 _SINGLE_ROW = 320  # bytes per value if rows are read one by one, not in bulk
@@ -67,8 +69,8 @@ class Reading:
             )
 
 
-def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
-    """Refuses a body that would take too much memory or is nested too deeply.
+def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> int:
+    """Returns about the bytes that a body will take; refuses one that would take too much or is nested too deeply.
 
     Args:
         body: The decompressed body.
@@ -79,14 +81,15 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
         ServingError: the body exceeds one of the limits.
     """
     size = len(body)
-    if size * _WORST <= spare_bytes and size <= max_depth:
-        return
+    if size <= _UNCOUNTED_BYTES and size * _WORST <= spare_bytes and size <= max_depth:
+        return _USUAL * size
     most = spare_bytes + TIMES_SIZE * size
     commas, lists, objects, colons, quotes = (count_byte(body, mark) for mark in _MARKS)
     counts: tuple[int, ...] = (commas, lists, objects, colons, quotes)
     depth = lists + objects
-    if depth <= max_depth and _cost(size, counts, depth, size) <= most:
-        return  # the counts include marks inside strings
+    cost = _cost(size, counts, depth, size)
+    if depth <= max_depth and cost <= most:
+        return cost  # the counts include marks inside strings
     counts, depth, text = _count_outside_strings(body)
     if depth > max_depth:
         raise bad_request(f"The request's body is nested in {depth} levels, above --max_json_depth={max_depth}")
@@ -96,6 +99,7 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
             f"The request's body of {size} bytes would take {cost} bytes of memory, above {most}: "
             f"--max_json_memory_bytes={spare_bytes} and {TIMES_SIZE} times its size; send fewer values at a time"
         )
+    return cost
 
 
 def count_byte(body: bytes, mark: int) -> int:

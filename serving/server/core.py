@@ -3,19 +3,22 @@
 import concurrent.futures
 import contextlib
 import logging
+import math
 import pathlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.layout import Asset, asset_path, graph_file
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server import model_config
+from ctrpipe.serving.server.admission import Admission, stepping_aside
 from ctrpipe.serving.server.batching import Batching
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.memory import map_large_pieces_alone, return_unused_pages
 from ctrpipe.serving.server.metrics import Metrics
@@ -35,7 +38,14 @@ __all__ = ["ServedVersion", "ServerCore"]
 # that long for the interpreter lock while another thread builds a graph.
 SWITCH_SECONDS = 0.0005
 _TIDY_SECONDS = 10.0
+_MOST_RELOADS = 4  # one runs, the others wait for it
+_PATIENCE_SECONDS = 1.0  # of one above them: another may be about to end
+_EMPTY_SECONDS = 30.0
 _LOOK_SECONDS = 0.01  # between checks of models that are loading
+_SESSION_BUNDLE = "export.meta"  # the format before SavedModel
+_NO_GRAPH = (
+    "Specified file path does not appear to contain a SavedModel bundle (should have a file called `saved_model.pb`)"
+)
 _TRANSITION = (
     "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to another."
 )
@@ -46,6 +56,7 @@ class ServerCore:
 
     Attributes:
         metrics: The server's metrics.
+        budget: The memory and the time that all requests may take together.
         request_log: Writes a sample of the answered requests to files; None without --request_log.
         shadow: Replays a sample of the requests on a second version (shadow traffic); None without --shadow.
 
@@ -55,19 +66,24 @@ class ServerCore:
 
     def __init__(self, options: ServerOptions):
         self.metrics = Metrics()
+        self.budget = Budget(options.max_memory)
+        self._admission = Admission(self.budget)
         self._options = options
         self._session_config = session_config(options)
         self._batching = Batching(options, self.metrics)
         self._models: dict[str, VersionManager] = {}
         self._retired: dict[str, VersionManager] = {}  # removed from the config; they keep their status
         self._config = self._read_config()
+        self._requested = self._config  # the latest config that was stored, be it refused afterwards (V6)
         try:
-            model_config.check_models(self._config)
+            model_config.check_list(self._config)
             self._labels = self._new_labels(self._config, {})
+            model_config.check_platforms(self._config)
             model_config.check_logging(self._config)
         except ServingError as error:
             raise InputError(f"{options.model_config_file or options.model_base_path}: {error.message}") from error
         self._reloading = threading.Lock()
+        self._reloads = threading.BoundedSemaphore(_MOST_RELOADS)
         self._executors = LoadExecutors(
             concurrent.futures.ThreadPoolExecutor(max(options.num_load_threads, 1), "load"),
             concurrent.futures.ThreadPoolExecutor(max(options.num_unload_threads, 1), "unload"),
@@ -112,7 +128,7 @@ class ServerCore:
         self._repeat("memory", _TIDY_SECONDS, return_unused_pages)
         if failed := self._await_models(self._models):
             reason = one_line(_unavailable("servable", failed), 1000)
-            raise InputError(f"{reason}; repair the version, or take it away")
+            raise InputError(f"{reason}; repair the version, or remove it")
         if self._options.model_config_file is not None and self._options.model_config_file_poll_wait_seconds > 0:
             self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
 
@@ -149,7 +165,7 @@ class ServerCore:
         manager = self._models.get(name)
         if manager is None:
             raise _not_found(name, number)
-        return Use(manager, name, number)
+        return Use(manager, name, number, self._admission)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
         """Returns all known versions of a model, highest first, or only version `number`.
@@ -175,32 +191,76 @@ class ServerCore:
 
     # Configuration ----------------------------------------------------------------------------------------------------
 
-    def reload(self, config: model_server_config_pb2.ModelServerConfig) -> None:
+    def reload(
+        self,
+        config: model_server_config_pb2.ModelServerConfig,
+        timeout_seconds: float | None = None,
+        folders_exist: bool = False,
+    ) -> None:
         """Replaces the served models by the models of a new config, and waits until the new ones are loaded.
+
+        Args:
+            config: The new config.
+            timeout_seconds: Until the caller no longer waits. A config that was taken over stays. Without it a model
+                that has no version to load is waited for _EMPTY_SECONDS, any other until its load has ended.
+            folders_exist: Whether a model's folder that is not there is a mistake; otherwise it is looked for again.
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), a new
-                model's version did not load after all retries, or a model has a logging_config (V14).
+                model's version did not load after all retries or in time, a model has a logging_config (V14), or too
+                many other reloads are under way.
         """
-        with self._reloading:
-            if config.WhichOneof("config") != "model_config_list":
-                if self._config.WhichOneof("config") != config.WhichOneof("config"):
-                    raise ServingError("FAILED_PRECONDITION", _TRANSITION)
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self._reload_turn(deadline):
+            self._check_transition(config)
+            if config.WhichOneof("config") is None:
                 log.info("Taking no action for empty config.")
                 return
-            model_config.check_models(config, self._models)
+            model_config.check_list(config)
+            model_config.check_changes(self._requested, config)
+            if folders_exist:
+                model_config.check_folders(config, self.base_paths())
+            self._requested = config
             self._labels = self._new_labels(config, self._labels)
+            model_config.check_platforms(config)
             new = {model.name for model in config.model_config_list.config} - set(self._models)
             self._apply(config, look=self._options.file_system_poll_wait_seconds > 0)
             self._config = config
-            if failed := self._await_models(new):
+            if failed := self._await_models(new, deadline, _EMPTY_SECONDS):
                 raise ServingError("UNKNOWN", _unavailable("model", failed))
             model_config.check_logging(config)
 
+    def _check_transition(self, config: model_server_config_pb2.ModelServerConfig) -> None:
+        """Raises ServingError unless both configs are lists, or the former was empty."""
+        kinds = {self._requested.WhichOneof("config"), config.WhichOneof("config")}
+        if self._requested.WhichOneof("config") is not None and kinds != {"model_config_list"}:
+            raise ServingError("FAILED_PRECONDITION", _TRANSITION)
+
+    @contextlib.contextmanager
+    def _reload_turn(self, deadline: float | None) -> Iterator[None]:
+        """Waits for the reloads before this one, _MOST_RELOADS at most. A thread that waits counts as free."""
+
+        def left(most: float) -> float:
+            return most if deadline is None else min(max(deadline - time.monotonic(), 0), most)
+
+        with stepping_aside():
+            if not self._reloads.acquire(timeout=left(_PATIENCE_SECONDS)):
+                raise ServingError("UNAVAILABLE", f"{_MOST_RELOADS} reloads are under way; try again later")
+            try:
+                if not self._reloading.acquire(timeout=left(threading.TIMEOUT_MAX)):
+                    raise ServingError("DEADLINE_EXCEEDED", "Another reload has not ended in time")
+                try:
+                    yield
+                finally:
+                    self._reloading.release()
+            finally:
+                self._reloads.release()
+
     def _apply(self, config: model_server_config_pb2.ModelServerConfig, look: bool) -> None:
         models: dict[str, VersionManager] = {}
+        policies = {model.name: model_config.policy(model) for model in config.model_config_list.config}
         for model in config.model_config_list.config:
-            base, policy = model_config.base_path(model), model_config.policy(model)
+            base, policy = model_config.base_path(model), policies[model.name]
             manager = self._models.get(model.name) or self._retired.pop(model.name, None) or self._manager(model.name)
             manager.base_path, manager.policy = base, policy
             models[model.name] = manager
@@ -240,13 +300,31 @@ class ServerCore:
         manager = self._models.get(name)
         return manager is not None and any(v.number == number and v.state == "AVAILABLE" for v in manager.status())
 
-    def _await_models(self, names: Iterable[str]) -> dict[str, Version]:
-        """Waits until each model has an available or ended version. Returns the ended ones by model."""
+    def _await_models(
+        self, names: Iterable[str], deadline: float | None = None, empty_seconds: float = math.inf
+    ) -> dict[str, Version]:
+        """Waits until each model has an available or ended version. Returns the ended ones by model.
+
+        Args:
+            names: The models.
+            deadline: When to give up, on the monotonic clock.
+            empty_seconds: When to give up where a model has no version that loads.
+
+        Raises:
+            ServingError: the time is over. The models stay, and their versions load when they can.
+        """
         reached: dict[str, Version] = {}
+        began = time.monotonic()
         while waiting := [name for name in names if name not in reached]:
             for name in waiting:
                 if version := self._models[name].reached():
                     reached[name] = version
+            now = time.monotonic()
+            empty = [name for name in waiting if name not in reached and not self._models[name].is_loading()]
+            if empty and now - began > empty_seconds:
+                raise ServingError("DEADLINE_EXCEEDED", f"No version of {', '.join(empty)} was found to load")
+            if deadline is not None and now > deadline:
+                raise ServingError("DEADLINE_EXCEEDED", f"Not yet available: {', '.join(waiting)}")
             if self._stopping.wait(_LOOK_SECONDS):
                 break
         return {name: version for name, version in reached.items() if version.state == "END"}
@@ -291,16 +369,18 @@ class ServerCore:
         servable = self._batching.wrap(self._load_saved_model(path))
         try:
             if self._options.enable_model_warmup:
-                self._warm_up(ServedVersion(name, number, servable), path)
+                self._warm_up(ServedVersion(name, number, servable, self._admission), path)
         except Exception:
             servable.close()
             raise
-        uuid = asset_path(path, Asset.MLMD_UUID)
-        if uuid.is_file():
-            self.metrics.add_mlmd(name, number)
+        self.budget.measure_base()
         return servable
 
     def _load_saved_model(self, path: pathlib.Path) -> Servable:
+        if (path / _SESSION_BUNDLE).exists():
+            raise ServingError("UNIMPLEMENTED", "Session Bundle is deprecated and removed.")
+        if not graph_file(path).exists():
+            raise ServingError("NOT_FOUND", f"{_NO_GRAPH}\nSpecified file path: {path}")
         is_loaded = False
         try:
             servable = Servable(path, config=self._session_config, tags=self._options.saved_model_tags.split(","))
@@ -329,8 +409,8 @@ class Use(contextlib.AbstractContextManager[ServedVersion]):
         ServingError: there is no such version; raised when the block is entered.
     """
 
-    def __init__(self, manager: VersionManager, name: str, number: int | None):
-        self._manager, self._name, self._number = manager, name, number
+    def __init__(self, manager: VersionManager, name: str, number: int | None, admission: Admission):
+        self._manager, self._name, self._number, self._admission = manager, name, number, admission
 
     def __enter__(self) -> ServedVersion:
         version = self._manager.take(self._number)
@@ -338,7 +418,7 @@ class Use(contextlib.AbstractContextManager[ServedVersion]):
             raise _not_found(self._name, self._number)
         assert version.servable is not None  # an available version has one
         self._version = version
-        return ServedVersion(self._name, version.number, version.servable)
+        return ServedVersion(self._name, version.number, version.servable, self._admission)
 
     def __exit__(self, *error: object) -> None:
         self._manager.give_back(self._version)

@@ -21,7 +21,7 @@ from tensorflow_serving.apis import (
 from ctrpipe.serving.server import examples
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import CLASSIFY, REGRESS
-from ctrpipe.serving.server.grpc_tensors import to_array, to_proto
+from ctrpipe.serving.server.grpc_tensors import Filling, to_array, to_proto
 from ctrpipe.serving.server.served import ServedVersion
 
 _METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
@@ -77,7 +77,7 @@ def _inputs(
             f"Sent extra: {_braces(set(sent) - set(definition.inputs))}. "
             f"Missing but required: {_braces(set(definition.inputs) - set(sent))}."
         )
-    arrays, used = {}, []
+    arrays, used, filling = {}, [], Filling()
     for alias, info in definition.inputs.items():
         if alias in sent:
             proto = sent[alias]
@@ -91,7 +91,7 @@ def _inputs(
                 f"{','.join(sorted(definition.defaults))}"
             )
         try:
-            arrays[alias] = to_array(proto)
+            arrays[alias] = to_array(proto, filling)
         except ValueError as error:
             raise bad_request(f"tensor parsing error: {alias}") from error
     if len(used) != len(sent):

@@ -154,7 +154,7 @@ class GrpcApi:
         self._reload_guard.check(request.config, self._core.base_paths())
         metrics = self._core.metrics
         before = {name: metrics.first_value(name) for name in request.metric_names}
-        self._core.reload(request.config)
+        self._core.reload(request.config, timeout, folders_exist=True)
         response = model_management_pb2.ReloadConfigResponse()
         response.status.error_code = 0
         for name, value in before.items():

@@ -2,6 +2,9 @@
 
 A client opens a call with a frame of some 100 bytes, and may leave the message out for ever. grpcio's handlers of one
 message wait for it in a thread of the pool, so that as many such calls as the pool has threads keep everybody out.
+
+A message that arrives and never ends takes memory that no handler sees. Its call waits as well: where the process is
+above its budget, the calls that have waited longest are cancelled, and gRPC frees what has come of them.
 """
 
 import contextlib
@@ -10,34 +13,91 @@ from collections.abc import Iterator
 
 import grpc
 
+from ctrpipe.serving.server.budget import Budget
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.grpc_messages import plain_message
+from ctrpipe.serving.server.memory import return_unused_pages
+
 MOST_WAITING = 256
+_LOOK_SECONDS = 0.05
+_SMALL_BYTES = 1 << 20
 
 
 class Arrivals:
-    """The calls that wait for their client. Above `most` of them the one that has waited longest is cancelled.
+    """The calls that wait for their client. Above `most` of them one is cancelled: of the connection that has the most
+    of them, the call that has waited longest.
 
-    The message of a call that means to be answered comes with its first frames, or some milliseconds later: such a call
-    is never the one that has waited longest, unless `most` others come in that time.
+    The message of a call that means to be answered comes with its first frames, or some milliseconds later. Its
+    connection has few calls that wait, so that it is not the one that gives way, however fast another connection opens
+    calls or resets them.
+
+    Args:
+        most: Calls that may wait.
+        budget: The memory of all requests.
     """
 
-    def __init__(self, most: int = MOST_WAITING):
+    def __init__(self, budget: Budget, most: int = MOST_WAITING):
         self._most = most
+        self._budget = budget
+        self._closed = threading.Event()
         self._lock = threading.Lock()
         self._waiting: dict[int, grpc.ServicerContext] = {}  # by age
+        self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # the same, by connection
 
     @contextlib.contextmanager
     def waiting(self, context: grpc.ServicerContext) -> Iterator[None]:
         """Counts a call among those that wait, until the block ends."""
+        key, peer = id(context), context.peer()
         with self._lock:
-            self._waiting[id(context)] = context
-            oldest = self._waiting.pop(next(iter(self._waiting))) if len(self._waiting) > self._most else None
-        if oldest:
-            oldest.cancel()
+            self._waiting[key] = context
+            self._peers.setdefault(peer, {})[key] = context
+            gives_way = self._give_way() if len(self._waiting) > self._most else None
+        if gives_way:
+            gives_way.cancel()
         try:
             yield
         finally:
             with self._lock:
-                self._waiting.pop(id(context), None)
+                self._remove(key, peer)
+
+    def _give_way(self) -> grpc.ServicerContext:
+        peer, calls = max(self._peers.items(), key=lambda item: len(item[1]))
+        key, context = next(iter(calls.items()))
+        self._remove(key, peer)
+        return context
+
+    def _remove(self, key: int, peer: str) -> None:
+        self._waiting.pop(key, None)
+        calls = self._peers.get(peer, {})
+        calls.pop(key, None)
+        if not calls:
+            self._peers.pop(peer, None)
+
+    def start(self) -> None:
+        """Looks at the process's memory from now on, until `close`."""
+        threading.Thread(target=self._watch, name="arrivals", daemon=True).start()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            self.relieve()
+
+    def relieve(self) -> None:
+        """Cancels the older half of the calls that wait if the process takes more memory than it may."""
+        if not self._waiting or self._budget.excess() <= 0:
+            return
+        return_unused_pages()
+        if self._budget.excess() <= 0:
+            return
+        with self._lock:
+            calls = list(self._waiting.items())
+            older = calls[: (len(calls) + 1) // 2]
+            for key, context in older:
+                self._remove(key, context.peer())
+        for _, context in older:
+            context.cancel()
 
     def message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Waits for the message of a call and returns it.
@@ -52,3 +112,18 @@ class Arrivals:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "The method requires exactly one request message.")
             raise AssertionError("abort raises")
         return message
+
+    def small_message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """Waits for a message of some bytes, and returns it decompressed.
+
+        Raises:
+            grpc.RpcError: as `message`.
+            Exception: as `message`, or the message is damaged or larger than such a message is.
+        """
+        body = self.message(requests, context)
+        try:
+            with self._budget.hold() as held:
+                return plain_message(body, _SMALL_BYTES, held)
+        except ServingError as error:
+            context.abort(grpc.StatusCode[error.code], error.message or "")
+            raise AssertionError("abort raises") from error

@@ -1,6 +1,7 @@
 """The gRPC server: its ports, credentials, threads and limits (contract G1)."""
 
 import concurrent.futures
+import contextlib
 import logging
 import pathlib
 import threading
@@ -13,10 +14,12 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.serving.server.admission import Slots
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_api import GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
+from ctrpipe.serving.server.grpc_messages import check_message, plain_message
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.profiler import ProfilerHandler
 from ctrpipe.serving.server.reload_guard import is_loopback
@@ -29,9 +32,15 @@ _NO_LIMIT = 2**31 - 1
 _MOST_STREAMS = 100
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
+# Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
+_MOST_WATCHING = 4096
 _HEALTH_SERVICE = "grpc.health.v1.Health"
-# A client may refuse an answer whose trailers take more than 8 KiB, and refuses one above 16 KiB.
-_MESSAGE_BYTES = 7 << 10
+# TF Serving's words where no thread is free for a call (G12), and where it cuts a message (G10).
+_EXHAUSTED = "Server Threadpool Exhausted"
+_MESSAGE_BYTES = 1024
+_CUT = b"...TRUNCATED"
+# The health service knows the services by these names in TF Serving, and by their full ones here as well.
+_SHORT_NAMES = ("ModelService", "PredictionService")
 # Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
@@ -53,11 +62,19 @@ class GrpcServer:
 
     def __init__(self, core: ServerCore, options: ServerOptions, port: int | None):
         api = GrpcApi(core, options)
-        self._arrivals = Arrivals()
-        self._running = threading.BoundedSemaphore(options.grpc_max_threads)
-        threads = options.grpc_max_threads + MOST_WAITING + _MOST_QUEUED
+        self._budget = core.budget
+        self._arrivals = Arrivals(core.budget)
+        self._slots = Slots(options.grpc_max_threads)
+        # One thread of TF Serving's always waits for the next call.
+        self._places = threading.BoundedSemaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
+        self._most_bytes = options.max_request_bytes
+        threads = options.grpc_max_threads + MOST_WAITING + max(options.grpc_max_queued_calls, _MOST_QUEUED)
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
-        self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
+        self._server = grpc.server(
+            self._pool,
+            options=_channel_arguments(options.grpc_channel_arguments, options.max_request_bytes),
+            maximum_concurrent_rpcs=threads + _MOST_WATCHING,
+        )
         for service, methods in api.methods.items():
             handlers = {name: self._handler(*method) for name, method in methods.items()}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
@@ -65,7 +82,7 @@ class GrpcServer:
         if options.enable_profiler and (is_local or options.allow_profiler_from_network):
             self._server.add_generic_rpc_handlers((ProfilerHandler(self._arrivals),))
         if options.enable_grpc_healthcheck_service:
-            self._add_health(["", *api.methods])
+            self._add_health(["", *_SHORT_NAMES, *api.methods])
         self.address = None if port is None else self._listen(options, port)
         if options.grpc_socket_path:
             self._bind(f"unix:{options.grpc_socket_path}", None, "choose another --grpc_socket_path")
@@ -76,13 +93,13 @@ class GrpcServer:
         unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
 
         def check(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.message(requests, context))
+            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.small_message(requests, context))
             if asked.service not in services:
                 context.abort(grpc.StatusCode.NOT_FOUND, "")
             return bytes(serving.SerializeToString())
 
         def watch(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[..., None]) -> None:
-            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.message(requests, context))
+            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.small_message(requests, context))
             with self._arrivals.waiting(context):  # for a client that takes no bytes
                 send((serving if asked.service in services else unknown).SerializeToString())
 
@@ -112,30 +129,40 @@ class GrpcServer:
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
-            with self._running:
-                if not context.is_active():  # its deadline has passed in the queue
-                    return b""
-                return _respond(body, context, request_class, answer)
+            if not self._places.acquire(blocking=False):
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
+            try:
+                with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
+                    if not context.is_active():  # its deadline has passed in the queue
+                        return b""
+                    body = plain_message(body, self._most_bytes, held)
+                    held.grow(check_message(body))
+                    request = request_class.FromString(body)
+                    del body
+                    return bytes(answer(request, _seconds_left(context)).SerializeToString())
+            finally:
+                self._places.release()
+            raise AssertionError("abort raises")
 
         return grpc.stream_unary_rpc_method_handler(respond)
 
     def start(self) -> None:
+        self._arrivals.start()
         self._server.start()
 
     def stop(self, grace_seconds: float) -> None:
         """Stops accepting requests and waits up to `grace_seconds` for running ones; the rest are dropped."""
         self._server.stop(grace_seconds).wait()
+        self._arrivals.close()
         self._pool.shutdown(wait=False)
 
 
-def _respond(
-    body: bytes,
-    context: grpc.ServicerContext,
-    request_class: Any,
-    answer: Callable[[Any, float | None], Message],
-) -> bytes:
+@contextlib.contextmanager
+def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None]:
+    """Answers the call with the status and the message of an error inside the block."""
     try:
-        return bytes(answer(request_class.FromString(body), _seconds_left(context)).SerializeToString())
+        yield
+        return
     except ServingError as error:
         failure = grpc.StatusCode[error.code], error.message or ""
     except DecodeError as error:
@@ -144,20 +171,12 @@ def _respond(
         log.exception("%s failed", request_class.__name__)
         failure = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
     context.abort(failure[0], _cut(failure[1]))
-    raise AssertionError("abort raises")
 
 
-def _cut(message: str) -> str:
-    """Returns a message cut to what fits in the trailers of an answer.
-
-    A byte that is no printable ASCII takes three bytes there.
-    """
-    data, left = message.encode("utf-8", "replace"), _MESSAGE_BYTES
-    for index, byte in enumerate(data):
-        left -= 1 if 0x20 <= byte <= 0x7E and byte != 0x25 else 3
-        if left < 0:
-            return data[:index].decode("utf-8", "ignore") + " ..."
-    return message
+def _cut(message: str) -> bytes:
+    """Returns a message as TF Serving cuts it (G10): a client refuses an answer with more than some kilobytes of it."""
+    data = message.encode("utf-8", "surrogateescape")
+    return data if len(data) <= _MESSAGE_BYTES else data[:_MESSAGE_BYTES] + _CUT
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float | None:
@@ -165,14 +184,17 @@ def _seconds_left(context: grpc.ServicerContext) -> float | None:
     return None if left is None or left > _FOREVER_SECONDS else left
 
 
-def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
-    """Returns gRPC's arguments: no message size limit, no port sharing, few calls a connection, and the flag's.
+def _channel_arguments(flag: str, most_bytes: int) -> list[tuple[str, Any]]:
+    """Returns gRPC's arguments: bodies as they came, no port sharing, few calls a connection, and the flag's.
+
+    gRPC refuses a longer message by its length, before it has come.
 
     Raises:
         InputError: the flag is not KEY=VALUE,...
     """
     arguments: list[tuple[str, Any]] = [
-        ("grpc.max_receive_message_length", _NO_LIMIT),
+        ("grpc.max_receive_message_length", min(most_bytes, _NO_LIMIT)),
+        ("grpc.per_message_decompression", 0),  # see grpc_messages.py
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
 # A TensorProto may hold one value and a shape of any size; TensorFlow fills the shape with the value. Above this many
-# filled bytes it is refused: 50 bytes of a request took 12 seconds and gigabytes of memory, and of 64 MB the C library
+# filled bytes a request is refused: 50 bytes of it took 12 seconds and gigabytes of memory, and of 64 MB the C library
 # keeps most in each thread.
 _MAX_FILLED_BYTES = 1 << 24
 _STRING_BYTES = 64  # of an empty string, in TensorFlow and Python together; its length is added
@@ -44,15 +44,33 @@ _FEW = 64
 _AT_ONCE = 1 << 14
 
 
-def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
+class Filling:
+    """Counts what the tensors of one request are filled with beside the values that were sent."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, values: int, bytes_each: int) -> None:
+        """Raises ValueError if the request's filled values take too much."""
+        self._bytes += max(values, 0) * bytes_each
+        if self._bytes > _MAX_FILLED_BYTES:
+            raise ValueError(f"{values} values of {bytes_each} bytes, none of which was sent")
+
+
+def to_array(proto: tensor_pb2.TensorProto, filling: Filling | None = None) -> np.ndarray:
     """Returns the tensor as an array; strings as an array of bytes objects.
 
+    Args:
+        proto: The tensor.
+        filling: What other tensors of the same request were filled with.
+
     Raises:
-        ValueError: the shape, dtype and content contradict each other.
+        ValueError: the shape, dtype and content contradict each other, or too many values were not sent.
     """
+    filling = filling or Filling()
     shape = proto.tensor_shape
     sizes = [dim.size for dim in shape.dim]
-    if shape.unknown_rank or any(size < 0 for size in sizes):
+    if any(size < 0 for size in sizes):  # unknown_rank is not looked at, as in TensorFlow's TensorShape
         raise ValueError("the shape is not known")
     size = math.prod(sizes)
     dtype = _NUMBERS.get(proto.dtype)
@@ -66,27 +84,25 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
     if proto.dtype in _VALUES and not content:
         values = getattr(proto, _VALUES[proto.dtype])
         if dtype is None:
-            return _strings(proto, size).reshape(sizes)
+            return _strings(proto, size, filling).reshape(sizes)
         if len(values) == size and size <= _FEW:
             narrow = _VALUES[proto.dtype] == "int_val"
             return np.fromiter(values, np.int64 if narrow else dtype, size).astype(dtype).reshape(sizes)
-    return _parse(proto, size)
+    return _parse(proto, size, filling)
 
 
-def _strings(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
+def _strings(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.ndarray:
     """Returns the strings. If too few were sent, the last one is repeated, as one shared object."""
-    values = list(proto.string_val[:size])
-    if len(values) < size:
-        _check_filled(size - len(values), _STRING_BYTES + len(values[-1] if values else b""))
+    sent = min(len(proto.string_val), size)
+    last = proto.string_val[sent - 1] if sent else b""
+    if sent < size:
+        filling.add(size - sent, _STRING_BYTES + len(last))
     array = np.empty(size, object)
-    array[: len(values)] = values
-    array[len(values) :] = values[-1:] or [b""]
+    for start in range(0, sent, _AT_ONCE):  # in pieces: other threads run between them
+        end = min(start + _AT_ONCE, sent)
+        array[start:end] = proto.string_val[start:end]
+    array[sent:] = array[sent - 1 : sent] if sent else [last]
     return array
-
-
-def _check_filled(values: int, bytes_each: int) -> None:
-    if values * bytes_each > _MAX_FILLED_BYTES:
-        raise ValueError(f"{values} values of {bytes_each} bytes, none of which was sent")
 
 
 def _count_sent(proto: tensor_pb2.TensorProto) -> int:
@@ -102,10 +118,10 @@ def _count_sent(proto: tensor_pb2.TensorProto) -> int:
     return len(getattr(proto, _VALUES[proto.dtype]))
 
 
-def _parse(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
+def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.ndarray:
     """Returns the tensor as TensorFlow parses it. If too few values were sent, the last one is repeated."""
     is_string = proto.dtype == types_pb2.DT_STRING
-    _check_filled(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
+    filling.add(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
     try:
         value = tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
         return np.asarray(value, object if is_string else None)  # for a scalar string, TensorFlow returns bytes

@@ -48,12 +48,18 @@ _EXACT_BELOW = 2**53
 _BEFORE_LAST_DIGIT = 1.7976931348623157e307
 
 
-def parse_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
+def parse_body(body: bytes, reading: Reading | None = None, reads_doubles: bool = False) -> dict[str, Any]:
     """Returns the request's top-level object.
 
-    Raises ServingError with RapidJSON's text and offset (J1-J3).
+    Args:
+        body: The body.
+        reading: The request's limits.
+        reads_doubles: Whether numbers become float64: they are then the doubles that RapidJSON reads (J12).
+
+    Raises:
+        ServingError: with RapidJSON's text and offset (J1-J3).
     """
-    usual = parse_usual_body(body)
+    usual = None if reads_doubles and _has_long_numbers(body) else parse_usual_body(body)
     return parse_unusual_body(body, reading) if usual is None else usual
 
 
@@ -157,7 +163,7 @@ def _places(body: bytes, pair: bytes) -> Iterator[np.ndarray]:
         yield np.flatnonzero((piece[:-1] == pair[0]) & (piece[1:] == pair[1])) + start
 
 
-def has_long_numbers(body: bytes) -> bool:
+def _has_long_numbers(body: bytes) -> bool:
     """Returns whether RapidJSON may read a number as another double than the nearest (J12)."""
     return _LONG_NUMBER.search(body) is not None
 

@@ -13,6 +13,7 @@ from ctrpipe.serving.server.json_response import decimals, in_object, of_rows
 from ctrpipe.serving.server.json_values import json_string, json_type, members, shown
 from ctrpipe.serving.server.tensors import decode_base64, is_base64
 
+_EMPTY_FIELD_2 = b"\x12\x00"
 _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
 
 
@@ -59,8 +60,10 @@ def _serialized(features: dict[str, feature_pb2.Feature]) -> bytes:
     """Returns a tf.Example, written field by field: Python's protobuf refuses names that are not UTF-8."""
     entries = []
     for name, feature in features.items():
-        value = any_pb2.Any(value=feature.SerializeToString())  # Any.value is field 2, like the value of a map entry
-        entries.append(_field_1(name.encode("utf-8", "surrogateescape")) + value.SerializeToString())
+        # Any.value is field 2, like the value of a map entry; a feature without a value is written too: the graph's
+        # parser refuses an entry that lacks one.
+        value = any_pb2.Any(value=feature.SerializeToString()).SerializeToString() or _EMPTY_FIELD_2
+        entries.append(_field_1(name.encode("utf-8", "surrogateescape")) + value)
     return _field_1(b"".join(map(_field_1, entries))) if entries else b""
 
 

@@ -16,8 +16,8 @@ from ctrpipe.serving.server.json_values import json_string
 from ctrpipe.serving.server.tensors import dtype_name
 
 _INDENT = b"    "
-# A message may echo lone surrogates. Bytes that are not UTF-8 are read as lone surrogates too.
-_NO_UTF8 = re.compile("[\ud800-\udfff]")
+# Lone surrogates, other than those as which bytes that are not UTF-8 are read.
+_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 # In this range, %g writes six or nine digits without an exponent. The float32 nearest to 0.0001 is slightly below it.
 _PLAIN_FROM, _PLAIN_BELOW = float(np.float32(1e-4)), 1e6
 _DECADES = 10.0 ** np.arange(-4, 6)
@@ -59,8 +59,11 @@ def in_object(key: str, value: bytes) -> bytes:
 
 
 def error_body(message: str | None) -> bytes:
-    """Returns an error as JSON, always valid UTF-8; empty if there is no message."""
-    return b"" if message is None else in_object("error", json_string(_NO_UTF8.sub("\ufffd", message)))
+    """Returns an error as JSON; empty if there is no message.
+
+    Bytes that are not UTF-8 are written as they are, as TF Serving writes them.
+    """
+    return b"" if message is None else in_object("error", json_string(_NO_BYTES.sub("\ufffd", message)))
 
 
 def of_rows(texts: Sequence[bytes]) -> bytes:

@@ -1,11 +1,10 @@
 """JSON values as in RapidJSON: objects with repeated names, type names, and values in error messages."""
 
+import decimal
 import math
 import re
 from collections.abc import Iterator
 from typing import Any
-
-from ctrpipe.serving.server.double_digits import double_digits
 
 ECHO_BYTES = 256
 _INDENT = b"    "
@@ -119,8 +118,10 @@ def _scalar_text(value: str | float | bool | None) -> bytes:
 
 
 def _double_text(value: float) -> bytes:
-    """Returns a number's text. Numbers below 1e-6 or from 1e21 on have an exponent, without a plus sign."""
-    text, exponent = double_digits(abs(value)) if value else ("", 0)
+    """Returns a number's shortest text. Numbers below 1e-6 or from 1e21 on have an exponent, without a plus sign."""
+    _, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)  # the number is finite
+    text = "".join(map(str, digits))
     point = len(text) + exponent  # position of the decimal point in the digits
     if not value:
         text = "0.0"

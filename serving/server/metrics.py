@@ -83,10 +83,6 @@ class _Counter(_Metric):
 class _Gauge(_Counter):
     kind = "gauge"
 
-    def set(self, labels: tuple[str, ...], value: int) -> None:
-        with self._lock:
-            self._values[labels] = value
-
 
 class _Histogram(_Metric):
     kind = "histogram"
@@ -141,7 +137,7 @@ class Metrics:
         self._request_log_count = _Counter("serving/request_log_count", "model_name", "status_code")
         self._shadow_count = _Counter("serving/shadow_request_count", "model_name", "status_code")
         self._shadow_difference = _Histogram("serving/shadow_difference", _DIFFERENCES, "model_name", "output")
-        self._mlmd = _Gauge("serving/mlmd_map", "model_name", "version")
+        self._mlmd = _Gauge("serving/mlmd_map", "model_name", "version")  # always without a value (W6)
         self._loads = _Counter("cc/saved_model/load_attempt_count", "model_path", "status")
 
     def add_model(self, name: str) -> None:
@@ -208,10 +204,6 @@ class Metrics:
     def record_difference(self, model: str, output: str, difference: float) -> None:
         """Records the absolute difference between the shadow's value of an output and the value sent."""
         self._shadow_difference.observe((model, output), difference)
-
-    def add_mlmd(self, model: str, version: int) -> None:
-        """Shows that the version has an artifact in ML Metadata. The page prints 0 for its text (W6)."""
-        self._mlmd.set((model, str(version)), 0)
 
     def first_value(self, path: str) -> int:
         """Returns a counter's first value, as read by HandleReloadConfigRequest; 0 if it is not a counter."""

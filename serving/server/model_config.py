@@ -1,5 +1,6 @@
 """The models to serve: reads, checks and interprets ModelServerConfig (contract V2, V6)."""
 
+import os
 import pathlib
 from collections.abc import Collection
 
@@ -28,12 +29,11 @@ def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.
     return config
 
 
-def check_models(config: model_server_config_pb2.ModelServerConfig, served: Collection[str] = ()) -> None:
-    """Checks a config as TF Serving does (server_core.cc). `served` names the models already served.
+def check_list(config: model_server_config_pb2.ModelServerConfig) -> None:
+    """Checks the names and the folders of a config as TF Serving does (server_core.cc, ValidateModelConfigList).
 
     Raises:
-        ServingError: a model is listed twice, has a relative base path or a platform other than TensorFlow, or the
-            config is not a list of models.
+        ServingError: a model is listed twice or has a relative base path, or the config is not a list of models.
     """
     if config.WhichOneof("config") == "custom_model_config":
         raise bad_request("ModelServer does not yet support custom model config.")
@@ -47,8 +47,48 @@ def check_models(config: model_server_config_pb2.ModelServerConfig, served: Coll
             raise bad_request(
                 f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
             )
+
+
+def check_changes(
+    old: model_server_config_pb2.ModelServerConfig, new: model_server_config_pb2.ModelServerConfig
+) -> None:
+    """Compares a config with the one before, which may itself have been refused (V6).
+
+    Raises:
+        ServingError: a model's platform changes, or one of either config is not given properly.
+    """
+    before = {model.name: _platform(model) for model in old.model_config_list.config}
+    for model in new.model_config_list.config:
+        if model.name not in before:
+            continue
+        platform = _platform(model)
+        if platform != before[model.name]:
+            raise bad_request(
+                f"Illegal to change a model's platform. For model {model.name} platform was {before[model.name]} and "
+                f"new platform requested is {platform}"
+            )
+
+
+def check_platforms(config: model_server_config_pb2.ModelServerConfig) -> None:
+    """Checks that every model is TensorFlow's. Raises ServingError."""
     for model in config.model_config_list.config:
-        _check_platform(model, model.name in served)
+        platform = _platform(model)
+        if platform != PLATFORM:
+            raise bad_request(f"Model {model.name} requests unsupported platform {platform}")
+
+
+def check_folders(config: model_server_config_pb2.ModelServerConfig, served: Collection[pathlib.Path]) -> None:
+    """Refuses a config with a folder that is not there: as long as it is not, no model's new versions are looked for.
+
+    `served` are the folders of the models already served, which may be away for a while.
+
+    Raises:
+        ServingError: a model's folder does not exist.
+    """
+    for model in config.model_config_list.config:
+        path = base_path(model)
+        if path not in served and not os.path.isdir(path):
+            raise ServingError("NOT_FOUND", f"Could not find base path {path} for servable {model.name}")
 
 
 def check_logging(config: model_server_config_pb2.ModelServerConfig) -> None:
@@ -59,18 +99,6 @@ def check_logging(config: model_server_config_pb2.ModelServerConfig) -> None:
     """
     if any(model.HasField("logging_config") for model in config.model_config_list.config):
         raise bad_request("No request-logger-creator provided.")
-
-
-def _check_platform(model: model_server_config_pb2.ModelConfig, is_served: bool) -> None:
-    platform = _platform(model)
-    if platform == PLATFORM:
-        return
-    if is_served:
-        raise bad_request(
-            f"Illegal to change a model's platform. For model {model.name} platform was {PLATFORM} and new platform "
-            f"requested is {platform}"
-        )
-    raise bad_request(f"Model {model.name} requests unsupported platform {platform}")
 
 
 def _platform(model: model_server_config_pb2.ModelConfig) -> str:
@@ -99,7 +127,7 @@ def policy(model: model_server_config_pb2.ModelConfig) -> Policy:
     """Returns the policy that selects the served versions of a model; the default is the latest version.
 
     Raises:
-        ServingError: the policy `specific` names no version.
+        ServingError: the policy `specific` names no version. TF Serving waits for one without end.
     """
     choice = model.model_version_policy
     kind = choice.WhichOneof("policy_choice")

@@ -44,8 +44,9 @@ class ServerOptions:
     """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
     These flags are ours alone: `host` (TF Serving listens on every address); `max_request_bytes`,
-    `max_json_memory_bytes` and `max_json_depth` (TF Serving has no limits); `rest_api_busy_poll_micros`; `request_log`
-    and `sampling_rate` (TF Serving is built without its request log); `shadow` and `shadow_log`;
+    `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no limits); `rest_api_busy_poll_micros`;
+    `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is built without its request log); `shadow`
+    and `shadow_log`;
     `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
     load any folder, and have a trace written to any folder).
     """
@@ -59,6 +60,11 @@ class ServerOptions:
     max_json_memory_bytes: int = _flag(
         64 << 20, "What a REST body's values may take above 4 times its size, by estimate. Not a flag of TF Serving."
     )
+    max_memory: int = _flag(
+        0,
+        "Bytes that the process may take, with its models: a request that does not fit is refused; 0 = half of the "
+        "machine's, or the container's. Not a flag of TF Serving.",
+    )
     max_json_depth: int = _flag(150_000, "Levels of lists and objects in a REST body. Not a flag of TF Serving.")
     file_system_poll_wait_seconds: float = _flag(
         1.0, "Seconds between looks for new versions; 0 = once, negative = never."
@@ -71,7 +77,14 @@ class ServerOptions:
     )
     rest_api_enable_cors_support: bool = _flag(False, "CORS headers in REST responses.")
     grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
-    grpc_max_threads: int = _flag(_threads(), "gRPC requests that run at the same time.")
+    grpc_max_threads: int = _flag(
+        _threads(), "Threads of gRPC: one waits for calls, and as many calls as others run at the same time."
+    )
+    grpc_max_queued_calls: int = _flag(
+        0,
+        "Calls that may wait for one of those threads; a further one is RESOURCE_EXHAUSTED. Not a flag of TF Serving, "
+        "where none waits.",
+    )
     grpc_channel_arguments: str = _flag("", "KEY=VALUE,...: arguments of the gRPC server.")
     request_log: Path | None = _flag(
         None, "Folder for a sample of the answered requests, as TFRecords of PredictionLog. Not a flag of TF Serving."
@@ -171,8 +184,9 @@ class ServerOptions:
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
-        if self.rest_api_busy_poll_micros < 0:
-            raise InputError(f"--rest_api_busy_poll_micros={self.rest_api_busy_poll_micros}: it must be 0 or more")
+        for name in ("max_memory", "rest_api_busy_poll_micros", "grpc_max_queued_calls"):
+            if getattr(self, name) < 0:
+                raise InputError(f"--{name}={getattr(self, name)}: it must be 0 or more")
         if self.shadow_log and not self.shadow:
             raise InputError("--shadow_log needs --shadow; name the label of a version there")
         if not 0 < self.sampling_rate <= 1:

@@ -1,16 +1,20 @@
-"""Recent response times of a signature. They decide if a request may run on the event loop's thread."""
+"""Recent response times of requests. They decide if a request may run on the event loop's thread."""
 
 import threading
+import weakref
+from collections.abc import Hashable
+from typing import Any
 
 # Handing a request to another thread costs 0.1 ms. A request on the loop's thread blocks all others.
 SHORT_SECONDS = 0.005
 # A signature's first runs optimise its graph and fill caches.
 FIRST_RUNS = 10
 _MEMORY = 0.9
+_MOST_KINDS = 1000  # beyond it all are forgotten: paths are made up by clients
 
 
 class Pace:
-    """Response times and body sizes of one signature of one loaded version. Thread-safe."""
+    """Response times and body sizes of requests of one kind to one loaded version. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,3 +31,24 @@ class Pace:
     def is_short(self, size: int) -> bool:
         """Returns whether a request of `size` bytes is likely to take less than SHORT_SECONDS."""
         return self._runs >= FIRST_RUNS and self._seconds * max(1.0, size / max(self._size, 1.0)) < SHORT_SECONDS
+
+
+class Paces:
+    """The pace of each kind of request. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._paces: dict[Hashable, tuple[weakref.ref[Any], Pace]] = {}
+
+    def is_short(self, kind: Hashable, size: int) -> bool:
+        """Returns whether a request of `size` bytes is likely to take less than SHORT_SECONDS."""
+        found = self._paces.get(kind)
+        return found is not None and found[1].is_short(size)
+
+    def record(self, kind: Hashable, servable: Any, size: int, seconds: float) -> None:
+        """Records the time of a request. Another loaded version than before starts anew."""
+        found = self._paces.get(kind)
+        if found is None or found[0]() is not servable:
+            if len(self._paces) >= _MOST_KINDS:
+                self._paces.clear()
+            found = self._paces[kind] = (weakref.ref(servable), Pace())
+        found[1].record(size, seconds)

@@ -33,7 +33,7 @@ class ProfilerHandler(grpc.GenericRpcHandler):
 
 def _forward(method: str, arrivals: Arrivals) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
     def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        body = arrivals.message(requests, context)
+        body = arrivals.small_message(requests, context)
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = _profiler().unary_unary(method)
         try:
             answer: bytes = call(body, timeout=context.time_remaining())

@@ -108,9 +108,9 @@ def _records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLog]:
             try:
                 yield prediction_log_pb2.PredictionLog.FromString(record)
             except DecodeError as error:
-                raise InputError(f"{file}: record {number} is no PredictionLog; take the file away") from error
+                raise InputError(f"{file}: record {number} is not a PredictionLog; remove the file") from error
     except tf.errors.DataLossError as error:
-        raise InputError(f"{file}: damaged, or no TFRecord; take the file away") from error
+        raise InputError(f"{file}: damaged, or not a TFRecord file; remove it") from error
 
 
 def _rows(record: prediction_log_pb2.PredictionLog, spec: LogSpec) -> Arrays | None:

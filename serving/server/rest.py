@@ -10,54 +10,57 @@ import urllib.parse
 import weakref
 import zlib
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from ctrpipe.serving.server.body_cost import Reading, check_cost
+from ctrpipe.serving.server.budget import Held
 from ctrpipe.serving.server.core import ServedVersion, ServerCore
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import DEFAULT_SIGNATURE, classify, regress
-from ctrpipe.serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
-from ctrpipe.serving.server.json_body import (
-    has_booleans,
-    has_long_numbers,
-    parse_body,
-    parse_unusual_body,
-    parse_usual_body,
-)
+from ctrpipe.serving.server.http_protocol import HTML, HttpServer, Response, uvicorn_server
+from ctrpipe.serving.server.http_request import Limits, Request
+from ctrpipe.serving.server.json_body import has_booleans, parse_body
 from ctrpipe.serving.server.json_examples import format_classify, format_regress, parse_examples
 from ctrpipe.serving.server.json_response import error_body, format_predict
 from ctrpipe.serving.server.json_values import shown
 from ctrpipe.serving.server.metrics import CONTENT_TYPE, Metrics
 from ctrpipe.serving.server.monitoring_config import metrics_path
 from ctrpipe.serving.server.options import ServerOptions
-from ctrpipe.serving.server.pace import Pace
+from ctrpipe.serving.server.pace import SHORT_SECONDS, Paces
 from ctrpipe.serving.server.request_log import classify_record, predict_record, regress_record
 from ctrpipe.serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
 
-# The 404 page of libevent, TF Serving's HTTP library, outside /v1/ (R5).
-_NOT_FOUND = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
+# The error page of libevent, TF Serving's HTTP library (R5, R16).
+_PAGE = "<HTML><HEAD>\n<TITLE>{0} {1}</TITLE>\n</HEAD><BODY>\n<H1>{1}</H1>\n</BODY></HTML>\n"
+_METHODS = ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH")
 _CORS = (
     b"Access-Control-Allow-Origin: *\r\n"
     b"Access-Control-Allow-Methods: POST, GET\r\n"
     b"Access-Control-Allow-Headers: Content-Type\r\n"
 )
 _HIGHEST_RATIO = 1032  # maximum compression ratio of deflate
-_VALUE = "JSON Value: "  # in errors, precedes a part of the body
+_FREE_BYTES = 4 << 10  # bodies up to this size take next to nothing: they are not counted
 _REMEMBERED = 500  # characters; `_route` does not cache longer paths
-_SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
-_POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
-_GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
-
-
-class _TakesLong(Exception):
-    """Raised if a request would, or might, block the event loop's thread for long."""
+_SIGNATURE = re.compile(rb'"signature_name"\s*:\s*"([^"\\]*)"')
+_NEAR_END = 256  # bytes at either end of a body that are searched for it
+# What a name may have in a URI, beside a slash and a colon (RFC 3986); libevent refuses any other target (R16).
+_IN_NAME = r"[A-Za-z0-9\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{2}"
+_URI = re.compile(rf"(?:{_IN_NAME}|[/:])*(?:\?(?:{_IN_NAME}|[/:?])*)?(?:#(?:{_IN_NAME}|[/:?])*)?")
+_SUFFIX = rf"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>(?:{_IN_NAME})+))?"
+_POST = re.compile(
+    rf"/v1/models/(?P<name>(?:{_IN_NAME})+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE
+)
+_GET = re.compile(rf"/v1/models(?:/(?P<name>(?:{_IN_NAME})+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
 
 
 class _Route(NamedTuple):
@@ -97,6 +100,15 @@ def _route(method: str, target: str) -> _Route | None:
     )
 
 
+def _refused_before(method: str, target: str) -> HTTPStatus | None:
+    """Returns the status of what libevent refuses before TF Serving's own code reads it (R5, R16)."""
+    if method not in _METHODS:
+        return HTTPStatus.NOT_IMPLEMENTED
+    if not _URI.fullmatch(target):
+        return HTTPStatus.BAD_REQUEST
+    return None if target[:4].lower() == "/v1/" else HTTPStatus.NOT_FOUND
+
+
 class RestApi:
     """TF Serving's REST API over the served models.
 
@@ -117,48 +129,53 @@ class RestApi:
         self._metrics_path = metrics_path(options.monitoring_config_file)
         self._headers = _CORS if options.rest_api_enable_cors_support else b""
         self._metadata_pages: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
-        self._paces: weakref.WeakKeyDictionary[Any, dict[str, Pace]] = weakref.WeakKeyDictionary()
+        self._doubles: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._paces = Paces()
 
     def server(self) -> uvicorn.Server:
         """Returns the HTTP server of these models."""
         limits = Limits(self._options.max_request_bytes, self._timeout)
         threads = self._options.rest_api_num_threads
         busy_poll = self._options.rest_api_busy_poll_micros / 1e6
-        return uvicorn_server(HttpServer(self.answer, self._refuse, threads, limits, busy_poll))
+        return uvicorn_server(HttpServer(self, threads, limits, self._core.budget, busy_poll))
 
-    def answer(self, request: Request, at_once: bool = False) -> Response | None:
-        """Answers a request from any thread. Raises nothing.
+    def is_short(self, request: Request) -> bool:
+        """Returns whether a request may be answered on the event loop's thread, where it blocks all others.
 
-        With `at_once`, returns None if the request might take long.
+        Decided before the body is read: by its method, its size, and the time that such requests took before.
         """
+        if request.method != "POST":
+            return not request.target.endswith("/metadata")
+        if b"content-encoding" in request.headers:
+            return False
+        return self._paces.is_short(_kind(request), len(request.body))
+
+    def answer(self, request: Request) -> Response:
+        """Answers a request from any thread. Raises nothing."""
         try:
-            return self._answer(request, at_once)
-        except _TakesLong:
-            return None
+            return self._answer(request)
         except ServingError as error:
             return Response(error.http_status, error_body(error.message), headers=self._headers)
         except Exception as error:
             log.exception("%s %s failed", request.method, request.target)
-            return self._refuse(500, f"{type(error).__name__}: {error}")
+            return self.refuse(500, f"{type(error).__name__}: {error}")
 
-    def _refuse(self, status: int, message: str) -> Response:
+    def refuse(self, status: int, message: str) -> Response:
+        """Returns an error response."""
         return Response(status, error_body(message), headers=self._headers)
 
-    def _answer(self, request: Request, at_once: bool) -> Response:
+    def _answer(self, request: Request) -> Response:
         target = request.target
         if target.partition("?")[0] == self._metrics_path:
             return self._metrics_page(target)
-        if not target[:4].lower() == "/v1/":
-            return Response(404, _NOT_FOUND, HTML)
         started = time.perf_counter()
         find = _route if len(target) < _REMEMBERED else _route.__wrapped__
         route = find(request.method, target)
-        code: str | None = "OK"
+        if not route and (status := _refused_before(request.method, target)):
+            return Response(status, _PAGE.format(status.value, status.phrase).encode(), HTML)
+        code = "OK"
         try:
-            return Response(200, self._api(route, request, at_once), headers=self._headers)
-        except _TakesLong:
-            code = None  # `answer` is called again in the thread pool
-            raise
+            return Response(200, self._api(route, request), headers=self._headers)
         except ServingError as error:
             code = error.code
             raise
@@ -166,12 +183,12 @@ class RestApi:
             code = "INTERNAL"
             raise
         finally:
-            if code is not None:  # status, metadata and malformed requests count too (X3)
-                name, api = (route.name or "", route.method) if route else ("", "")
-                api = api if request.method == "POST" else ""
-                self._metrics.record_request(name, api, "REST", code, time.perf_counter() - started)
+            # Status, metadata and malformed requests count too (X3).
+            name, api = (route.name or "", route.method) if route else ("", "")
+            api = api if request.method == "POST" else ""
+            self._metrics.record_request(name, api, "REST", code, time.perf_counter() - started)
 
-    def _api(self, route: _Route | None, request: Request, at_once: bool) -> bytes:
+    def _api(self, route: _Route | None, request: Request) -> bytes:
         """Returns the body of the response to a request below /v1/."""
         if request.method == "OPTIONS":
             origin = request.headers.get(b"origin", b"")
@@ -182,8 +199,8 @@ class RestApi:
         if not route or not route.method.islower():
             raise bad_request(f"Malformed request: {request.method} {request.target}")
         if request.method == "GET":
-            return self._describe(route, number, at_once)
-        return self._infer(route, number, request, at_once)
+            return self._describe(route, number)
+        return self._infer(route, number, request)
 
     def _metrics_page(self, target: str) -> Response:
         if target != self._metrics_path:
@@ -191,7 +208,7 @@ class RestApi:
             return Response(400, message.encode(), CONTENT_TYPE.encode())
         return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
 
-    def _describe(self, route: _Route, number: int | None, at_once: bool) -> bytes:
+    def _describe(self, route: _Route, number: int | None) -> bytes:
         if not route.name:
             raise bad_request("Missing model name in request.")
         if route.method == "status":
@@ -199,8 +216,6 @@ class RestApi:
         with self._core.use(route.name, number, route.label) as version:
             page = self._metadata_pages.get(version.servable)
             if page is None:
-                if at_once:
-                    raise _TakesLong()
                 page = self._metadata_pages[version.servable] = _metadata(version)
             return page
 
@@ -211,27 +226,44 @@ class RestApi:
             rows.append({"version": str(version.number), "state": version.state, "status": status})
         return _json({"model_version_status": rows})
 
-    def _infer(self, route: _Route, number: int | None, request: Request, at_once: bool) -> bytes:
-        method = route.method
-        if at_once and (method != "predict" or b"content-encoding" in request.headers):
-            raise _TakesLong()
-        body = _plain(request, self._options.max_request_bytes)
-        check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
+    def _infer(self, route: _Route, number: int | None, request: Request) -> bytes:
+        body = self._plain(request)
+        cost = check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
+        if len(body) > _FREE_BYTES:
+            self._held(request).grow(cost)
         deadline = min(request.deadline, time.monotonic() + self._timeout)
         reading = Reading(request.is_over, self._options.max_json_memory_bytes, deadline)
+        if route.method == "predict":
+            return self._predict(route, number, request, body, reading)
+        return self._score_examples(route, number, parse_body(body, reading), reading)
+
+    def _held(self, request: Request) -> Held:
+        """Returns what the request holds of the budget; the connection gives it back."""
+        if request.held is None:
+            request.held = self._core.budget.hold()
+        return request.held
+
+    def _plain(self, request: Request) -> bytes:
+        """Returns the body, decompressed if it is gzip. A damaged gzip body is empty, as in TF Serving (R11).
+
+        gzip's last four bytes tell the size, so that it is held before anything is decompressed; zlib checks it.
+        """
+        packed = request.body
+        if b"gzip" not in request.headers.get(b"content-encoding", b""):
+            return packed
+        size = int.from_bytes(packed[-4:], "little")
+        if size > _HIGHEST_RATIO * len(packed):
+            return b""
+        limit = self._options.max_request_bytes
+        if size > limit:
+            raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
+        self._held(request).grow(size)
+        decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
         try:
-            if method == "predict":
-                return self._predict(route, number, body, reading, at_once)
-            return self._score_examples(route, number, parse_body(body, reading), reading)
-        except ServingError as error:
-            if _VALUE not in (error.message or "") or not has_long_numbers(body):
-                raise
-        if at_once:
-            raise _TakesLong()
-        parsed = parse_unusual_body(body, reading)  # the error shows numbers as RapidJSON reads them (J9, J12)
-        if method == "predict":
-            return self._predict(route, number, body, reading, parsed=parsed)
-        return self._score_examples(route, number, parsed, reading)
+            plain = decompressor.decompress(packed, size + 1)
+        except zlib.error:
+            return b""
+        return plain if decompressor.eof and not decompressor.unused_data else b""
 
     def _score_examples(self, route: _Route, number: int | None, parsed: dict[str, Any], reading: Reading) -> bytes:
         """Answers classify and regress requests."""
@@ -255,58 +287,66 @@ class RestApi:
                 self._core.request_log.add(version, signature, sum(map(len, batch)) + len(answer), make)
             return answer
 
-    def _predict(
-        self,
-        route: _Route,
-        number: int | None,
-        body: bytes,
-        reading: Reading,
-        at_once: bool = False,
-        parsed: dict[str, Any] | None = None,
-    ) -> bytes:
+    def _predict(self, route: _Route, number: int | None, request: Request, body: bytes, reading: Reading) -> bytes:
+        """Answers a predict request, and records its pace: a failed one counts where it was slow."""
         started = time.perf_counter()
-        request = parsed or (parse_usual_body(body) if at_once else parse_body(body, reading))
-        if request is None:
-            raise _TakesLong()
-        signature = _signature_name(request) or DEFAULT_SIGNATURE
-        with self._core.use(route.name or "", number, route.label) as version:
-            dtypes = version.input_types.get(signature)
-            if dtypes is None:
-                raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
-            pace = self._pace(version, signature)
-            if at_once and (version.servable.waits or not pace.is_short(len(body))):
-                raise _TakesLong()
-            if not dtypes:
-                raise bad_request(
-                    f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
-                )
-            if tf.float64 in dtypes.values() and parsed is None and has_long_numbers(body):
-                request = None  # free the first parse before the second
-                request = parse_unusual_body(body, reading)
-            inputs, by_row = parse_predict(request, dtypes, has_booleans(body), reading)
-            del request  # free the parsed request before the model runs
-            reading.check_time()
-            outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())
-            if self._core.request_log and self._core.request_log.picks():
-                size = len(body) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
-                make = functools.partial(predict_record, version, signature, inputs, outputs)
-                self._core.request_log.add(version, signature, size, make)
-            if self._core.shadow and self._core.shadow.picks():
-                size = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
-                ask = functools.partial(ServedVersion.run, signature=signature, inputs=inputs)
-                self._core.shadow.add(version, signature, size, outputs, ask)
-            del inputs
-            self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
-        reading.check_time()
-        answer = format_predict(outputs, by_row)
-        pace.record(len(body), time.perf_counter() - started)
+        try:
+            use = self._core.use(route.name or "", number, route.label)
+            stack = contextlib.ExitStack()
+            version = stack.enter_context(use)
+        except ServingError:
+            _signature_name(parse_body(body, reading))  # the body's own errors come first (P3)
+            raise
+        is_done = False
+        with stack:
+            try:
+                answer = self._run(version, parse_body(body, reading, self._reads_doubles(version)), body, reading)
+                is_done = True
+            finally:
+                seconds = time.perf_counter() - started
+                if not version.servable.waits and (is_done or seconds > SHORT_SECONDS):
+                    self._paces.record(_kind(request), version.servable, len(request.body), seconds)
         return answer
 
-    def _pace(self, version: ServedVersion, signature: str) -> Pace:
-        paces = self._paces.get(version.servable)
-        if paces is None:
-            paces = self._paces.setdefault(version.servable, {})
-        return paces.get(signature) or paces.setdefault(signature, Pace())
+    def _run(self, version: ServedVersion, request: dict[str, Any], body: bytes, reading: Reading) -> bytes:
+        """Returns the response to a parsed request, whose values are freed before the model runs."""
+        signature = _signature_name(request) or DEFAULT_SIGNATURE
+        dtypes = version.input_types.get(signature)
+        if dtypes is None:
+            raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
+        if not dtypes:
+            raise bad_request(f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}")
+        inputs, by_row = parse_predict(request, dtypes, has_booleans(body), reading)
+        request.clear()
+        reading.check_time()
+        outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())
+        if self._core.request_log and self._core.request_log.picks():
+            size = len(body) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+            make = functools.partial(predict_record, version, signature, inputs, outputs)
+            self._core.request_log.add(version, signature, size, make)
+        if self._core.shadow and self._core.shadow.picks():
+            size = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+            ask = functools.partial(ServedVersion.run, signature=signature, inputs=inputs)
+            self._core.shadow.add(version, signature, size, outputs, ask)
+        del inputs
+        self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
+        reading.check_time()
+        return format_predict(outputs, by_row)
+
+    def _reads_doubles(self, version: ServedVersion) -> bool:
+        """Returns whether a signature has an input of float64, whose last bits RapidJSON decides (J12)."""
+        found = self._doubles.get(version.servable)
+        if found is None:
+            found = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
+            self._doubles[version.servable] = found
+        return found
+
+
+def _kind(request: Request) -> tuple[str, bytes]:
+    """Returns what requests of one pace have in common: the path, and the signature if it is named at either end."""
+    body = request.body
+    match = _SIGNATURE.search(body, 0, _NEAR_END) or _SIGNATURE.search(body, max(0, len(body) - _NEAR_END))
+    return request.target, match[1] if match else b""
 
 
 def _signature_name(request: dict[str, Any]) -> str:
@@ -319,48 +359,41 @@ def _signature_name(request: dict[str, Any]) -> str:
 
 
 def _metadata(version: ServedVersion) -> bytes:
-    signatures = {}
-    for name, definition in version.signatures.items():
-        value = json_format.MessageToDict(
-            definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        signatures[name] = value
-    spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
+    signatures = {name: _in_order(definition) for name, definition in version.signatures.items()}
+    spec = {"name": version.name, "version": str(version.number), "signature_name": ""}
     signature_def = _json({"signature_def": signatures})
     return b'{\n"model_spec":%b,\n"metadata": {"signature_def": %b}\n}\n' % (_json(spec), signature_def)
+
+
+def _in_order(message: Message) -> Any:
+    """Returns the message as JSON's values, its fields in the order of their numbers, as C++ prints them (M1).
+
+    Python prints the fields that have a value first.
+    """
+    found = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return _sorted_by_number(message.DESCRIPTOR, found)
+
+
+def _sorted_by_number(kind: Descriptor, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_sorted_by_number(kind, item) for item in value]
+    if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
+        return value
+    if kind.GetOptions().map_entry:
+        inner = kind.fields_by_name["value"].message_type
+        return {key: _sorted_by_number(inner, item) if inner else item for key, item in value.items()}
+    fields = sorted((field for field in kind.fields if field.name in value), key=lambda field: field.number)
+    return {
+        field.name: _sorted_by_number(field.message_type, value[field.name])
+        if field.message_type
+        else value[field.name]
+        for field in fields
+    }
 
 
 def _json(value: Any) -> bytes:
     """Returns JSON in the format of protobuf's JSON printer."""
     text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", r"\u003c").replace(">", r"\u003e")
     return (text + "\n").encode("utf-8", "surrogateescape")
-
-
-def _plain(request: Request, limit: int) -> bytes:
-    """Returns the body, decompressed if it is gzip. A damaged gzip body is empty, as in TF Serving (R11)."""
-    if b"gzip" not in request.headers.get(b"content-encoding", b""):
-        return request.body
-    if _plain_size(request.body, limit) > limit:
-        raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
-    decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    try:
-        plain = decompressor.decompress(request.body)
-    except zlib.error:
-        return b""
-    return plain if decompressor.eof and not decompressor.unused_data else b""
-
-
-def _plain_size(packed: bytes, limit: int) -> int:
-    """Returns the decompressed size, counted up to the limit; 0 if it cannot exceed the limit.
-
-    The decompressed data is dropped piece by piece. The C library keeps memory that a thread has freed: decompressing
-    up to the limit left 64 MiB with each thread.
-    """
-    if _HIGHEST_RATIO * len(packed) <= limit:
-        return 0
-    decompressor, size, rest = zlib.decompressobj(16 + zlib.MAX_WBITS), 0, packed
-    with contextlib.suppress(zlib.error):
-        while rest and size <= limit and not decompressor.eof:
-            size += len(decompressor.decompress(rest, 1 << 16))
-            rest = decompressor.unconsumed_tail
-    return size

@@ -2,14 +2,16 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from ctrpipe.serving.loader import LoadedServable
+from ctrpipe.serving.server.admission import Admission, Turn
 from ctrpipe.serving.server.errors import bad_request, from_tensorflow
+from ctrpipe.serving.server.pieces import run_in_pieces
 
 
 class ServedVersion:
@@ -22,15 +24,19 @@ class ServedVersion:
         signatures: The signatures by name.
         input_types: The dtypes of each signature's inputs, by alias.
         runtime_seconds: Seconds that the request has spent in TensorFlow so far.
+
+    Args:
+        admission: What the server's runs may take together; None where there is no server.
     """
 
-    def __init__(self, name: str, number: int, servable: LoadedServable):
+    def __init__(self, name: str, number: int, servable: LoadedServable, admission: Admission | None = None):
         self.name = name
         self.number = number
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
         self.input_types = servable.input_types
         self.runtime_seconds = 0.0
         self.servable = servable
+        self._admission = admission
 
     def run(
         self,
@@ -43,9 +49,15 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
+            OverBudget: what the graph makes of the rows does not fit beside other requests.
         """
-        with self._running():
-            return self.servable.run(signature, inputs, outputs, timeout_seconds)
+        with self._admitted((signature,), inputs, timeout_seconds) as turn, self._running():
+            if turn.piece_rows is None:
+                return self.servable.run(signature, inputs, outputs, turn.seconds_left)
+            left = _countdown(turn.seconds_left)
+            return run_in_pieces(
+                lambda piece: self.servable.run(signature, piece, outputs, left()), inputs, turn.piece_rows
+            )
 
     def run_together(
         self, outputs: dict[str, list[str]], values: np.ndarray, timeout_seconds: float | None = None
@@ -54,9 +66,29 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
+            OverBudget: what the graph makes of the rows does not fit beside other requests.
         """
-        with self._running():
-            return self.servable.run_together(outputs, values, timeout_seconds)
+        with self._admitted(outputs, {"": values}, timeout_seconds) as turn, self._running():
+            if turn.piece_rows is None:
+                return self.servable.run_together(outputs, values, turn.seconds_left)
+            left = _countdown(turn.seconds_left)
+
+            def run(piece: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
+                found = self.servable.run_together(outputs, piece[""], left())
+                return {
+                    (signature, alias): found[signature][alias] for signature in found for alias in found[signature]
+                }
+
+            joined = run_in_pieces(run, {"": values}, turn.piece_rows)
+            return {name: {alias: joined[name, alias] for alias in aliases} for name, aliases in outputs.items()}
+
+    def _admitted(
+        self, signatures: Iterable[str], inputs: Mapping[str, np.ndarray], timeout_seconds: float | None
+    ) -> contextlib.AbstractContextManager[Turn]:
+        """Holds what the run takes."""
+        if self._admission is None:
+            return contextlib.nullcontext(Turn(timeout_seconds, None))
+        return self._admission.admitted(self.servable, signatures, inputs, timeout_seconds)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -66,7 +98,15 @@ class ServedVersion:
             yield
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
+        except UnicodeDecodeError as error:  # TensorFlow's message shows a value that is no UTF-8
+            raise bad_request(error.object.decode("utf-8", "surrogateescape")) from error
         except (ValueError, TypeError) as error:  # the session's checks of the inputs
             raise bad_request(str(error)) from error
         finally:
             self.runtime_seconds += time.perf_counter() - began
+
+
+def _countdown(seconds: float | None) -> Callable[[], float | None]:
+    """Returns a function that returns what is left of the seconds."""
+    end = None if seconds is None else time.monotonic() + seconds
+    return lambda: None if end is None else end - time.monotonic()

@@ -112,6 +112,7 @@ class VersionManager:
         self._executors = executors
         self._versions: dict[int, Version] = {}
         self._available: dict[int, Version] = {}
+        self._next: dict[int, pathlib.Path] | None = None  # the versions wanted next, once those that leave have ended
         self._lock = threading.Condition()
         self._stopped = False
 
@@ -147,6 +148,11 @@ class VersionManager:
             reached = [version for version in self._versions.values() if version.wanted and version.state in ended]
             return max(reached, key=lambda version: version.number, default=None)
 
+    def is_loading(self) -> bool:
+        """Returns whether a wanted version loads, or waits for its turn or its next try."""
+        with self._lock:
+            return any(version.wanted and version.state in ("START", "LOADING") for version in self._versions.values())
+
     # Wanted versions --------------------------------------------------------------------------------------------------
 
     def scan(self) -> dict[int, pathlib.Path]:
@@ -179,22 +185,40 @@ class VersionManager:
 
     def _aspire(self, wanted: dict[int, pathlib.Path]) -> None:
         with self._lock:
-            for number, path in wanted.items():
-                old = self._versions.get(number)
-                if old is None or (old.state == "END" and not old.wanted):  # a failed version is not retried for ever
-                    self._versions[number] = Version(number, path)
-            for number, version in self._versions.items():
-                version.wanted = number in wanted
+            self._next = wanted
             self._advance()
+
+    def _take_next(self) -> None:
+        """Takes over the versions wanted next. The caller must hold the lock.
+
+        As in TF Serving (aspired_versions_manager.cc), they wait until each of them that is leaving has ended: where a
+        version failed to load, the former one serves on, and is not wanted again before another version serves. A
+        version that has failed is not tried again while it is wanted.
+        """
+        wanted = self._next
+        if wanted is None or any(self._is_leaving(number) for number in wanted):
+            return
+        self._next = None
+        for number, path in wanted.items():
+            if number not in self._versions or not self._versions[number].wanted:
+                self._versions[number] = Version(number, path)
+        for number, version in self._versions.items():
+            version.wanted = number in wanted
+
+    def _is_leaving(self, number: int) -> bool:
+        version = self._versions.get(number)
+        return version is not None and not version.wanted and version.state != "END"
 
     def _advance(self) -> None:
         """Starts the loads and unloads that are possible now. The caller must hold the lock."""
+        self._take_next()
         versions = [self._versions[number] for number in sorted(self._versions, reverse=True)]
         wanted = [version for version in versions if version.wanted]
-        if not wanted or any(version.state == "AVAILABLE" for version in wanted):
-            for version in versions:
-                if version.state == "AVAILABLE" and not version.wanted:
-                    self._unload(version)
+        leaving = [version for version in versions if version.state == "AVAILABLE" and not version.wanted]
+        if wanted and not any(version.state == "AVAILABLE" for version in wanted):
+            leaving = leaving[1:]  # the highest serves until a wanted one does
+        for version in leaving:
+            self._unload(version)
         for version in wanted:
             if version.state == "START" and not self._stopped:
                 version.state = "LOADING"
@@ -206,6 +230,7 @@ class VersionManager:
         with self._lock:
             if not version.wanted:
                 version.state = "END"
+                self._advance()
                 return
         try:
             servable = self._load_servable(version.number, version.path)
@@ -223,8 +248,7 @@ class VersionManager:
         with self._lock:
             version.tries += 1
             if version.tries > self._executors.retries or not version.wanted:
-                version.state = "END"
-                version.error_code, version.error_message = error.code, error.message or ""
+                self._end(version, error)
                 return
         retry = threading.Timer(max(self._executors.retry_seconds, 0), self._retry, [version, error])
         retry.daemon = True
@@ -235,8 +259,12 @@ class VersionManager:
             if version.wanted and not self._stopped:
                 self._executors.load.submit(self._load, version)
             else:
-                version.state = "END"
-                version.error_code, version.error_message = error.code, error.message or ""
+                self._end(version, error)
+
+    def _end(self, version: Version, error: ServingError) -> None:
+        version.state = "END"
+        version.error_code, version.error_message = error.code, error.message or ""
+        self._advance()
 
     def _unload(self, version: Version) -> None:
         version.state = "UNLOADING"
@@ -250,7 +278,7 @@ class VersionManager:
         with self._lock:
             version.servable = None
             version.state = "END"
-            version.wanted = False  # lets the next poll load it again
+            self._advance()
             self._lock.notify_all()
 
 

@@ -57,7 +57,7 @@ def test_every_extra_of_the_table_has_the_packages_of_the_metadata():
 
 def test_the_base_asks_for_nothing_of_an_extra():
     heavy = "tfx tensorflow-transform tensorflow-data-validation tensorflow-model-analysis apache-beam kfp jax lightgbm"
-    heavy += " optuna tfx-bsl ml-metadata pandas matplotlib scikit-learn tensorflow-text huggingface-hub"
+    heavy += " optuna tfx-bsl ml-metadata pandas scikit-learn tensorflow-text huggingface-hub"
     asked = set().union(*map(packages, MODULES))
     assert base_packages() & asked == set() and set(heavy.split()) <= asked
 

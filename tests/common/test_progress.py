@@ -8,6 +8,14 @@ import pytest
 from ctrpipe.common.progress import announce
 
 
+@pytest.fixture(params=["ctrpipe.progress", "ctrpipe"])
+def any_logger(request):
+    logger = logging.getLogger(request.param)
+    level = logger.level
+    yield logger
+    logger.setLevel(level)
+
+
 @pytest.fixture
 def logger():
     logger = logging.getLogger("ctrpipe.progress")
@@ -22,10 +30,17 @@ def test_progress_is_printed_to_standard_error_after_the_seconds(capsys):
     assert out == "" and re.fullmatch(r"\[ *\d+\.\ds\] 50% of the rows %s\n", err)
 
 
-def test_progress_can_be_silenced(capsys, logger):
-    logger.setLevel(logging.WARNING)
+def test_progress_can_be_silenced_and_heard_again(capsys, any_logger):
+    before = any_logger.level
+    any_logger.setLevel(logging.WARNING)
     announce("Training")
-    assert capsys.readouterr().err == ""
+    any_logger.setLevel(before)
+    announce("Exporting")
+    assert capsys.readouterr().err.endswith("] Exporting\n")
+
+
+def test_other_loggers_of_the_package_are_as_loud_as_a_program_makes_them():
+    assert logging.getLogger("ctrpipe").level == logging.getLogger("ctrpipe.serving").level == logging.NOTSET
 
 
 def test_progress_can_be_kept_by_a_handler(logger):

@@ -73,7 +73,7 @@ def test_only_what_is_ours_is_written_or_made():
         "ctrpipe.common.processes:stop_command",
         "x",
     ):
-        with pytest.raises(ValueError, match="^no (dataclass|result) of ctrpipe: "):
+        with pytest.raises(ValueError, match="^not a (dataclass|result) of ctrpipe: "):
             result_from_json(json.dumps({"kind": kind, "value": {"command": "touch here"}}))
-    with pytest.raises(ValueError, match="no result of ctrpipe"):
+    with pytest.raises(ValueError, match="not a result of ctrpipe"):
         result_from_json('{"value": 1}')

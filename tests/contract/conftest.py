@@ -87,13 +87,15 @@ def pytest_terminal_summary(terminalreporter):
     outcomes = collections.defaultdict(collections.Counter)
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
+            is_ours = outcome == "skipped" and servers.OURS_ALONE in str(report.longrepr)
             for item in items_of(report.nodeid.rpartition("::")[2]):
-                outcomes[item][outcome] += 1
+                outcomes[item][servers.OURS_ALONE if is_ours else outcome] += 1
     terminalreporter.section("contract")
     for code, item in read_items().items():
         if item.is_advice:
             continue
         found = outcomes[code]
-        verdict = next((name for name in ("failed", "error", "passed", "skipped") if found[name]), "no test")
+        order = ("failed", "error", "passed", "skipped", servers.OURS_ALONE)
+        verdict = next((name for name in order if found[name]), "no test")
         counts = ", ".join(f"{count} {name}" for name, count in found.items())
-        terminalreporter.write_line(f"{code:<4} {item.section:<32} {verdict:<8} {counts}")
+        terminalreporter.write_line(f"{code:<4} {item.section:<32} {verdict:<10} {counts}")

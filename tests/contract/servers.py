@@ -25,6 +25,12 @@ BINARY = os.environ.get("CTRPIPE_CONTRACT_SERVER", "")
 URL = os.environ.get("CTRPIPE_CONTRACT_URL", "").rstrip("/")
 GRPC = os.environ.get("CTRPIPE_CONTRACT_GRPC", "")
 IS_OURS = not (BINARY or URL)
+OURS_ALONE = "ours alone"
+
+
+def ours_alone(reason: str) -> pytest.MarkDecorator:
+    """Marks a test of what only this project's server keeps; the table of items says so of an item without others."""
+    return pytest.mark.skipif(not IS_OURS, reason=f"{OURS_ALONE}: {reason}")
 
 
 @contextlib.contextmanager

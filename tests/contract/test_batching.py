@@ -158,11 +158,11 @@ def test_B1_every_parameter_is_read(tmp_path):
     file.write_text(
         "max_batch_size { value: 128 } batch_timeout_micros { value: 5 } max_enqueued_batches { value: 1000000 } "
         'num_batch_threads { value: 8 } thread_pool_name { value: "pool" } pad_variable_length_inputs: true '
-        "allowed_batch_sizes: 32 allowed_batch_sizes: 64 enable_large_batch_splitting { value: true } "
+        "allowed_batch_sizes: 32 allowed_batch_sizes: 128 enable_large_batch_splitting { value: true } "
         "max_execution_batch_size { value: 64 }"
     )
     found = read_parameters(file)
-    assert found == BatchingParameters(128, 5, 1_000_000, 8, "pool", (32, 64), True, True, 64)
+    assert found == BatchingParameters(128, 5, 1_000_000, 8, "pool", (32, 128), True, True, 64)
     file.write_text(write_parameters(found))
     assert read_parameters(file) == found
 
@@ -174,8 +174,16 @@ def test_B1_every_parameter_is_read(tmp_path):
         ("max_batch_sise { value: 4 }", "max_batch_sise"),
         ("num_batch_threads { value: 0 }", "num_batch_threads must be positive; was 0"),
         ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be non-negative; was -1"),
-        ("max_batch_size { value: 8 } allowed_batch_sizes: 4", "Last entry in allowed_batch_sizes must match"),
-        ("max_batch_size { value: 4 } allowed_batch_sizes: 4 allowed_batch_sizes: 4", "monotonically increasing"),
+        (
+            "max_batch_size { value: 8 } allowed_batch_sizes: 4",
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 4; expected 8",
+        ),
+        ("allowed_batch_sizes: 4", "last entry was 4; expected 1000"),
+        (
+            "max_batch_size { value: 8 } enable_large_batch_splitting { value: true } "
+            "max_execution_batch_size { value: 4 } allowed_batch_sizes: 2 allowed_batch_sizes: 4",
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 4; expected 8",
+        ),
     ],
 )
 def test_B1_B2_a_mistake_in_the_file_ends_the_start_in_one_line(base_path, tmp_path, text, error):
@@ -210,10 +218,16 @@ def test_B3_a_request_larger_than_a_batch_is_refused(serve):
 def test_B3_a_large_request_is_split(serve):
     ask = serve(
         "max_batch_size { value: 8 } enable_large_batch_splitting { value: true } "
-        "max_execution_batch_size { value: 2 } allowed_batch_sizes: 1 allowed_batch_sizes: 2"
+        "max_execution_batch_size { value: 2 } allowed_batch_sizes: 1 allowed_batch_sizes: 8"
     )
     rows = [float(x) for x in range(5)]
-    assert ask("rows", x=rows) == (200, {"y": [x / 2 + 2 for x in rows], "rows": [2.0, 2.0, 2.0, 2.0, 1.0]})
+    # Batches of two rows are filled up to the next size, which is above that of a batch.
+    assert ask("rows", x=rows) == (200, {"y": [x / 2 + 2 for x in rows], "rows": [8.0, 8.0, 8.0, 8.0, 1.0]})
+
+
+def test_B2_the_first_size_that_is_large_enough_is_taken(serve):
+    ask = serve("max_batch_size { value: 8 } allowed_batch_sizes: 4 allowed_batch_sizes: 2 allowed_batch_sizes: 8")
+    assert ask("rows", x=[0.0]) == (200, {"y": [2.0], "rows": [4.0]})
 
 
 def test_B3_a_full_queue_is_unavailable(serve):

@@ -68,6 +68,29 @@ def test_C3_a_name_that_is_no_utf8_is_a_feature_of_its_own(predict):
     assert predict(sent, ":regress") == (200, {"results": [3.5, 0.0]})
 
 
+@pytest.mark.parametrize(
+    ("sent", "value", "scores"),
+    [
+        ({"x": []}, 0.0, (0.0, 1.0)),
+        ({"x": [], "n": [2]}, 2.0, (0.0, 1.0)),
+        ({"": [], "x": 0.25}, 0.25, (0.25, 0.75)),
+        ({"n": [], "x": [], "s": []}, 0.0, (0.0, 1.0)),
+    ],
+)
+def test_C3_an_empty_list_is_a_feature_without_a_value(predict, sent, value, scores):
+    assert predict(body(sent, signature_name="regress"), ":regress") == (200, {"results": [value]})
+    labelled = [["", scores[0]], ["other", scores[1]]]
+    assert predict(body(sent, signature_name="classify"), ":classify") == (200, {"results": [labelled]})
+
+
+def test_C4_an_empty_list_of_the_context_is_a_feature_without_a_value(predict):
+    found = predict(body({"x": 1.5}, {}, context={"x": [], "n": 2}, signature_name="regress"), ":regress")
+    assert found == (200, {"results": [3.5, 2.0]})
+    # TensorFlow's parser reads past a feature without a value, so the context's remains.
+    found = predict(body({"n": []}, context={"n": 2}, signature_name="regress"), ":regress")
+    assert found == (200, {"results": [2.0]})
+
+
 def test_C4_the_context_is_part_of_each_example(predict):
     found = predict(body({"x": 1.5}, {"n": 2}, {}, context={"x": 10.5}, signature_name="regress"), ":regress")
     assert found == (200, {"results": [1.5, 12.5, 10.5]})

@@ -1,8 +1,10 @@
-"""PredictionService and ModelService (G1-G10)."""
+"""PredictionService and ModelService (G1-G12)."""
 
+import contextlib
 import json
 import shutil
 import subprocess
+import time
 
 import grpc
 import numpy as np
@@ -192,6 +194,65 @@ def test_G10_errors_of_the_graph_are_passed_through(rpc):
     assert code == "INVALID_ARGUMENT" and "not positive" in message
 
 
+@pytest.mark.parametrize(("length", "is_cut"), [(1024, False), (1025, True), (30_000, True)])
+def test_G10_a_message_is_cut_after_1024_bytes(rpc, length, is_cut):
+    text = 'Serving signature key "{}" not found.'
+    name = "x" * (length - len(text) + 2)
+    code, message = predict_refusal(rpc, inputs={"x": X}, signature=name)
+    whole = text.format(name)
+    assert code == "FAILED_PRECONDITION" and message == (whole[:1024] + "...TRUNCATED" if is_cut else whole)
+
+
+def test_G10_bytes_that_are_no_utf8_are_in_a_message(rpc):
+    code, message = predict_refusal(rpc, inputs={"inputs": np.array([b"\xff\xff\xff"], object)}, signature="regress")
+    assert code == "INVALID_ARGUMENT" and message.startswith("Could not parse example input, value: '")
+
+
+SLOW = 1.5  # seconds
+
+
+def slow_calls(rpc, count):
+    sent = request({"seconds": np.float32([SLOW])}, signature="slow")
+    return [rpc.prediction.Predict.future(sent, timeout=60) for _ in range(count)]
+
+
+@pytest.fixture
+def three_run(model_folder):
+    """serve(*flags) starts a server of four threads, with three calls that run."""
+
+    @contextlib.contextmanager
+    def serve(*flags):
+        flags = [f"--model_base_path={model_folder}", "--model_name=m", "--grpc_max_threads=4", *flags]
+        with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
+            rpc.predict({"seconds": np.float32([0])}, signature="slow")  # its graph is made
+            running = slow_calls(rpc, 3)
+            time.sleep(SLOW / 3)
+            yield rpc, running
+
+    return serve
+
+
+@pytest.mark.slow
+def test_G12_a_call_that_finds_no_thread_is_refused(three_run):
+    with three_run() as (rpc, running):
+        for _ in range(20):
+            assert rpc.answering() == ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted")
+        status = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": "m"})
+        assert refusal(rpc.model.GetModelStatus, status) == ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted")
+        assert [call.code().name for call in running] == ["OK"] * 3
+        assert rpc.answering() == 123
+
+
+@pytest.mark.slow
+@servers.ours_alone("no call waits in TensorFlow Serving")
+def test_G12_so_many_calls_wait_as_the_flag_says(three_run):
+    with three_run("--grpc_max_queued_calls=2") as (rpc, running):
+        waiting = slow_calls(rpc, 2)
+        time.sleep(SLOW / 3)
+        assert rpc.answering() == ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted")
+        assert [call.code().name for call in (*running, *waiting)] == ["OK"] * 5
+
+
 def test_G4_unknown_signature(rpc):
     found = predict_refusal(rpc, inputs={"x": X}, signature="nope")
     assert found == ("FAILED_PRECONDITION", 'Serving signature key "nope" not found.')
@@ -252,11 +313,22 @@ def broken(**changes):
         {"sizes": [2**40, 2**40]},
         {"tensor_content": b"123"},
         {"dtype": 0},
-        {"unknown_rank": True},
     ],
 )
 def test_G5_a_tensor_that_contradicts_itself(rpc, changes):
     assert refusal(rpc.prediction.Predict, broken(**changes)) == ("INVALID_ARGUMENT", "tensor parsing error: x")
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32([1, 5]), np.float32(3), np.array([["a"], ["b"]], object), np.zeros((0, 2), np.float32)]
+)
+def test_G5_a_rank_that_is_said_to_be_unknown_is_that_of_the_sizes(rpc, value):
+    alias, signature = ("s", "strings") if value.dtype == object else ("x", "any_shape")
+    sent = request({alias: value}, signature=signature)
+    sent.inputs[alias].tensor_shape.unknown_rank = True
+    [answer] = rpc.prediction.Predict(sent).outputs.values()
+    expected = value.astype(bytes).astype(object) if value.dtype == object else value
+    np.testing.assert_array_equal(tf.make_ndarray(answer), expected)
 
 
 def test_G5_a_tensor_of_another_type_is_not_cast(rpc):
@@ -353,7 +425,8 @@ def test_G1_health(model_folder, rpc):
     flags = [f"--model_base_path={model_folder}", "--model_name=m", "--enable_grpc_healthcheck_service=true"]
     with servers.start(flags) as addresses, Rpc(addresses.grpc) as other:
         stub = health_pb2_grpc.HealthStub(other.channel)
-        for service in ("", "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService"):
+        full = ("tensorflow.serving.PredictionService", "tensorflow.serving.ModelService") if servers.IS_OURS else ()
+        for service in ("", "ModelService", "PredictionService", *full):
             assert stub.Check(health_pb2.HealthCheckRequest(service=service)).status == 1
         assert refusal(stub.Check, health_pb2.HealthCheckRequest(service="x"))[0] == "NOT_FOUND"
 

@@ -39,7 +39,19 @@ def test_M3_only_versions_that_are_available(call):
 def test_M1_lines_and_spaces(base_url):
     text = httpx.get(f"{base_url}{MODEL}/metadata", trust_env=False).text
     assert text.startswith(
-        '{\n"model_spec":{\n "name": "m",\n "signature_name": "",\n "version": "123"\n}\n,\n'
+        '{\n"model_spec":{\n "name": "m",\n "version": "123",\n "signature_name": ""\n}\n,\n'
         '"metadata": {"signature_def": {\n "signature_def": {\n  "'
     )
     assert text.endswith(" }\n}\n}\n}\n")
+
+
+def test_M1_fields_are_in_the_order_of_their_numbers(base_url):
+    """Also those without a value, which come last in Python's own form of a proto."""
+    signatures = httpx.get(f"{base_url}{MODEL}/metadata", trust_env=False).json()["metadata"]["signature_def"]
+    orders = {tuple(definition) for definition in signatures["signature_def"].values()}
+    assert orders == {("inputs", "outputs", "method_name", "defaults")}
+    infos = [info for definition in signatures["signature_def"].values() for info in definition["inputs"].values()]
+    assert {tuple(info) for info in infos} == {("name", "dtype", "tensor_shape")}
+    assert {tuple(info["tensor_shape"]) for info in infos} == {("dim", "unknown_rank")}
+    [default] = signatures["signature_def"]["with_default"]["defaults"].values()
+    assert list(default)[:4] == ["dtype", "tensor_shape", "version_number", "tensor_content"]

@@ -43,10 +43,11 @@ def test_G11_a_trace_of_the_server_is_written(serving, tmp_path):
     assert b"truediv" in trace.read_bytes()  # the signature's operation, x / 2
 
 
-@pytest.mark.parametrize("flag", ["--enable_profiler=false", "--host=0.0.0.0"])
+HOST = pytest.param("--host=0.0.0.0", marks=servers.ours_alone("TF Serving has it on every port"))
+
+
+@pytest.mark.parametrize("flag", ["--enable_profiler=false", HOST])
 def test_G11_the_profiler_can_be_turned_off(serving, flag):
-    if "host" in flag and not servers.IS_OURS:
-        pytest.skip("TF Serving has it on every port")
     with serving(flag) as addresses, grpc.insecure_channel(addresses.grpc) as channel:
         with pytest.raises(grpc.RpcError) as error:
             channel.unary_unary("/tensorflow.ProfilerService/Monitor")(b"", timeout=10)

@@ -159,7 +159,7 @@ def test_V7_labels_of_versions_that_are_not_available(rpc, two):
 def core(tmp_path, text):
     """The models of a config file, without ports."""
     if not servers.IS_OURS:
-        pytest.skip("a binary has no port for such a config")
+        pytest.skip(f"{servers.OURS_ALONE}: a binary has no port for such a config")
     (tmp_path / "models.config").write_text(text)
     found = ServerCore(parse_flags([f"--model_config_file={tmp_path / 'models.config'}", POLL]))
     found.start()

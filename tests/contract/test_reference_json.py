@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.json_body import has_long_numbers, parse_body, parse_unusual_body
+from ctrpipe.serving.server.json_body import parse_body
 from ctrpipe.serving.server.json_examples import format_classify, format_regress, parse_examples
 from ctrpipe.serving.server.json_response import error_body, format_predict
 from ctrpipe.serving.server.rest import _signature_name
@@ -29,9 +29,7 @@ MAX, MIN = "1.79769e+308", "2.22507e-308"  # the highest and the lowest double, 
 
 
 def read(body, dtypes):
-    parsed = parse_body(body.encode())
-    if tf.float64 in dtypes.values() and has_long_numbers(body.encode()):
-        parsed = parse_unusual_body(body.encode())
+    parsed = parse_body(body.encode(), reads_doubles=tf.float64 in dtypes.values())
     return _signature_name(parsed), *parse_predict(parsed, dtypes)
 
 

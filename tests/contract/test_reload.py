@@ -67,21 +67,10 @@ def test_V6_V9_a_reload_replaces_the_whole_list(rpc, bases):
         ),
         (model_config(c=("relative",)), "Expected model c to have an absolute path or URI; got base_path()=relative"),
         (
-            'model_config_list { config { name: "c" base_path: "/x" } }',
-            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform, "
-            "model name is c",
-        ),
-        (
-            model_config(c=("/x", "model_type: TENSORFLOW")),
-            "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform, "
-            "model name is c",
-        ),
-        (
             model_config(a=("/x",)).replace('"tensorflow"', '"other"'),
             "Illegal to change a model's platform. For model a platform was tensorflow and new platform requested is "
             "other",
         ),
-        (model_config(c=("/x",)).replace('"tensorflow"', '"other"'), "Model c requests unsupported platform other"),
         ("custom_model_config {}", "Only ModelConfigList is currently supported"),
         ("", "Only ModelConfigList is currently supported"),
     ],
@@ -90,6 +79,67 @@ def test_V6_what_is_refused_changes_nothing(rpc, text, message):
     code, found = refusal(reload, rpc, text)
     assert code == "INVALID_ARGUMENT" and message in found
     assert rpc.answering("a") == 1
+
+
+OTHER = model_config(c=("/x",)).replace('"tensorflow"', '"other"')
+NEITHER = 'model_config_list { config { name: "c" base_path: "/x" } }'
+BOTH = model_config(c=("/x", "model_type: TENSORFLOW"))
+NEITHER_TEXT = (
+    "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform, "
+    "model name is c"
+)
+BOTH_TEXT = NEITHER_TEXT.replace("neither", "both").replace("nor", "and")
+CHANGED = (
+    "Illegal to change a model's platform. For model c platform was other and new platform requested is tensorflow"
+)
+
+
+@pytest.mark.parametrize(
+    ("stored", "first", "later", "second"),
+    [
+        (OTHER, "Model c requests unsupported platform other", model_config(c=("/x",)), CHANGED),
+        # Whatever comes later, the platform of the stored list's models is asked for.
+        (NEITHER, NEITHER_TEXT, model_config(b=("/x",)), NEITHER_TEXT),
+        (BOTH, BOTH_TEXT, model_config(b=("/x",)), BOTH_TEXT),
+    ],
+)
+def test_V6_what_fails_after_it_is_stored_is_compared_with_later_ones(config, bases, stored, first, later, second):
+    with servers.start([f"--model_config_file={config}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        assert refusal(reload, rpc, stored) == ("INVALID_ARGUMENT", first)
+        assert rpc.answering("a") == 1
+        assert refusal(reload, rpc, later) == ("INVALID_ARGUMENT", second)
+        assert rpc.answering("a") == 1
+
+
+def test_V6_a_platform_that_is_not_known_can_be_left_out_again(config, bases):
+    with servers.start([f"--model_config_file={config}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        assert refusal(reload, rpc, OTHER)[0] == "INVALID_ARGUMENT"
+        reload(rpc, model_config(b=(bases / "b",)))
+        assert rpc.answering("b") == 2
+        wait_for(lambda: rpc.answering("a")[0] == "NOT_FOUND")
+
+
+def test_V6_the_labels_of_a_config_count_before_its_platforms(config, bases):
+    """Labels are taken over, then the platform of the new model is refused."""
+    with servers.start([f"--model_config_file={config}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        labelled = model_config(a=(bases / "a", label("stable", 1)))
+        assert (
+            refusal(reload, rpc, labelled[:-2] + OTHER.removeprefix("model_config_list {\n"))[0] == "INVALID_ARGUMENT"
+        )
+        assert rpc.answering("a", label="stable") == 1
+
+
+def test_V6_a_comment_is_a_config_without_models_and_an_empty_file_is_none(bases, tmp_path):
+    file = tmp_path / "models.config"
+    file.write_text("# nothing yet\n")
+    with servers.start([f"--model_config_file={file}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        assert rpc.states("a") == {}
+        reload(rpc, model_config(a=(bases / "a",)))
+        assert rpc.answering("a") == 1
+    file.write_text("")
+    if servers.IS_OURS:
+        with pytest.raises(InputError, match="an empty file"), servers.start([f"--model_config_file={file}"]):
+            pass
 
 
 def test_V6_a_new_model_that_does_not_load_is_told(rpc, bases, tmp_path):
@@ -124,7 +174,7 @@ def test_V9_without_the_flag_it_is_read_once(rpc, config, bases):
     assert rpc.answering("b")[0] == "NOT_FOUND"
 
 
-@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@servers.ours_alone("a binary ends with its own words")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -150,7 +200,7 @@ def test_V6_a_mistake_in_the_file_is_one_line(tmp_path, text, message):
 @contextlib.contextmanager
 def serving(base, *flags):
     if not servers.IS_OURS:
-        pytest.skip("TF Serving lets any client load any folder")
+        pytest.skip(f"{servers.OURS_ALONE}: TF Serving lets any client load any folder")
     with servers.start([f"--model_base_path={base}", "--model_name=a", POLL, *flags]) as addresses:
         with Rpc(addresses.grpc) as rpc:
             yield rpc

@@ -1,8 +1,10 @@
 """Routes and HTTP (R1-R15)."""
 
+import email.utils
 import gzip
 import http.client
 import socket
+import time
 import urllib.parse
 
 import pytest
@@ -65,8 +67,19 @@ def test_R7_other_methods_are_malformed(call, method):
     assert call(method, f"{MODEL}:predict", "{}") == (400, {"error": f"Malformed request: {method} {MODEL}:predict"})
 
 
-def test_R7_head_is_malformed_and_has_no_body(call):
-    assert call("HEAD", MODEL) == (400, "")
+def test_R7_head_is_malformed(call):
+    assert call("HEAD", MODEL)[0] == 400
+
+
+@servers.ours_alone("libevent sends the error after the headers of an answer to HEAD")
+def test_R7_an_answer_to_head_has_no_body(base_url):
+    url = urllib.parse.urlsplit(base_url)
+    with socket.create_connection((url.hostname, url.port), 10) as connection:
+        connection.sendall(f"HEAD {MODEL} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        received = b""
+        while part := connection.recv(1 << 16):
+            received += part
+    assert received.endswith(b"\r\n\r\n") and received.count(b"\r\n\r\n") == 1
 
 
 def test_R8_a_preflight_needs_an_origin(call):
@@ -146,9 +159,8 @@ def test_R14_no_list_of_models(call):
     assert call("GET", "/v1/models") == (400, {"error": "Missing model name in request."})
 
 
+@servers.ours_alone("the harness gives a binary two ports")
 def test_R15_rest_is_off_by_default_and_not_on_the_port_of_grpc(model_folder, caplog):
-    if not servers.IS_OURS:
-        pytest.skip("the harness gives a binary two ports")
     from ctrpipe.serving.server.options import parse_flags
     from ctrpipe.serving.server.run import _rest_port
 
@@ -157,6 +169,58 @@ def test_R15_rest_is_off_by_default_and_not_on_the_port_of_grpc(model_folder, ca
     assert _rest_port(parse_flags([*flags, "--rest_api_port=8501"])) == 8501
     assert _rest_port(parse_flags([*flags, "--rest_api_port=8500"])) is None
     assert "cannot be same as --port" in caplog.text
+
+
+def raw(base_url, line):
+    """The status, the headers and the body of the answer to a request line."""
+    url = urllib.parse.urlsplit(base_url)
+    with socket.create_connection((url.hostname, url.port), 10) as connection:
+        connection.sendall(line + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = http.client.HTTPResponse(connection, method=line.partition(b" ")[0].decode())
+        answer.begin()
+        return answer.status, answer.headers, answer.read().decode()
+
+
+PAGE = "<HTML><HEAD>\n<TITLE>{0} {1}</TITLE>\n</HEAD><BODY>\n<H1>{1}</H1>\n</BODY></HTML>\n"
+
+
+@pytest.mark.parametrize("method", ["TRACE", "PROPFIND", "LOCK", "REPORT"])
+@pytest.mark.parametrize("path", [MODEL, "/v1/other", "/other"])
+def test_R16_other_methods_are_not_implemented(base_url, method, path):
+    status, headers, body = raw(base_url, f"{method} {path}".encode())
+    assert (status, headers["Content-Type"], body) == (501, "text/html", PAGE.format(501, "Not Implemented"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/a{b}",
+        "/v1/models/100%",
+        "/v1/models/%4x:predict",
+        "/v1/models/m|n/metadata",
+        '/v1/"',
+        "/a^b",
+        "/v1/a\\b",
+    ],
+)
+def test_R16_a_path_that_is_no_uri_is_a_bad_request(base_url, path):
+    for method in ("GET", "POST", "PUT"):
+        status, headers, body = raw(base_url, f"{method} {path}".encode())
+        assert (status, headers["Content-Type"], body) == (400, "text/html", PAGE.format(400, "Bad Request"))
+
+
+@pytest.mark.parametrize("name", ["a-b._~", "!$&'()*+,;=@", "%C3%A9%20"])
+def test_R16_every_other_name_is_looked_for(call, name):
+    found = call("POST", f"/v1/models/{name}:predict", BODY)
+    decoded = urllib.parse.unquote(name)
+    assert found == (404, {"error": f"Servable not found for request: Latest({decoded})"})
+
+
+@pytest.mark.parametrize("line", [b"GET /v1/models/m", b"GET /", b"TRACE /", b"POST /v1/models/m:predict"])
+def test_R16_every_answer_has_a_date(base_url, line):
+    _, headers, _ = raw(base_url, line)
+    sent = email.utils.parsedate_to_datetime(headers["Date"])
+    assert headers["Date"].endswith(" GMT") and abs(sent.timestamp() - time.time()) < 5
 
 
 def test_requests_in_one_connection_are_answered_in_their_order(base_url):

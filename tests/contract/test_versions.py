@@ -17,6 +17,7 @@ from tests.contract.rpc import POLL, Rpc, add_version, model_config, wait_for
 SPECIFIC = "model_version_policy { specific { versions: 1 versions: 3 } }"
 LATEST_TWO = "model_version_policy { latest { num_versions: 2 } }"
 ALL = "model_version_policy { all {} }"
+LOOKS = 0.5 if servers.IS_OURS else 3  # seconds in which the folder is looked at several times
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_V4_V12_a_base_path_without_a_version_is_waited_for(source, tmp_path, th
         assert pushed and rpc.answering() == 5
 
 
-@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@servers.ours_alone("a binary ends with its own words")
 @pytest.mark.parametrize("retries", [0, 2])
 def test_V12_a_first_load_that_fails_for_good_ends_the_server(tmp_path, retries):
     """server_core_test.cc, ErroringModel."""
@@ -197,7 +198,7 @@ def test_V12_a_first_load_that_fails_for_good_ends_the_server(tmp_path, retries)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@servers.ours_alone("a binary ends with its own words")
 def test_V12_one_model_that_fails_ends_the_server_for_all(source, tmp_path):
     add_version(source, tmp_path / "good", 1)
     (tmp_path / "bad").mkdir()
@@ -254,11 +255,41 @@ def test_V5_after_the_last_try_the_version_ends(tmp_path, source):
         found = httpx.get(f"{addresses.rest}/v1/models/m/versions/2", trust_env=False).json()
         [row] = found["model_version_status"]
         assert row["status"]["error_code"] not in ("OK", "") and row["status"]["error_message"]
-        shutil.rmtree(tmp_path / "2")  # a new version of this number has tries of its own
-        wait_for(lambda: rpc.answering() == 1)
-        time.sleep(0.3 if servers.IS_OURS else 2)
+        # While version 1 serves in its place, version 2 is the wanted one, whatever comes under its number.
+        shutil.rmtree(tmp_path / "2")
+        time.sleep(LOOKS)
+        assert rpc.answering() == 1
+        add_version(source, tmp_path, 2)
+        time.sleep(LOOKS)
+        assert rpc.states() == {1: "AVAILABLE", 2: "END"}
+        add_version(source, tmp_path, 3)
+        wait_for(lambda: rpc.states() == {1: "END", 2: "END", 3: "AVAILABLE"})
+
+
+def test_V5_once_it_is_not_wanted_a_version_that_failed_is_tried_again(tmp_path, source):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path, "--max_num_load_retries=0") as (rpc, _):
+        break_version(tmp_path, 2)
+        wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "END"})
+        shutil.rmtree(tmp_path / "1")
+        shutil.rmtree(tmp_path / "2")
+        wait_for(lambda: rpc.states() == {1: "END", 2: "END"})
         add_version(source, tmp_path, 2)
         wait_for(lambda: rpc.states() == {1: "END", 2: "AVAILABLE"})
+
+
+def test_V3_of_several_versions_that_go_the_highest_stays_until_a_new_one_serves(tmp_path, source):
+    add_version(source, tmp_path / "base", 1)
+    add_version(source, tmp_path / "base", 2)
+    config = tmp_path / "models.config"
+    config.write_text(model_config(m=(tmp_path / "base", ALL)))
+    flags = [f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1", POLL]
+    with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
+        wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "AVAILABLE"})
+        break_version(tmp_path / "base", 3)  # is tried again in a minute
+        config.write_text(model_config(m=(tmp_path / "base", "model_version_policy { specific { versions: 3 } }")))
+        wait_for(lambda: rpc.states() == {1: "END", 2: "AVAILABLE", 3: "LOADING"})
+        assert rpc.answering() == 2
 
 
 def test_V10_the_folders_of_the_pusher_are_servable(source, tmp_path):

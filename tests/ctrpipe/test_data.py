@@ -116,9 +116,9 @@ def test_what_is_no_table_is_refused_in_one_line(tmp_path):
     for data in (3, {"a": [1]}, pd.Series([1], name="a")):
         with pytest.raises(InputError):
             files_of(data, tmp_path)
-    with pytest.raises(InputError, match="no table of plain columns.*column a.*one type"):
+    with pytest.raises(InputError, match="not a table of plain columns.*column a.*one type"):
         files_of(pd.DataFrame({"a": [1, "x"]}), tmp_path)
-    with pytest.raises(InputError, match="no table of plain columns"):
+    with pytest.raises(InputError, match="not a table of plain columns"):
         files_of(pd.DataFrame([[1, 2]], columns=["a", "a"]), tmp_path)
     with pytest.raises(InputError, match="already exists"):
         files_of(pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), tmp_path)

@@ -46,8 +46,8 @@ def test_a_result_and_its_picture_show_themselves_in_a_notebook():
     formatter = pytest.importorskip("IPython").core.interactiveshell.InteractiveShell().display_formatter
     shown, _ = formatter.format(ctrpipe.check(CONFIG, frame(20)))
     assert re.match("<table>.*20 rows read, 0 malformed", shown["text/html"])
-    from ctrpipe.figures import bar_figure
-    from ctrpipe.pipeline.report.svg import Bar
+    from ctrpipe.pipeline.report.charts import Bar, BarChart, chart_figure
 
-    shown, _ = formatter.format(bar_figure([("title", [Bar("a", 1.0, (0.5, 1.5)), Bar("b", -1.0)], "label")]))
+    bars = [Bar("a", 1.0, (0.5, 1.5)), Bar("b", -1.0)]
+    shown, _ = formatter.format(chart_figure([BarChart("title", bars, "label")]))
     assert shown["image/png"].startswith(b"\x89PNG")

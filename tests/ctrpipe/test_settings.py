@@ -24,7 +24,7 @@ from tests.ctrpipe.small_log import CONFIG, frame
         ({"data__label": {}}, "data__label: no such key; did you mean data__labels?"),
         ({"qqq": 2}, "qqq: no such key; docs/configuration.md has every key"),
         ({"training__epochs": 0}, "training__epochs=0: training.epochs: Input should be greater"),
-        ({"training__epochs": object()}, "training__epochs: <object .* is no value of a configuration"),
+        ({"training__epochs": object()}, "training__epochs: <object .* is not a configuration value"),
     ],
 )
 def test_a_wrong_key_says_the_nearest_right_one(settings, text):

@@ -167,7 +167,7 @@ def test_logs_that_no_model_can_learn_from(folder):
         (yaml.safe_dump({**CONFIG, "modle": 1}).encode(), "modle: unknown key"),
         (yaml.safe_dump({**CONFIG, "seed": "one"}).encode(), "seed: Input should be a valid integer"),
         (yaml.safe_dump({**CONFIG, "features": "n"}).encode(), "features: Input should be a valid list"),
-        (yaml.safe_dump({**CONFIG, "evaluation": {"slices": ["a\nb"]}}).encode(), "a b is no feature column"),
+        (yaml.safe_dump({**CONFIG, "evaluation": {"slices": ["a\nb"]}}).encode(), "a b is not a feature column"),
         (yaml.safe_dump({**CONFIG, "model": {"name": "gpt"}}).encode(), "gpt"),
         (yaml.safe_dump({**CONFIG, "data": {"columns": ["I1..I999999999"]}}).encode(), "should name 1 to 100000"),
     ],

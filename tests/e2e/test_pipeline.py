@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pyarrow.parquet
@@ -146,6 +147,34 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert call("report", out)[0] == 0
 
 
+def test_a_moved_run_takes_its_cache_and_pushes_no_second_version(done, version, tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("out", "log.tsv", "config.yaml"):
+        (shutil.copytree if name == "out" else shutil.copy)(done / name, moved / name)
+    shutil.copytree(moved / "out", tmp_path / "again")
+    for log, out in ((moved / "log.tsv", moved / "out"), (done / "log.tsv", tmp_path / "again")):
+        code, output = call("run", moved / "config.yaml", "--data", log, "--output", out)
+        assert code == 0 and output.count(": from cache") == 11 and " ..." not in output.replace("Next", ""), output
+        assert [each.name for each in (out / "models" / "ctr").iterdir()] == [version.name]
+        statistics = json.loads((out / "report_data" / "statistics.json").read_text())
+        assert statistics["splits"]["test"]["span"] == [str(log), str(log)]
+        lineage = json.loads((out / "report_data" / "lineage.json").read_text())
+        assert lineage["model"].startswith(f"{out}/tfx/") and lineage["transform_graph"].startswith(f"{out}/tfx/")
+    # A version to beat of its own: the same rows, trained longer, in a folder that nobody writes to any more.
+    again = tmp_path / "again"
+    given = ("run", moved / "config.yaml", "--data", done / "log.tsv", "--output", again)
+    longer = ("--set", "training.epochs=5", "--set", "gates={rig: null}", "--set", "evaluation={}")
+    code, output = call(*given, *longer)
+    assert code == 0 and len(list((again / "models" / "ctr").iterdir())) == 2
+    again.rename(tmp_path / "last")
+    code, output = call(*given[:-1], tmp_path / "last", *longer)
+    assert code == 0 and "..." not in output.replace("Next", ""), output
+    [link] = [path for path in (tmp_path / "last" / "tfx").rglob("LastBlessedModel/model/*/*") if path.is_symlink()]
+    assert link.resolve() == tmp_path / "last" / "models" / "ctr" / version.name
+    assert len(list((tmp_path / "last" / "models" / "ctr").iterdir())) == 2
+
+
 def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
     assert call("generate", "--rows", 1500, "--seed", 9, "--output", tmp_path / "log.tsv")[0] == 0
     given = ("run", done / "config.yaml", "--data", tmp_path / "log.tsv", "--output", tmp_path / "out")
@@ -172,7 +201,7 @@ def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
     [own] = (tmp_path / "out" / "models" / "ctr").iterdir()
     assert json.loads((own / "assets.extra" / "numbers.json").read_text()) == spec  # the mean of I5 stays
     code, output = call(*given, "--set", "model.hidden_units=[9]")
-    one_line(code, output, f"training.warm_start: {done / 'out'} is of another architecture: tower.hidden.0.kernel")
+    one_line(code, output, f"training.warm_start: {done / 'out'} has another architecture: tower.hidden.0.kernel")
 
 
 def test_a_log_that_is_unlike_is_exit_code_1_and_with_block_a_gate(done, version, tmp_path):

@@ -168,7 +168,7 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
     from google.cloud import aiplatform_v1
 
     paths = {**CONFIG["data"], "paths": ["/gcs/bucket/log.tsv"]}
-    with pytest.raises(InputError, match="kubeflow.secrets: Vertex AI has no secrets of Kubernetes"):
+    with pytest.raises(InputError, match="kubeflow.secrets: Vertex AI has no Kubernetes secrets"):
         compile_pipeline(config(data=paths), tmp_path / "job.json", vertex=True)
     loaded = config(data=paths, kubeflow={**KUBEFLOW, "secrets": {}})
     compile_pipeline(loaded, tmp_path / "job.json", vertex=True)
@@ -221,7 +221,7 @@ def test_a_checkpoint_must_be_in_the_volume(setting, tmp_path):
 
     assert "Trainer" in compiled_with("/data/encoder")
     for encoder in ("checkpoints/bert", "/home/ann/bert", "hf://owner/name"):
-        with pytest.raises(InputError, match=f"^{setting}: {encoder} is no path that a step in the cluster sees"):
+        with pytest.raises(InputError, match=f"^{setting}: {encoder} is not visible to the steps in the cluster"):
             compiled_with(encoder)
 
 
@@ -233,21 +233,21 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
         sets = [part for setting in settings for part in ("--set", setting)]
         return call("compile", file, "--output", tmp_path / "p.yaml", *sets)
 
-    one_line(*compile_with("data.paths=[log.tsv]"), "data.paths: log.tsv is no path that a step in the cluster sees")
+    one_line(*compile_with("data.paths=[log.tsv]"), "data.paths: log.tsv is not visible to the steps in the cluster")
     one_line(*compile_with("data.paths=[/data/../log.tsv]"), "put it below /data")
-    one_line(*compile_with("data.paths=[gs://bucket/log.tsv]"), "data.paths: gs://bucket/log.tsv is no path")
+    one_line(*compile_with("data.paths=[gs://bucket/log.tsv]"), "data.paths: gs://bucket/log.tsv is not visible")
     one_line(*compile_with("model.name=nosuch"), "model: There is no model 'nosuch'")
     one_line(*compile_with("evaluation.baseline={name: lr, rate: 2}"), "evaluation.baseline: lr has no hyperparameter")
-    one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is no path")
+    one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is not visible")
     teacher = "training.distillation.teacher"
-    one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is no path")
+    one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is not visible")
     one_line(*compile_with("training.distribution=multi_worker"), "training.distribution: a step is one pod")
     dask = "beam_args=[--runner=apache_beam.runners.dask.dask_runner.DaskRunner]"
     one_line(*compile_with(dask, "serving.bulk_inferrer=true"), "does not run on Beam's DaskRunner")
-    one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is no path")
+    one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is not visible")
     one_line(*compile_with(image=None), "kubeflow.image: name the image")
     one_line(*compile_with(volumes={}), "kubeflow.volumes: name the PersistentVolumeClaim")
-    one_line(*compile_with(resources={"Trainr": {"cpu": 1}}), "kubeflow.resources: Trainr is no step")
+    one_line(*compile_with(resources={"Trainr": {"cpu": 1}}), "kubeflow.resources: Trainr is not a step")
     one_line(*compile_with(resources={"Trainer": {"gpu": 1}}), "kubeflow.resources.Trainer.gpu: unknown key")
     one_line(*compile_with(resources={"Trainer": {"memory": "8 GB"}}), "kubeflow.resources.Trainer.memory: String")
     one_line(*compile_with(resources={"Trainer": {"retries": -1}}), "kubeflow.resources.Trainer.retries: ")
@@ -346,7 +346,7 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
     assert told["files"] == [str(log), *held["validation"], *held["test"]]
     assert told["spec"]["data"]["split"]["files"] == {"train": [str(log)], **held}
     assert RunConfig.model_validate(by_files["report"]["config"]).data.split.files is not None
-    with pytest.raises(InputError, match="changes which steps there are"):
+    with pytest.raises(InputError, match="would change the steps"):
         prepared(settings=["serving.bulk_inferrer=false"])
     with pytest.raises(InputError, match="the pipeline's parameters: training.epoch: unknown key"):
         prepared(training="{epoch: 7}")

@@ -153,7 +153,7 @@ def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceba
         spec=config.log_spec,
         files=[str(tmp_path / "log.tsv")],
         data_fingerprint="f",
-        sums=[],
+        states=None,
         seed=0,
         dead_letter=tmp_path / "dead_letter",
     )

@@ -288,9 +288,7 @@ def test_a_second_schedule_is_refused_or_replaces_the_first(package):
         another = {"recurring_run_id": "s9", "pipeline_version_reference": {"pipeline_id": "p9"}}
         api.schedules.insert(0, another)
         refused = run(package, api, "--recurring", "0 5 * * *")
-        one_line(
-            *refused, "demo is scheduled already: s1 (0 0 4 * * *); two schedules would both run, so give --replace"
-        )
+        one_line(*refused, "demo is scheduled already: s1 (0 0 4 * * *); two schedules would both run; give --replace")
         assert len(api.schedules) == 2 and len(api.uploads) == 1
         package.write_text(package.read_text() + "# changed\n")
         code, output = run(package, api, "--recurring", "0 5 * * *", "--replace")
@@ -323,7 +321,7 @@ def test_five_fields_are_crons_and_six_are_kubeflows(given, meant):
 
 @pytest.mark.parametrize("given", ["", "4", "0 4 * *", "0 0 4 * * * *", "0 4 * * $", "@dayly", "every day at four !!"])
 def test_what_is_no_cron_expression_is_refused_before_anything_is_sent(package, given):
-    with pytest.raises(InputError, match=r"give five, as cron has them"):
+    with pytest.raises(InputError, match=r"give five fields, as in cron"):
         read_cron(given)
     if given:
         with running_api() as api:
@@ -356,7 +354,7 @@ def test_mistakes_are_one_line_and_nothing_is_uploaded(package, tmp_path):
         one_line(*run(package, api, "--param", "seed=true"), "expected a value of type number_integer")
         one_line(*call("submit", tmp_path / "absent", "--host", api.url), "cannot be read")
         (tmp_path / "other.yaml").write_text("name: demo")
-        one_line(*call("submit", tmp_path / "other.yaml", "--host", api.url), "no compiled pipeline")
+        one_line(*call("submit", tmp_path / "other.yaml", "--host", api.url), "not a compiled pipeline")
         assert not api.uploads and not api.runs
         one_line(*call("submit", package, "--host", "localhost:1", "--param", "data=[a]"), "begins with http://")
     one_line(*run(package, api), "no answer; is this the address")
@@ -368,7 +366,7 @@ def test_a_token_that_has_expired_is_one_line(package):
         one_line(*run(package, api), "wants a token (HTTP 401)")
         assert not api.uploads
     with running_api(refuse={"GET .*/runs/r1": 401}) as api:
-        one_line(*run(package, api, "--token", "short"), "or as --token-file if it is renewed; run r1 goes on")
+        one_line(*run(package, api, "--token", "short"), "or as --token-file if it is renewed; run r1 continues")
         assert len(api.runs) == 1
 
 
@@ -427,7 +425,7 @@ def test_a_host_that_restarts_is_asked_again(package, monkeypatch):
         assert set(api.outages.values()) == {0} and len(api.runs) == 1
     monkeypatch.setattr(submit, "OUTAGE_SECONDS", 0.0)
     with running_api(refuse={"GET .*/runs/r1": 503}) as api:
-        one_line(*run(package, api), "HTTP 503: /apis/v2beta1/runs/r1 is refused; run r1 goes on")
+        one_line(*run(package, api), "HTTP 503: /apis/v2beta1/runs/r1 is refused; run r1 continues")
 
 
 @pytest.mark.parametrize("name", ["the run", "Trainer"])
@@ -437,7 +435,7 @@ def test_a_step_that_never_starts_is_one_line(package, name):
     with running_api(states=[pending]) as api:
         ended = run(package, api, "--start-timeout", 0)
         one_line(*ended, f"{name} has not started within 0 s; has the cluster a node with what kubeflow.resources asks")
-        assert "run r1 goes on" in ended[1]
+        assert "run r1 continues" in ended[1]
     with running_api(states=[pending, pending, ("SUCCEEDED", [])]) as api:
         assert run(package, api, "--start-timeout", 60)[0] == 0
 
@@ -467,7 +465,7 @@ def test_a_host_with_a_certificate_of_its_own_authority_is_trusted_where_that_is
     with running_api(states=[("FAILED", STOPPED)], logs=logs, certificate=file) as api:
         ended = run(package, api)
         one_line(*ended, "CERTIFICATE_VERIFY_FAILED")
-        assert re.search(r"its authority's certificate goes to --ca-cert$", ended[1], re.M) and not api.uploads
+        assert re.search(r"give the certificate of its authority as --ca-cert$", ended[1], re.M) and not api.uploads
         one_line(*run(package, api, "--ca-cert", tmp_path / "absent"), "absent: no such file")
         code, output = run(package, api, "--ca-cert", tmp_path / "ca.pem")
         assert code == 3 and "the last line" in output, output

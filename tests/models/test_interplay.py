@@ -6,7 +6,6 @@ from sklearn.linear_model import LogisticRegression
 
 from ctrpipe.models.explain import interplay as interplay_module
 from ctrpipe.models.explain.interplay import deviance, filled_cells, fit_additive, interplay
-from ctrpipe.models.explain.many_tests import holm
 
 
 def counted(codes: np.ndarray, clicks: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
@@ -87,9 +86,3 @@ def test_columns_of_which_one_tells_the_other_leave_nothing_to_test():
     counts[np.arange(3), np.arange(3)] = [[50, 10], [20, 30], [0, 5]]
     found = interplay(counts, 10, np.random.default_rng(4))
     assert (found.bits, found.z, found.p_value) == (0, 0, 1)
-
-
-def test_adjusted_p_values_are_holms():
-    # By hand: 0.01 x 4, then 0.02 x 3, 0.03 x 2 which is no less than the one before, 0.6.
-    np.testing.assert_allclose(holm([0.02, 0.6, 0.01, 0.03]), [0.06, 0.6, 0.04, 0.06])
-    np.testing.assert_allclose(holm([0.5, 0.9, 0.4]), [1, 1, 1])

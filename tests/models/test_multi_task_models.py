@@ -205,7 +205,7 @@ def test_one_label_is_refused():
         ({"name": "fnn"}, "interaction: fnn does not combine given embeddings"),
         ({"name": "mmoe"}, "interaction: mmoe does not combine given embeddings"),
         ({"name": "cascading_deepfm"}, "interaction: cascading_deepfm does not combine given embeddings"),
-        ({"name": "mlp", "embedding_dim": 3}, "interaction: embedding_dim is of the embeddings that all share"),
+        ({"name": "mlp", "embedding_dim": 3}, "interaction: embedding_dim belongs to the shared embeddings"),
         ({"name": "mlp", "units": 3}, "interaction: mlp has no hyperparameter 'units'"),
         ({"name": "fm"}, "interaction: fm predicts one task; .* output_3, ...$"),
         ({"name": "din"}, "interaction: DIN needs a sequence"),

@@ -7,12 +7,13 @@ import textwrap
 import numpy as np
 import pytest
 
-from ctrpipe.models.base.registry import check_hyperparameters, create, model_class, source_of
+from ctrpipe.models.base.registry import check_hyperparameters, create, derives_from, model_class, source_of
 from tests.models.small_models import batch, feature_map
 
 SOURCE = """
     from keras import ops
     from ctrpipe.models import CTRModel
+    from ctrpipe.models.lr import LR
 
     class Sum(CTRModel):
         '''The sum of all embeddings.'''
@@ -23,6 +24,9 @@ SOURCE = """
 
         def interact(self, rows, inputs, training=None):
             return self.factor * ops.sum(rows, axis=(1, 2))[:, None]
+
+    class Linear(LR):
+        pass
 
     class NotAModel:
         pass
@@ -50,6 +54,11 @@ def test_an_own_model_in_the_working_directory_is_made_and_computes(own):
     logits = np.asarray(model(inputs))
     rows = np.asarray(model.table.table)[inputs["ids"]] * (inputs["ids"] > 0)[:, :, None]
     np.testing.assert_allclose(logits[:, 0], 2 * rows.sum(axis=(1, 2)), rtol=1e-5, atol=1e-6)
+
+
+def test_an_own_subclass_is_of_its_bases_kind(own):
+    assert derives_from(f"{own}:Linear", "lr") and derives_from("lr", "lr")
+    assert not derives_from(f"{own}:Sum", "lr") and not derives_from("fm", "lr")
 
 
 @pytest.mark.parametrize(

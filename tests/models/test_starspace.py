@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.models import FeatureMap, create
-from ctrpipe.models.base.ctr_model import LABEL, WEIGHT
+from ctrpipe.models.base.feature_map import LABEL, WEIGHT
 from ctrpipe.models.base.losses import BinaryCrossEntropy
 from tests.models.small_models import SMALL, compare, compares, history_batch, history_map, randomised
 from tests.models.test_two_tower import ITEM, KIND, LENGTH, SEQUENCES, USER, value

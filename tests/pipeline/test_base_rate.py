@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.ctr_model import WEIGHT
+from ctrpipe.models.base.feature_map import WEIGHT
 from ctrpipe.pipeline.config import Model, Training, check_config
 from ctrpipe.pipeline.training.base_rate import shift_to_base_rate
 from ctrpipe.pipeline.training.data import packed_reader
@@ -110,6 +110,6 @@ def test_several_labels_are_one_line() -> None:
         "model": {"name": "lr"},
         "training": {"end_at_base_rate": True},
     }
-    with pytest.raises(InputError, match="training.end_at_base_rate goes with one label") as error:
+    with pytest.raises(InputError, match="training.end_at_base_rate needs a single label") as error:
         check_config(config, (), "config")
     assert "\n" not in str(error.value)

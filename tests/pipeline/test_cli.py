@@ -56,6 +56,23 @@ def test_help_has_each_command_in_one_section_with_its_whole_first_sentence():
         assert " ".join(first.split()).startswith(line), name
 
 
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["ctr", "canary=13"]], ids=" ".join)
+def test_a_command_s_former_name_answers_with_its_new_one(arguments):
+    code, output = call("label", *arguments)
+    expected = "the command label has another name now; write `ctrpipe canary`, with the same options"
+    assert (code, output) == (2, f"ctrpipe: {expected}\n")
+
+
+def test_help_of_a_group_has_the_whole_first_sentence_of_its_commands():
+    groups = {name: main.get_command(CONTEXT, name) for name in COMMANDS}
+    groups = {name: group for name, group in groups.items() if isinstance(group, click.Group)}
+    assert {"prepare", "bench"} <= set(groups)
+    for name, group in groups.items():
+        lines = call(name, "--help")[1].partition("Commands:\n")[2].splitlines()
+        assert [line.split()[0] for line in lines] == sorted(group.commands)
+        assert all(line.endswith(".") and not line.endswith("...") for line in lines), name
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)], ids=" ".join
 )

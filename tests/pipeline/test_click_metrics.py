@@ -1,4 +1,4 @@
-"""The metrics that TFMA runs on blocks of rows, against models/base/metrics.py, scikit-learn and TFMA's own."""
+"""The metrics that TFMA runs on blocks of rows, against common/metrics.py, scikit-learn and TFMA's own."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import sklearn.metrics
 from tensorflow_model_analysis.metrics import calibration, cross_entropy_metrics, metric_types
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.pipeline.evaluation import click_metrics
 
 KEY = metric_types.MetricKey("_clicks")

@@ -38,7 +38,7 @@ def artifact(kind, name):
 
 examples, common = artifact(kinds.Examples, "examples"), {"workers": Workers(processes=1).to_json(), "code_version": ""}
 settings = ExampleGenSettings(
-    spec=spec, files=[str(folder / "log.tsv")], data_fingerprint="", sums=[], seed=0, dead_letter=folder / "dead"
+    spec=spec, files=[str(folder / "log.tsv")], data_fingerprint="", states=None, seed=0, dead_letter=folder / "dead"
 )
 LogExampleGen.test_call(examples=examples, settings=settings.model_dump_json(), **common)
 if "log_statistics_gen" in stages:

@@ -13,8 +13,8 @@ import scipy.stats
 import sklearn.metrics
 import yaml
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.compare.shards import by_shard, paired_t, shards
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
@@ -217,7 +217,7 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
     found = json.loads(output.read_text())
     assert found["models"] == ["a", "b"] and found["rows"] == 4000 and found["tail"] == {"max_count": 2}
     assert f"{found['slices'][0]['metrics']['b']['auc']:.4f}" in printed and "Tail" in printed
-    assert (runs / "out" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (runs / "out" / "comparison.svg").read_text().startswith("<svg")
     verdict = next(line for line in printed.splitlines() if line.startswith("b: AUC"))
     assert "better than that of a (+" in verdict and "one seed on each side" in verdict
     assert "significant" not in printed

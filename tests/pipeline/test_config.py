@@ -44,16 +44,16 @@ def test_ranges_of_names_expand():
                 "data": {"columns": ["label", "n", "c", "buy"], "labels": {"ctr": "label", "cvr": "buy"}}
                 | {"negative_sampling": 0.5}
             },
-            r"negative_sampling goes with one label",
+            r"negative_sampling needs a single label",
         ),
         (
             {"data": {**SMALL["data"], "negative_sampling": 0.5}, "training": {"distillation": {"teacher": "models"}}},
-            r"data.negative_sampling: a teacher's probabilities are those of all rows",
+            r"data.negative_sampling: a teacher predicts the probabilities of all rows",
         ),
         ({"model": {}}, r"model.name: this key is required"),
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
-        ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is no feature column"),
+        ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is not a feature column"),
         (
             {"gates": {"calibration": {"slices": ["c"], "max_error": 0.1}}},
             r"gates.calibration.slices: add c to evaluation.slices",
@@ -65,14 +65,14 @@ def test_ranges_of_names_expand():
             {"calibration": {"method": "platt"}, "training": {"refit": True}},
             r"calibration: training.refit trains on the validation rows",
         ),
-        ({"calibration": {"method": "platt", "by": ["z"]}}, r"calibration.by: z is no feature column"),
+        ({"calibration": {"method": "platt", "by": ["z"]}}, r"calibration.by: z is not a feature column"),
         ({"calibration": {"method": "platt", "by": ["c", "c"]}}, r"calibration.by: a column is named twice"),
         (
             {
                 "features": [{"kind": "numeric", "columns": ["n"], "transform": "standardize"}],
                 "calibration": {"method": "platt", "by": ["n"]},
             },
-            r"calibration.by: n has no one value of few",
+            r"calibration.by: n does not have one of a few values",
         ),
         ({"calibration": {"method": "spline"}}, r"calibration.method: .*'isotonic', 'beta', 'platt' or 'histogram'"),
         ({"serving": {"warmup_requests": 250}}, r"serving.warmup_requests: .*less than or equal to 249"),
@@ -87,8 +87,8 @@ def test_ranges_of_names_expand():
             r"serving.explain: gradients need float32",
         ),
         ({"statistics": {"max_rows": 10}}, r"statistics.max_rows: .*greater than or equal to 1000"),
-        ({"monitoring": {"columns": {"z": 0.1}}}, r"monitoring.columns: z is no feature column and no label"),
-        ({"monitoring": {"attributions": {"z": 0.1}}}, r"monitoring.attributions: z is no column that is explained"),
+        ({"monitoring": {"columns": {"z": 0.1}}}, r"monitoring.columns: z is neither a feature column nor a label"),
+        ({"monitoring": {"attributions": {"z": 0.1}}}, r"monitoring.attributions: z is not an explained column"),
         ({"monitoring": {"max_distance": {"numeric": 2}}}, r"monitoring.max_distance.numeric: .*less than or equal"),
         ({"features": [{"kind": "colour", "columns": ["n"]}]}, r"features.0"),
         ({"features": [{"kind": "numeric", "columns": ["absent"]}]}, r"data.columns does not list absent"),

@@ -210,6 +210,13 @@ def test_articles_read_before_are_values_parted_by_spaces(tmp_path):
     assert when.format == "%m/%d/%Y %I:%M:%S %p"  # type: ignore[union-attr]
 
 
+def test_a_few_words_among_whole_numbers_change_no_kind(tmp_path):
+    lines = [f"{number % 2},{number % 7 if number % 200 else 'ten'}" for number in range(600)]
+    (tmp_path / "log.csv").write_text("click,x\n" + "\n".join(lines) + "\n")
+    features = yaml.safe_load(draft([str(tmp_path / "log.csv")])[0])["features"]
+    assert features == [{"columns": ["x"], "kind": "categorical"}]
+
+
 def test_a_second_label_and_a_row_s_own_number_are_left_out(tmp_path):
     path = tmp_path / "log.csv"
     lines = [f"{n % 2},{n % 3 // 2},{10**12 + n},{n % 7}" for n in range(500)]
@@ -225,9 +232,9 @@ def test_a_second_label_and_a_row_s_own_number_are_left_out(tmp_path):
     ("text", "label", "message"),
     [
         ("", None, "the file has no rows"),
-        ("a,b\nx,2\nw,44\nq,61\n", None, "none of a, b looks like a label; name it by --label"),
+        ("a,b\nx,2\nw,44\nq,61\n", None, "none of a, b looks like a label; name it with --label"),
         ("a,y\n1,0\n2,1\n", "z", "--label z: no such column; it has a, y"),
-        ("a,y\nx,0\nx,1\nz,0\n", "a", "--label a: x, z are no label's values"),
+        ("a,y\nx,0\nx,1\nz,0\n", "a", "--label a: x, z are not values of a label"),
         ("y\n0\n1\n", None, "no column besides the label"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import zlib
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,8 @@ from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.chance import cumulated_differ, shares_differ
 from ctrpipe.pipeline.monitoring.drift import compare_logs
+from ctrpipe.transforms.log.described_files import describe_file, states_of, write_states
+from ctrpipe.transforms.log.files import FileState
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -288,7 +289,10 @@ def test_wrong_input_is_one_line(tmp_path, config):
         (("--data", good, "--against", unlabelled), "line 1: expected 5 columns, found 4; 4000 of 4000 rows are malf"),
         (("--data", "absent", "--against", good, "--output", tmp_path / "file"), "file: a file is in the way"),
         (("--data", good, "--against", good, "--output", tmp_path / "taken"), "taken: cannot be written"),
-        (("--data", good, "--against", good, "--set", "monitoring.columns.x=1"), "x is no feature column and no label"),
+        (
+            ("--data", good, "--against", good, "--set", "monitoring.columns.x=1"),
+            "x is neither a feature column nor a label",
+        ),
     ):
         one_line(*call("drift", config, *arguments), message)
 
@@ -318,14 +322,12 @@ def checked(tmp_path):
     given = {name: artifacts[name] for name in ("examples", "statistics")}
     component(LogStatisticsGen, **given, max_rows=1000, seed=0, **common)
 
-    def check(hashed=None, **monitoring) -> tuple[ExamplesDiff, dict]:
-        contents = {name: [pathlib.Path(path).read_bytes() for path in paths] for name, paths in monitoring.items()}
-        sums = {name: [(len(content), zlib.crc32(content)) for content in each] for name, each in contents.items()}
+    def check(**monitoring) -> tuple[ExamplesDiff, dict]:
         settings = DriftSettings(
             spec=SPEC,
             monitoring=Monitoring(**monitoring),
             logs_fingerprint="",
-            logs_sums=hashed or sums,
+            states=tmp_path / "states.json",
             max_rows=1000,
             seed=0,
         )
@@ -337,6 +339,8 @@ def checked(tmp_path):
 
 def test_a_run_compares_its_training_rows_with_the_logs_that_it_is_given(tmp_path, checked):
     previous, serving = log(tmp_path / "previous.tsv", 2), log(tmp_path / "serving.tsv", 3, labels=False)
+    states = states_of([describe_file(path) for path in (previous, serving)])
+    write_states(tmp_path / "states.json", states)
     drift, found = checked(previous=[previous], serving=[serving])
     assert [comparison["kind"] for comparison in found["comparisons"]] == ["drift", "skew"]
     assert not found["breached"] and drift.get_int_custom_property("breached") == 0
@@ -346,7 +350,8 @@ def test_a_run_compares_its_training_rows_with_the_logs_that_it_is_given(tmp_pat
     assert [comparison["breached"] for comparison in found["comparisons"]] == [False, True]
     assert found["breached"] and drift.get_int_custom_property("breached") == 1
     with pytest.raises(InputError, match="previous.tsv: the file changed while it was read"):
-        checked(hashed={"previous": [(1000, 7)]}, previous=[previous])
+        write_states(tmp_path / "states.json", {previous: FileState(1000, "7")})
+        checked(previous=[previous])
 
 
 @pytest.mark.parametrize(("breached", "serves", "blessed"), [(0, 1, 1), (1, 1, 0), (0, 0, 0)])

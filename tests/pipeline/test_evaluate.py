@@ -11,9 +11,9 @@ import tensorflow_model_analysis as tfma
 from tfx.components.pusher import executor as pusher
 from tfx.types import standard_artifacts
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.components.examples_for_inference import write_examples
 from ctrpipe.pipeline.components.gated_evaluator import EvaluatorSettings, GatedEvaluator
 from ctrpipe.pipeline.config import Evaluation, Model, Tail

@@ -23,7 +23,6 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, wri
 from ctrpipe.pipeline.run.run import placing_the_number
 from ctrpipe.pipeline.training.averaging import WeightAverage
 from ctrpipe.pipeline.training.boosting import learn_trees
-from ctrpipe.pipeline.training.finite import naming_the_number
 from ctrpipe.pipeline.training.finite_learner import check_weights
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.linear_fit import LinearRows
@@ -35,7 +34,7 @@ from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.transforms.features.packed_files import PackedWriter
 from ctrpipe.transforms.features.table_rows import SourceRows
-from ctrpipe.transforms.log.outliers import find_outlier, place_of_number
+from ctrpipe.transforms.log.outliers import find_outlier, naming_the_number, place_of_number
 from tests.pipeline import scored_log
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature")], dense=("price",))

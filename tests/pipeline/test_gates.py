@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 import tensorflow_model_analysis as tfma
 
+from ctrpipe.common import metrics
 from ctrpipe.common.processes import Workers
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import Gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import read_gates

@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 
+from ctrpipe.common import metrics
 from ctrpipe.models import FeatureMap
-from ctrpipe.models.base import metrics
 from ctrpipe.pipeline.config import Model, Training
 from tests.pipeline.gradient_steps import l2_error
 

@@ -282,20 +282,20 @@ GOOD = ("--key", "id", "--time", "shown", "--delay", "2d", "--label-time", "clic
         (LOG, CLICKED, ("--key", "id", "--delay", "2d"), "--delay needs --time, the column of the rows' times"),
         (LOG, CLICKED, ("--key", "id", "--time", "shown"), "--time needs --delay, how long a label may take"),
         (LOG, CLICKED, ("--time", "shown", "--delay", "2d"), "give --key, a column of both"),
-        (LOG, CLICKED, ("--key", "id", "--time", "shown", "--delay", "-2d"), "--delay: '-2d' is no delay above 0"),
-        (LOG, CLICKED, ("--key", "id", "--time", "shown", "--delay", "0h"), "--delay: '0h' is no delay above 0"),
+        (LOG, CLICKED, ("--key", "id", "--time", "shown", "--delay", "-2d"), "--delay: '-2d' is not a delay above 0"),
+        (LOG, CLICKED, ("--key", "id", "--time", "shown", "--delay", "0h"), "--delay: '0h' is not a delay above 0"),
         (LOG, CLICKED, ("--key", "id", "--time", "when", "--delay", "2d"), "time: there is no column when; it has id"),
         (LOG, CLICKED, (*GOOD[:-1], "when"), "label_time: there is no column when; it has id, clicked"),
-        (LOG, CLICKED, (*GOOD, "--until", "soon"), "until: 'soon' is no time; write it as the log does"),
+        (LOG, CLICKED, (*GOOD, "--until", "soon"), "until: 'soon' is not a time; write it as the log does"),
         (LOG, CLICKED, (*GOOD, "--delay", "90d"), "no row is left: 2 have not had 90d by 2026-11-09T00:00:00Z"),
         (LOG, "id,clicked\n7,2026-11-02\n", GOOD, "no row of the log has a label in it"),
         (
             LOG + "3,soon\n",
             CLICKED,
             GOOD,
-            "log.csv: 1 of 3 rows have no time that can be read; the first is line 4: shown: 'soon' is no time",
+            "log.csv: 1 of 3 rows have no readable time; the first is line 4: shown: 'soon' is not a time",
         ),
-        (LOG, CLICKED.replace("2026", "in "), GOOD, "clicks.csv: 1 of 1 rows have no time that can be read"),
+        (LOG, CLICKED.replace("2026", "in "), GOOD, "clicks.csv: 1 of 1 rows have no readable time"),
         (LOG, CLICKED, (*GOOD, "--time-format", "%Q"), "%Q cannot be read"),
         (LOG, CLICKED, ("--fake-negatives",), "--fake-negatives needs --time, --delay and --label-time"),
         (LOG, CLICKED, (*GOOD[:-2], "--fake-negatives"), "give label_time"),
@@ -323,17 +323,17 @@ WEIGHTED = {"training": {"fake_negative_weighting": True}}
         ({"data": {"label_delay": {**DELAY, "labels": []}}}, "label_time is a column of labels"),
         ({"data": {"label_delay": {**DELAY, "label_time": "id"}}}, "key and label_time must be two columns"),
         ({"data": {"label_delay": {**DELAY, "validation": 0.5, "test": 0.5}}}, "must be below 1"),
-        ({"data": {"format": "parquet", "label_delay": DELAY}, **WEIGHTED}, "data.split: with data.label_delay and"),
+        ({"data": {"format": "parquet", "label_delay": DELAY}, **WEIGHTED}, "data.split: data.label_delay and"),
         (
             {"data": {"format": "parquet", "split": PARTS, "label_delay": {**DELAY, "label_time": None}}, **WEIGHTED},
             "needs labels, their key and label_time",
         ),
-        ({"data": {"negative_sampling": 0.5}, **WEIGHTED}, "goes with one label and with data.negative_sampling 1"),
+        ({"data": {"negative_sampling": 0.5}, **WEIGHTED}, "needs a single label and data.negative_sampling: 1"),
         ({"training": {"fake_negative_weighting": True, "refit": True}}, "remove distillation and refit"),
         ({"training": {"fake_negative_calibration": True, "refit": True}}, "fake_negative_calibration: the labels of"),
         (
             {"data": {"negative_sampling": 0.5}, "training": {"fake_negative_calibration": True}},
-            "training.fake_negative_calibration goes with one label",
+            "training.fake_negative_calibration needs a single label",
         ),
         (
             {"training": {"fake_negative_weighting": True, "fake_negative_calibration": True}},
@@ -358,5 +358,5 @@ def test_a_log_that_has_its_labels_is_cut(tmp_path):
 @pytest.mark.parametrize("key", ["fake_negative_weighting", "fake_negative_calibration", "end_at_base_rate"])
 def test_trees_have_no_correction(key):
     changes = {"model": {"name": "cascading_nn_gbdt"}, "training": {key: True}}
-    with pytest.raises(InputError, match=f"training.{key}: boosted trees do not go with it"):
+    with pytest.raises(InputError, match=f"training.{key}: boosted trees do not support it"):
         check_options(RunConfig.model_validate(with_changes(SMALL, changes)))

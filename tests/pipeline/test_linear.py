@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base import metrics
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training import linear, linear_fit
@@ -188,7 +188,9 @@ def test_a_task_of_one_class_has_its_rate(tmp_path: pathlib.Path) -> None:
 
 
 def test_other_models_and_settings_are_one_line(folder: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="^training.optimizer: lbfgs trains linear models, as lr; take adam for fm$"):
+    with pytest.raises(
+        InputError, match="^training.optimizer: lbfgs trains only linear models, such as lr; use adam for fm$"
+    ):
         trained(folder, ONE, Model(name="fm"))
     for key, value in (("warm_start", "latest"), ("fake_negative_weighting", True)):
         with pytest.raises(ValueError, match=f"{key} needs another optimizer than lbfgs"):

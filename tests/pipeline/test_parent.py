@@ -70,7 +70,7 @@ def test_a_parent_of_before_and_a_damaged_one_are_one_line(run, tmp_path):
     described = json.loads((kept / DESCRIPTION).read_text())
     described.pop("weights")
     (kept / DESCRIPTION).write_text(json.dumps(described))
-    with pytest.raises(InputError, match="kept by ctrpipe before it had warm starts; train it again"):
+    with pytest.raises(InputError, match="saved by a ctrpipe without warm starts; train it again"):
         find_parent(run, tmp_path / "out")
     (kept / DESCRIPTION).unlink()
     with pytest.raises(InputError, match="its Keras model is not there; name the run that trained it"):

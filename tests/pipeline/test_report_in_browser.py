@@ -113,9 +113,11 @@ const rgb = (text) => text.match(/[0-9.]+/g).slice(0, 3).map(Number);
 const of = (selector, property) => rgb(getComputedStyle(document.querySelector(selector))[property]);
 return {
   page: of("body", "backgroundColor"), text: of("body", "color"),
-  tick: of(".tick", "fill"), muted: of(".muted", "color"),
-  yes: of(".yes", "color"), no: of(".no", "color"), first: of("polyline.s0", "stroke"), second: of(".s1", "stroke"),
-  plus: of(".plus", "fill"), minus: of(".minus", "fill"),
+  tick: of("svg text", "fill"), muted: of(".muted", "color"),
+  yes: of(".yes", "color"), no: of(".no", "color"),
+  first: of("svg path[style*='stroke: var(--c0']", "stroke"),
+  second: of("svg path[style*='stroke: var(--c1']", "stroke"),
+  filled: of("svg [style*='fill: var(--c0']", "fill"),
 };
 """
 

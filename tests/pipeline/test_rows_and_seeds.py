@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.evaluation.estimates import (
     Estimate,

@@ -6,7 +6,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import zlib
 
 import pytest
 
@@ -15,7 +14,6 @@ from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.run import inputs as run_inputs
 from ctrpipe.transforms.log import described_files
-from ctrpipe.transforms.log.byte_sum import ByteSum
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOLD = """
@@ -99,7 +97,7 @@ def test_a_file_is_known_by_its_contents(tmp_path):
     (tmp_path / "log").write_bytes(b"a" * 3_000_000)
     found = described_files.describe_file(str(tmp_path / "log"))
     assert found["bytes"] == 3_000_000 and found["sha256"] == hashlib.sha256(b"a" * 3_000_000).hexdigest()
-    assert found["crc32"] == zlib.crc32(b"a" * 3_000_000)
+    assert found["stamp"] == str((tmp_path / "log").stat().st_mtime_ns)
     (tmp_path / "copy").write_bytes(b"a" * 3_000_000)
     same = described_files.describe_file(str(tmp_path / "copy"))
     assert described_files.fingerprint_files([found]) == described_files.fingerprint_files([same])
@@ -120,9 +118,9 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
     (tmp_path / "b.tsv").write_text("changed")
     changed = run_inputs.find_monitored(Monitoring(previous=["[ab].tsv"], serving=["served.tsv"]))
     assert changed["monitored_fingerprint"] != found["monitored_fingerprint"]
-    assert found["monitored_sums"]["serving"] == (ByteSum(10, zlib.crc32(b"served.tsv")),)
-    assert [each.length for each in changed["monitored_sums"]["previous"]] == [5, 7]
-    nothing = {"monitoring": Monitoring(), "monitored_fingerprint": "", "monitored_sums": {}}
+    sizes = {path: state.size for path, state in changed["monitored_states"].items()}
+    assert sizes == {str(tmp_path / name): size for name, size in (("a.tsv", 5), ("b.tsv", 7), ("served.tsv", 10))}
+    nothing = {"monitoring": Monitoring(), "monitored_fingerprint": "", "monitored_states": {}}
     assert run_inputs.find_monitored(Monitoring()) == nothing
     with pytest.raises(InputError, match="no file matches"):
         run_inputs.find_monitored(Monitoring(serving=["absent*"]))

@@ -230,7 +230,7 @@ def test_a_finished_training_is_not_trained_again(
 def test_a_prediction_that_is_not_finite_ends_the_run_and_is_not_kept(
     trainer: Trainer, payload: pathlib.Path, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    monkeypatch.setattr("ctrpipe.pipeline.training.finite.find_outlier", lambda *arguments: None)
+    monkeypatch.setattr("ctrpipe.transforms.log.outliers.find_outlier", lambda *arguments: None)
     trainer.wrong = wrong
     with pytest.raises(NotFiniteError, match="fm"):
         trained(payload, settings(payload, 2))

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 
-from ctrpipe.models.explain.many_tests import holm
+from ctrpipe.common.significance import holm
 from ctrpipe.pipeline.config import CalibrationBounds
 from ctrpipe.pipeline.evaluation.gates import slice_gates
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows

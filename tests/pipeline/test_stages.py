@@ -8,9 +8,10 @@ import pytest
 
 from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.metrics import auc
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.metrics import auc
 from ctrpipe.models.text.bert4ctr import BERT4CTR
+from ctrpipe.models.text.encoded import text_model_of
 from ctrpipe.models.text.masked_language_model import mask_tokens
 from ctrpipe.pipeline.config import FirstStage, Model, Training
 from ctrpipe.pipeline.training import data, masked_language_model
@@ -104,7 +105,7 @@ def test_with_the_defaults_a_model_starts_from_what_its_stage_learned(few, tmp_p
     model = train(TrainingJob(Model(name=name, **OPTIONS, **options), still, MAP, *few, 1), tmp_path / "joint").model
     layers = ("table", "reduce") if stage == "features_only" else ("encoder", "pooler")
     for layer in layers:
-        for a, b in zip(getattr(alone, layer).weights, getattr(model.text_model(), layer).weights, strict=True):
+        for a, b in zip(getattr(alone, layer).weights, getattr(text_model_of(model), layer).weights, strict=True):
             np.testing.assert_allclose(b, a, atol=1e-8)
 
 

@@ -1,7 +1,9 @@
 """The Keras models of pushed versions that a run's folder keeps, where its artifacts are in an object store."""
 
+import contextlib
 import json
 import pathlib
+import sqlite3
 
 import pytest
 from ml_metadata.metadata_store import metadata_store
@@ -12,6 +14,7 @@ from ctrpipe.common.output_folder import METADATA
 from ctrpipe.models.base.saved import DESCRIPTION, WEIGHTS
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
 from ctrpipe.pipeline.run.artifacts import Artifacts
+from ctrpipe.pipeline.run.moved import record_new_place
 from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE, find_model, keep_by_version
 from ctrpipe.serving.layout import SAVED_MODEL
 
@@ -112,6 +115,9 @@ def test_the_artifacts_of_a_moved_run_are_its_own(tmp_path: pathlib.Path) -> Non
     record(tmp_path / "a", tmp_path / "a" / TRAINED)
     (tmp_path / "a").rename(tmp_path / "moved")
     assert Artifacts(tmp_path / "moved" / METADATA, "ctr").folder("Trainer", "model") == tmp_path / "moved" / TRAINED
+    record_new_place(tmp_path / "moved")
+    with contextlib.closing(sqlite3.connect(tmp_path / "moved" / METADATA)) as database:
+        assert database.execute("SELECT uri FROM Artifact").fetchall() == [(str(tmp_path / "moved" / TRAINED),)]
     record(tmp_path / "b", tmp_path / "bucket" / "7")
     assert Artifacts(tmp_path / "b" / METADATA, "ctr").folder("Trainer", "model") == tmp_path / "bucket" / "7"
 

@@ -191,7 +191,7 @@ def test_network_l2_is_on_matrices_and_neither_on_a_text_encoder_nor_on_biases_o
 
 
 def test_table_l2_is_refused_where_other_rows_are_not_updated():
-    with pytest.raises(ValueError, match="table_l2 needs optimizer adam: lazy_adam updates the rows of a batch alone"):
+    with pytest.raises(ValueError, match="table_l2 needs optimizer adam: lazy_adam updates only the rows of a batch"):
         Training(optimizer="lazy_adam", table_l2=1e-5)
 
 

@@ -145,7 +145,7 @@ def test_other_widths_are_refused_or_left_by_the_setting(tmp_path):
     before = named(trained(tmp_path / "kept"))
     wider = Model(name="deepfm", **{**MODEL.hyperparameters, "hidden_units": [6]})
     learner = learner_of(wider, TODAY, "adam", seed=7)
-    with pytest.raises(InputError, match=r"yesterday is of another architecture: tower.hidden.0.kernel \(of shape"):
+    with pytest.raises(InputError, match=r"yesterday has another architecture: tower.hidden.0.kernel \(of shape"):
         take(learner, start(tmp_path / "kept"), WarmStart())
     initial = named(learner)
     taken = take(learner, start(tmp_path / "kept"), WarmStart(on_mismatch="take"))

@@ -244,7 +244,9 @@ def test_what_jax_has_on_one_host_alone_is_one_line(key, changes, files, tmp_pat
     changes = dict(changes)
     model = changes.pop("model", MODEL)
     training = Training(**{**SETTINGS, "backend": "jax", **changes})
-    with pytest.raises(InputError, match=f"^{re.escape(key)}: JAX has it on one host alone; set training.distribution"):
+    with pytest.raises(
+        InputError, match=f"^{re.escape(key)}: JAX supports it on one host only; set training.distribution"
+    ):
         train(TrainingJob(model, training, MAP, *files, 1), tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -1,4 +1,4 @@
-"""A canary from push to roll back, before our server: `ctrpipe label` moves, both clients divide their requests."""
+"""A canary from push to roll back, before our server: `ctrpipe canary` moves, both clients divide their requests."""
 
 import contextlib
 import dataclasses
@@ -41,7 +41,7 @@ class Service:
     grpc: str
 
     def label(self, *arguments) -> tuple[int, str]:
-        return call("label", "ctr", "--model_config_file", self.file, "--wait", 30, *arguments)
+        return call("canary", "ctr", "--model_config_file", self.file, "--wait", 30, *arguments)
 
     def clients(self, weights: str | None = None) -> list[ModelClient]:
         split = LabelSplit.parse(weights) if weights else None

@@ -13,6 +13,7 @@ from tensorflow_serving.apis import get_model_status_pb2, model_service_pb2_grpc
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
 from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.grpc_arrivals import Arrivals
 from tests.serving.raw_grpc import connect, opened_calls
 
@@ -102,9 +103,13 @@ def test_a_call_that_ends_without_a_message_is_told_so(address):
 class Call:
     """A call whose message comes when it is let go on; `cancel` ends it as gRPC does."""
 
-    def __init__(self):
+    def __init__(self, connection: str = "a"):
+        self._connection = connection
         self.go_on = threading.Event()
         self.cancelled = False
+
+    def peer(self):
+        return self._connection
 
     def cancel(self):
         self.cancelled = True
@@ -121,7 +126,7 @@ class Call:
 
 
 def test_the_call_that_has_waited_longest_gives_way():
-    arrivals, calls, found = Arrivals(most=2), [Call() for _ in range(4)], {}
+    arrivals, calls, found = Arrivals(Budget(), most=2), [Call() for _ in range(4)], {}
 
     def wait(number):
         try:
@@ -143,3 +148,51 @@ def test_the_call_that_has_waited_longest_gives_way():
     for thread in threads:
         thread.join(20)
     assert found == {0: b"its message", 1: "cancelled", 2: b"its message", 3: b"its message"}
+
+
+@contextlib.contextmanager
+def waiting(arrivals, calls):
+    """Runs a thread for each call, in this order; yields what became of them, by the call's place."""
+    found = {}
+
+    def wait(number, call):
+        try:
+            found[number] = arrivals.message(call, call)
+        except grpc.RpcError:
+            found[number] = "cancelled"
+
+    threads = []
+    for number, call in enumerate(calls):
+        threads.append(threading.Thread(target=wait, args=(number, call)))
+        threads[-1].start()
+        time.sleep(0.03)
+    yield found
+    for call in calls:
+        call.go_on.set()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_the_connection_with_the_most_calls_gives_way():
+    """However old the calls of others are."""
+    calls = [Call("good"), *[Call("attacker") for _ in range(5)], Call("other")]
+    with waiting(Arrivals(Budget(), most=3), calls) as found:
+        pass
+    message = b"its message"
+    assert found == dict(enumerate([message, *["cancelled"] * 4, message, message]))
+
+
+def test_half_of_the_calls_that_wait_end_where_the_process_takes_too_much():
+    """Those that have waited longest: their messages may have come in part."""
+    taken = [100]
+    budget = Budget(1000, resident=lambda: taken[0])
+    arrivals, calls = Arrivals(budget), [Call(str(number)) for number in range(5)]
+    with waiting(arrivals, calls) as found:
+        arrivals.relieve()
+        assert not found
+        taken[0] = 1001
+        arrivals.relieve()
+        taken[0] = 900
+        arrivals.relieve()
+    message = b"its message"
+    assert found == dict(enumerate([*["cancelled"] * 3, message, message]))

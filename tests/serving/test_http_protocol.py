@@ -11,33 +11,28 @@ import types
 
 import pytest
 
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
-from ctrpipe.serving.server.http_protocol import (
-    _SLICE_BYTES,
-    MAX_HEADER_BYTES,
-    HttpProtocol,
-    HttpServer,
-    Limits,
-    Response,
-    uvicorn_server,
-)
+from ctrpipe.serving.server.http_protocol import SLICE_BYTES, HttpProtocol, HttpServer, Response, uvicorn_server
+from ctrpipe.serving.server.http_request import MAX_HEADER_BYTES, Limits
+from tests.serving.http_app import App
 
 LIMITS = {"max_request_bytes": 1000, "request_timeout": 5.0, "check_interval": 0.05}
 LINE = "X: " + "a" * 1000 + "\r\n"
 
 
-def echo(request, at_once):
+def echo(request):
     return Response(200, request.target.encode() + b" " + request.body)
 
 
-def refuse(status, message):
-    return Response(status, message.encode())
+def never(request):
+    return False
 
 
 @contextlib.contextmanager
-def served(answer=None, threads=2, **limits):
+def served(answer=echo, is_short=None, threads=2, budget=None, **limits):
     """connect() for a server that echoes target and body."""
-    http_server = HttpServer(answer or echo, refuse, threads, Limits(**{**LIMITS, **limits}))
+    http_server = HttpServer(App(answer, is_short), threads, Limits(**{**LIMITS, **limits}), budget or Budget())
     server = uvicorn_server(http_server)
     server.install_signal_handlers = lambda: None
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -205,7 +200,7 @@ def answers_to(*pieces):
     """What is answered where exactly these pieces arrive; the last request ends the connection."""
 
     async def receive():
-        server = HttpServer(echo, refuse, 1, Limits(**{**LIMITS, "max_request_bytes": 1 << 20}))
+        server = HttpServer(App(echo), 1, Limits(**{**LIMITS, "max_request_bytes": 1 << 20}), Budget())
         config, state = types.SimpleNamespace(loaded=True, loaded_app=server), types.SimpleNamespace(connections=set())
         protocol, transport = HttpProtocol(config, state, _loop=asyncio.get_running_loop()), Transport()
         protocol.connection_made(transport)
@@ -273,13 +268,11 @@ def test_a_whole_url_is_its_path():
 def test_a_request_that_takes_too_long_is_answered_and_its_result_dropped():
     release = threading.Event()
 
-    def stuck(request, at_once):
-        if at_once:
-            return None
+    def stuck(request):
         release.wait(10)
         return Response(200, b"late")
 
-    with served(stuck, request_timeout=0.2) as connect:
+    with served(stuck, never, request_timeout=0.2) as connect:
         connection = connect(post("a"))
         assert status_of(connection.recv(1 << 16)) == [504]
         release.set()
@@ -290,14 +283,12 @@ def test_a_request_that_takes_too_long_is_answered_and_its_result_dropped():
 def test_requests_of_clients_that_are_gone_are_not_run():
     release, seen = threading.Event(), []
 
-    def record(request, at_once):
-        if at_once:
-            return None
+    def record(request):
         seen.append(request.body)
         release.wait(10)
         return Response(200, b"")
 
-    with served(record, threads=1) as connect:
+    with served(record, never, threads=1) as connect:
         first, gone = connect(post("first")), connect(post("gone"))
         end = time.monotonic() + 5
         while connect.server.running < 2 and time.monotonic() < end:
@@ -315,7 +306,7 @@ def test_requests_of_clients_that_are_gone_are_not_run():
 
 
 def test_a_client_that_reads_nothing_is_dropped():
-    with served(lambda request, at_once: Response(200, b"a" * (64 << 20)), idle_timeout=0.3) as connect:
+    with served(lambda request: Response(200, b"a" * (64 << 20)), idle_timeout=0.3) as connect:
         connect(post("a"))
         end = time.monotonic() + 10
         while not connect.server.connections and time.monotonic() < end:
@@ -340,14 +331,11 @@ def test_a_request_of_http_clients_library():
 def test_short_requests_of_one_client_stay_on_the_loops_thread():
     threads = []
 
-    def where(request, at_once):
-        if at_once and request.target == "/slow":
-            return None
+    def where(request):
         threads.append(threading.current_thread().name)
-        assert at_once != threads[-1].startswith("rest")
         return Response(200, b"")
 
-    with served(where) as connect:
+    with served(where, lambda request: request.target != "/slow") as connect:
         connection = connect()
 
         def ask(connection, body="a", path="/x"):
@@ -365,9 +353,6 @@ def test_short_requests_of_one_client_stay_on_the_loops_thread():
 def test_the_loop_stays_awake_for_one_client_alone():
     seen = []
 
-    def slow_ones_in_threads(request, at_once):
-        return None if at_once and request.target == "/slow" else Response(200, b"")
-
     class Recorded(BusyPoll):
         def answered(self, loop):
             seen.append("answered")
@@ -377,7 +362,7 @@ def test_the_loop_stays_awake_for_one_client_alone():
             seen.append("stop")
             super().stop()
 
-    with served(slow_ones_in_threads) as connect:
+    with served(echo, lambda request: request.target != "/slow") as connect:
         connect.server.busy_poll = Recorded(0.2)
         connection = connect()
         for path in ("/x", "/x", "/x", "/slow"):
@@ -389,7 +374,7 @@ def test_the_loop_stays_awake_for_one_client_alone():
 def test_a_long_body_is_not_read_on_the_loops_thread():
     threads = []
 
-    def where(request, at_once):
+    def where(request):
         threads.append(threading.current_thread().name)
         return Response(200, b"")
 
@@ -449,7 +434,7 @@ def test_continue_is_for_http_1_1_alone(version):
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_an_upgrade_is_not_taken_and_its_body_is_read(framing, pieces):
     text = f"PUT /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n{framing}"
-    with served(lambda request, at_once: Response(200, request.method.encode() + request.body)) as connect:
+    with served(lambda request: Response(200, request.method.encode() + request.body)) as connect:
         connection = connect()
         size = -(-len(text) // pieces)
         for start in range(0, len(text), size):
@@ -459,7 +444,7 @@ def test_an_upgrade_is_not_taken_and_its_body_is_read(framing, pieces):
 
 
 def test_trailers_are_no_headers():
-    def headers(request, at_once):
+    def headers(request):
         return Response(200, b" ".join(sorted(request.headers)) + b" " + request.body)
 
     with served(headers) as connect:
@@ -493,10 +478,7 @@ def test_trailers_have_the_time_of_headers(text):
 
 @pytest.mark.parametrize("count", [1, 3, 60])
 def test_a_client_that_sends_no_more_gets_all_answers(count):
-    def in_turn(request, at_once):
-        return None if at_once and request.body == b"1" else Response(200, request.body)
-
-    with served(in_turn) as connect:
+    with served(echo, lambda request: request.body != b"1") as connect:
         connection = connect("".join(post(str(number % 2)) for number in range(count)))
         connection.shutdown(socket.SHUT_WR)
         assert status_of(read_all(connection)) == [200] * count
@@ -511,7 +493,7 @@ def test_a_client_that_ends_within_a_request_gets_no_answer_to_it(text):
 
 
 def slow_get(seconds, seen):
-    def answer(request, at_once):
+    def answer(request):
         seen.append(request.target)
         if request.target == "/slow":
             time.sleep(seconds)
@@ -543,17 +525,15 @@ def test_pipelined_requests_of_one_client_take_turns_with_others():
 def test_a_connection_is_read_again_once_few_of_its_requests_wait():
     go_on = threading.Event()
 
-    def answer(request, at_once):
-        if at_once:
-            return None
+    def answer(request):
         go_on.wait(10)
         return Response(200, b"a")
 
-    with served(answer, max_request_bytes=1 << 20, headers_timeout=1.0) as connect:
+    with served(answer, never, max_request_bytes=1 << 20, headers_timeout=1.0) as connect:
         connection = connect(get("/first"))
         time.sleep(0.1)
         # The slice that ends the data makes more requests wait than may be parsed in advance.
-        connection.sendall((post("a" * (_SLICE_BYTES - 100)) + get("/x") * 30).encode())
+        connection.sendall((post("a" * (SLICE_BYTES - 100)) + get("/x") * 30).encode())
         time.sleep(0.1)
         go_on.set()
         connection.sendall((get("/y") + post("end", Connection="close")).encode())
@@ -580,7 +560,7 @@ def test_answers_stop_when_the_client_is_gone():
 def test_answers_wait_where_the_client_does_not_read():
     seen = []
 
-    def large(request, at_once):
+    def large(request):
         seen.append(request.target)
         return Response(200, b"a" * (1 << 20))
 

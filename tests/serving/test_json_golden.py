@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.json_body import has_booleans, has_long_numbers, parse_body, parse_unusual_body
+from ctrpipe.serving.server.json_body import has_booleans, parse_body
 from ctrpipe.serving.server.json_examples import parse_examples
 from ctrpipe.serving.server.json_response import decimals, format_predict
 from ctrpipe.serving.server.tensors import parse_predict
@@ -60,13 +60,11 @@ def array(tensor):
 def read(case):
     """What the server reads of a body: inputs by name and whether they are rows, or the signature and the examples."""
     body = case["body"].encode("latin-1")
-    request = parse_body(body)
+    request = parse_body(body, reads_doubles=case["call"] != "classify")
     signature = request.get("signature_name", "")
     if case["call"] == "classify":
         return signature, [tf.train.Example.FromString(example) for example in parse_examples(request)]
     dtypes = SIGNATURES[signature or "serving_default"]
-    if tf.float64 in dtypes.values() and has_long_numbers(body):
-        request = parse_unusual_body(body)
     return parse_predict(request, dtypes, has_booleans=has_booleans(body))
 
 

@@ -235,7 +235,7 @@ def test_two_changes_at_once_are_one_line(tmp_path):
     file = write(tmp_path)
     folder = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
-    with pytest.raises(InputError, match="another ctrpipe label is changing it"):
+    with pytest.raises(InputError, match="another ctrpipe canary is changing it"):
         ServedLabels(file, "ctr").move({"stable": 1})
     os.close(folder)
     ServedLabels(file, "ctr").move({"stable": 1})
@@ -250,7 +250,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path):
     typo.write_text("model_config_list { confg {} }")
 
     def label(*arguments, config=file):
-        return call("label", *arguments, "--model_config_file", config)
+        return call("canary", *arguments, "--model_config_file", config)
 
     one_line(
         *label("ctr", config=tmp_path / "absent"), "cannot be read (No such file or directory); it is, for example,"
@@ -258,7 +258,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path):
     one_line(*label("ctr", config=typo), 'has no field named "confg"')
     one_line(*label("other"), "model 'other' is not in it; it has ctr, cvr")
     one_line(*label("ctr", "--rollback"), "no change of model ctr is kept here to roll back")
-    one_line(*label("ctr", "canary=1", "--rollback"), "--rollback goes without labels")
+    one_line(*label("ctr", "canary=1", "--rollback"), "--rollback takes no labels")
     one_line(*label("ctr", "--remove", "canary"), "model ctr has no label 'canary'; it has none")
     one_line(*label("ctr", "canary=13", config=here), "version 13 of model ctr is not here; it has 12")
     for wrong in ("canary", "canary=x", "canary=-1", f"canary={2**63}"):
@@ -271,7 +271,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path):
 
 def test_the_command_shows_what_is_and_what_was(tmp_path):
     file = write(tmp_path)
-    show = ["label", "ctr", "--model_config_file", file]
+    show = ["canary", "ctr", "--model_config_file", file]
     assert call(*show) == (0, "no labels\npolicy: the latest 1\n")
     assert call(*show, "stable=12")[0] == 0
     expected = "canary\t13\nstable\t12\npolicy: specific versions 12, 13\n--rollback: stable=12, specific versions 12\n"

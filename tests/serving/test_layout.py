@@ -55,9 +55,8 @@ def test_a_folder_without_a_version_is_one_line(tmp_path):
         find_version(tmp_path)
 
 
-def test_tf_serving_finds_the_files_that_it_knows(tmp_path):
+def test_tf_serving_finds_the_file_that_it_knows(tmp_path):
     assert asset_path(tmp_path, Asset.WARMUP) == tmp_path / "assets.extra" / "tf_serving_warmup_requests"
-    assert asset_path(tmp_path, Asset.MLMD_UUID) == tmp_path / "assets.extra" / "mlmd_uuid"
 
 
 def test_a_version_is_its_graph_its_weights_and_what_travels_with_it(tmp_path):

@@ -9,8 +9,8 @@ import urllib.parse
 
 import pytest
 
-from ctrpipe.serving.server import parse_flags, running_server
-from ctrpipe.serving.server.pace import FIRST_RUNS, SHORT_SECONDS, Pace
+from ctrpipe.serving.server import pace, parse_flags, running_server
+from ctrpipe.serving.server.pace import FIRST_RUNS, SHORT_SECONDS, Pace, Paces
 from ctrpipe.serving.server.served import ServedVersion
 from tests.contract import models
 
@@ -43,6 +43,34 @@ def test_a_slow_run_counts_at_once_and_is_forgotten_by_and_by():
         pace.record(100, SHORT_SECONDS / 10)
         slow += 1
     assert 10 < slow < 50
+
+
+class Servable:
+    """A loaded version."""
+
+
+def test_kinds_of_requests_have_paces_of_their_own():
+    paces, servable = Paces(), Servable()
+    for kind, seconds in (("a", 1e-4), ("b", 2 * SHORT_SECONDS)):
+        for _ in range(FIRST_RUNS):
+            paces.record(kind, servable, 100, seconds)
+    assert paces.is_short("a", 100) and not paces.is_short("b", 100) and not paces.is_short("c", 100)
+
+
+def test_another_version_starts_anew():
+    paces, first, second = Paces(), Servable(), Servable()
+    for _ in range(FIRST_RUNS):
+        paces.record("a", first, 100, 1e-4)
+    paces.record("a", second, 100, 1e-4)
+    assert not paces.is_short("a", 100)
+
+
+def test_kinds_that_clients_make_up_take_no_memory(monkeypatch):
+    monkeypatch.setattr(pace, "_MOST_KINDS", 10)
+    paces, servable = Paces(), Servable()
+    for number in range(100):
+        paces.record(number, servable, 100, 1e-4)
+    assert len(paces._paces) <= 10
 
 
 @pytest.fixture(scope="module")

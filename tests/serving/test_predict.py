@@ -111,10 +111,10 @@ def test_what_cannot_be_used_is_one_line(url, model, log, tmp_path):
         one_line(*predict(address, "--input", log), f"{address}: ")
     one_line(*call("predict", "--input", log), "Give --url http://HOST:PORT/v1/models/NAME, or --grpc HOST:PORT")
     one_line(*predict(url, "--grpc", "127.0.0.1:1", "--input", log), "or --grpc HOST:PORT")
-    one_line(*predict(url, "--model_name", "ctr", "--input", log), "--model_name goes with --grpc")
+    one_line(*predict(url, "--model_name", "ctr", "--input", log), "--model_name applies to --grpc")
     one_line(*predict(url, "--label", "a", "--label-weights", "a=1", "--input", log), "not both")
     one_line(*predict(url, "--label-weights", "a", "--input", log), "write them as stable=95,canary=5")
-    one_line(*predict(url, "--key", "c", "--input", log), "--key goes with --label-weights")
+    one_line(*predict(url, "--key", "c", "--input", log), "--key needs --label-weights")
     weights = ["--label-weights", "a=1", "--key", "d"]
     one_line(*predict(url, "--input", log, "--model", model, *weights), "--key d: no column of the model; it has n, c")
 
@@ -137,9 +137,9 @@ def test_a_server_that_is_not_there_is_one_line(log, monkeypatch):
         (404, "", "the server answers 404: nothing more"),
         (301, "", "the server answers 301"),
         (400, '["error"]', 'the server answers 400: ["error"]'),
-        (200, "<html>hello</html>", "the answer is no JSON object"),
-        (200, "", "the answer is no JSON object"),
-        (200, "[1, 2]", "the answer is no JSON object"),
+        (200, "<html>hello</html>", "the answer is not a JSON object"),
+        (200, "", "the answer is not a JSON object"),
+        (200, "[1, 2]", "the answer is not a JSON object"),
         (200, '{"predictions": [1]}', "the answer has no 'outputs'"),
         (200, '{"outputs": [0.5]}', "the answer holds no probability of 'ctr' for each row"),
         (200, '{"outputs": {"other": [0.5, 0.5]}}', "the answer holds no probability of 'ctr' for each row"),

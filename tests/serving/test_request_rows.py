@@ -130,6 +130,6 @@ def test_what_cannot_be_read_is_one_line_and_leaves_no_file(version, tmp_path):
     write(tmp_path / "in" / "1.tfrecord", packed.SerializeToString())
     fails("no request has the columns of the log; signatures asked: serving_packed")
     write(tmp_path / "in" / "2.tfrecord", packed.SerializeToString(), b"\xff")
-    fails("record 2 is no PredictionLog")
+    fails("record 2 is not a PredictionLog")
     (tmp_path / "in" / "2.tfrecord").write_bytes(b"no record, but long enough for a header")
-    fails("damaged, or no TFRecord")
+    fails("damaged, or not a TFRecord file")

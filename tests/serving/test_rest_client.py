@@ -216,7 +216,7 @@ def test_an_answer_that_is_none_is_one_line(body):
 
 def test_status_of_something_else_is_one_line():
     with rest_server(HALF) as (url, _), RestClient(url) as client:
-        with pytest.raises(InputError, match="the answer is no status"):
+        with pytest.raises(InputError, match="the answer is not a status"):
             client.status()  # it answers METADATA to every GET
         assert client.version_of() == 7
 

@@ -26,6 +26,16 @@ def test_a_mistake_is_one_line_with_an_example(tmp_path, content):
     assert text.startswith(f"{file}: ") and text.endswith("; it is, for example, value: 7") and "\n" not in text
 
 
+def test_an_empty_file_is_refused_and_a_comment_is_not(tmp_path):
+    file = tmp_path / "value"
+    file.touch()
+    with pytest.raises(InputError, match="value: an empty file, which TensorFlow Serving cannot read; write a comment"):
+        read_text_proto(file, wrappers_pb2.Int64Value())
+    for text in ("# nothing is set", "\n"):
+        file.write_text(text)
+        assert read_text_proto(file, wrappers_pb2.Int64Value()).value == 0
+
+
 def test_an_absent_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"absent: cannot be read \(No such file or directory\)$"):
         read_text_proto(tmp_path / "absent", wrappers_pb2.Int64Value())

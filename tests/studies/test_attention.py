@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.transforms.generate import HistoryClickModel
 from ctrpipe.transforms.generate.history import HistoryRows
 from studies import attention

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.verdicts import CANNOT_BE_TOLD, DOES_NOT_HOLD, HOLDS
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 from ctrpipe.pipeline.compare.rows_and_seeds import Difference
 from studies import claims
 from studies.claims import CLAIMS, TRUTHS, draw

@@ -20,8 +20,6 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log import lines, recoded
-from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.described_files import describe_file
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.sample import read_sample
 from ctrpipe.transforms.log.spec import LogSpec
@@ -46,16 +44,12 @@ def write(folder, content, name="log.tsv") -> str:
 
 
 def read(path: str, log: LogSpec, labels: bool = True):
-    """The rows and rejects of a file, read by ranges; their checksum must be the stored file's."""
-    rows, rejects, total = [], [], ByteSum()
+    """The rows and rejects of a file, read by ranges."""
+    rows, rejects = [], []
     for part in plan([path], log, labels):
-        read = ByteSum()
-        for batch in LogReader(log, labels).read_range(part, read):
+        for batch in LogReader(log, labels).read_range(part):
             rows += [tuple(row.values()) for row in batch.rows.select(["n", "c", *(["y"] * labels)]).to_pylist()]
             rejects += [(reject.line, reject.reason, reject.text) for reject in batch.rejects]
-        total = total.followed_by(read)
-    described = describe_file(path)
-    assert total == ByteSum(described["bytes"], described["crc32"])
     return rows, rejects
 
 
@@ -169,9 +163,9 @@ def test_a_text_of_one_byte_a_sign_is_malformed_with_a_hint_and_its_header_refus
 
 def test_an_unknown_encoding_is_refused_before_anything_is_read():
     for name in ("utf-9", "base64", ""):
-        with pytest.raises(ValueError, match="is no encoding of texts"):
+        with pytest.raises(ValueError, match="is not a text encoding"):
             spec(header=True, encoding=name)
-    with pytest.raises(ValueError, match="encoding goes with text"):
+    with pytest.raises(ValueError, match="encoding applies to text"):
         spec(format="parquet", encoding="cp1252")
 
 
@@ -256,7 +250,7 @@ KINDS = {
     "an XML document": b'<?xml version="1.0"?>\n<rows/>\n',
     "a pointer of Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     "old Microsoft Office": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(30),
-    "a binary file of an unknown kind": bytes(range(256)) * 9,
+    "an unknown binary file": bytes(range(256)) * 9,
 }
 
 
@@ -266,7 +260,7 @@ def test_a_file_of_another_kind_is_refused_by_name(tmp_path, kind):
         path = write(tmp_path, KINDS[kind], "log.csv")
         with pytest.raises(InputError) as error:
             read(path, log)
-        found = "binary one of an unknown kind" if log.data.format == "parquet" and "unknown" in kind else kind
+        found = "unknown binary file" if log.data.format == "parquet" and "unknown" in kind else kind
         assert found in str(error.value) and "; " in str(error.value)
         assert str(error.value).isprintable() and str(error.value).isascii()
     with pytest.raises(InputError, match=kind):
@@ -309,7 +303,7 @@ def test_a_json_array_is_refused_by_name(tmp_path, text):
     path = write(tmp_path, text.encode(), "log.json")
     for log in (spec(format="jsonl"), HEADER, spec(format="csv", columns=["y", "n", "c"])):
         with pytest.raises(
-            InputError, match=r"a JSON array, which is not read; write one object a line.*jq -c '\.\[\]'"
+            InputError, match=r"a JSON array, which is not read; write one object per line.*jq -c '\.\[\]'"
         ):
             read(path, log)
     with pytest.raises(InputError, match="a JSON array"):

@@ -246,16 +246,16 @@ def test_malformed_events_are_counted_with_their_lines_and_the_others_kept(tmp_p
     events[7]["time"], events[8]["user"], events[9]["item"] = "yesterday", "", ""
     rows, made = prepared(tmp_path, events, label="click")
     assert (made.events, made.rejected, len(rows)) == (397, 3, 397)
-    assert made.reasons == {"time: is no time as a number or ISO 8601": 1, "user: no value": 1, "item: no value": 1}
+    assert made.reasons == {"time: is not a number or an ISO 8601 time": 1, "user: no value": 1, "item: no value": 1}
     letters = [json.loads(line) for line in open(tmp_path / "out" / "dead_letter" / "rejects.jsonl")]
     assert [(letter["line"], letter["reason"]) for letter in letters] == [
-        (9, "time: 'yesterday' is no time as a number or ISO 8601"),
+        (9, "time: 'yesterday' is not a number or an ISO 8601 time"),
         (10, "user: no value"),
         (11, "item: no value"),
     ]
     for event in events[:50]:
         event["time"] = "never"
-    with pytest.raises(InputError, match=r"line 2: time: 'never' is no time .* 50 of 400 events are malformed"):
+    with pytest.raises(InputError, match=r"line 2: time: 'never' is not a number .* 50 of 400 events are malformed"):
         prepared(tmp_path, events, "bad", label="click")
 
 
@@ -263,7 +263,7 @@ def test_malformed_events_are_counted_with_their_lines_and_the_others_kept(tmp_p
     ("settings", "message"),
     [
         ({"user": "who"}, "the event log has no column who; it has user, item, time, device"),
-        ({"test_from": "soon", "validation_from": "5"}, "test_from: 'soon' is no time"),
+        ({"test_from": "soon", "validation_from": "5"}, "test_from: 'soon' is not a time"),
         (
             {"validation_from": "1", "test_from": "2"},
             "the training and the validation part of 600 events would be empty",

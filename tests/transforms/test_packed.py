@@ -224,13 +224,13 @@ def test_a_file_that_goes_while_others_are_read_is_named(files):
 def test_files_of_another_log_are_refused(files):
     other = files[0].with_name("part-9.parquet")
     write(other, rows(0, 5, slots=4))
-    with pytest.raises(InputError, match=r"part-9\.parquet: its rows are packed otherwise than those of .*part-0"):
+    with pytest.raises(InputError, match=r"part-9\.parquet: its rows are packed differently from those of .*part-0"):
         PackedReader([*files, other], 8)
 
 
 def test_another_parquet_file_is_refused(tmp_path):
     pa.parquet.write_table(pa.table({"label": [1.0]}), tmp_path / "part.parquet")
-    with pytest.raises(InputError, match=r"part\.parquet: no file of packed rows"):
+    with pytest.raises(InputError, match=r"part\.parquet: not a file of packed rows"):
         PackedReader(packed_files(tmp_path), 8)
 
 

@@ -323,9 +323,9 @@ def test_with_a_missing_rate_a_new_value_is_missing(graph):
     ("feature", "message"),
     [
         ({"kind": "numeric", "transform": "quantile_bucketize"}, "needs buckets"),
-        ({"kind": "numeric", "transform": "standardize", "buckets": 4}, "not with standardize"),
-        ({"kind": "categorical", "transform": "hash", "buckets": 4, "top_k": 4}, "not with hash"),
-        ({"kind": "categorical", "missing_rate": 0.1, "oov_buckets": 2}, "oov_buckets must be 1"),
+        ({"kind": "numeric", "transform": "standardize", "buckets": 4}, "not to standardize"),
+        ({"kind": "categorical", "transform": "hash", "buckets": 4, "top_k": 4}, "not to hash"),
+        ({"kind": "categorical", "missing_rate": 0.1, "oov_buckets": 2}, "set oov_buckets to 1"),
         ({"kind": "categorical", "missing_rate": 1.0}, "less than 1"),
         ({"kind": "multivalent", "max_length": 2, "oov_buckets": 0}, "greater than or equal to 1"),
     ],

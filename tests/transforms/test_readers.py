@@ -3,7 +3,6 @@ import gzip
 import io
 import pickle
 import re
-import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import printable
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import files, lines
-from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT, is_binary
 from ctrpipe.transforms.log.formats import parquet
@@ -120,14 +118,6 @@ def test_empty_lines_at_the_end_are_no_rows_and_elsewhere_malformed(tmp_path, mo
     for rows, rejects in (read(path, log), joined(read_ranges(path, log))):
         assert [row[0] for row in rows] == [first, first + 1, first + 2, first + 5]
         assert [reject.line for reject in rejects] == [first + 3, first + 4]
-
-
-def test_the_checksum_of_a_range_has_the_empty_lines_too(tmp_path):
-    path = write(tmp_path, GOOD + b"\n\r\n\n")
-    [part] = LogReader(spec()).ranges(str(path))
-    found = ByteSum()
-    assert len(collect(LogReader(spec()).read_range(part, found))[0]) == 3
-    assert (found.length, found.crc) == (path.stat().st_size, zlib.crc32(path.read_bytes()))
 
 
 def test_an_empty_line_of_a_single_column_is_a_row(tmp_path):

@@ -112,13 +112,13 @@ def test_a_missing_element_of_a_list_keeps_its_place_in_a_sequence():
     ("changes", "message"),
     [
         ({"shared_with": ["item"]}, "shared_with has 1 entries for 2 columns"),
-        ({"shared_with": ["item", "items"]}, "shared_with: items, which is no categorical column"),
+        ({"shared_with": ["item", "items"]}, "shared_with: items, which is neither a categorical column"),
         (
             {"shared_with": ["item", "seen"], "pooling": "attention"},
             "attention, which seen, a sequence, cannot ask for",
         ),
-        ({"shared_with": ["item", "other"]}, "shared_with: other, which is no categorical column"),
-        ({"top_k": 5}, "of a shared vocabulary stand with"),
+        ({"shared_with": ["item", "other"]}, "shared_with: other, which is neither a categorical column"),
+        ({"top_k": 5}, "of a shared vocabulary belong to"),
         ({"shared_with": [], "pooling": "attention"}, "pooling: attention needs shared_with"),
         ({"max_length": 0}, "greater than or equal to 1"),
     ],

@@ -189,7 +189,7 @@ def test_an_empty_vocabulary_names_the_column(tmp_path):
     ("text", "message"),
     [
         ({}, "encoder: random has no tokenizer; give a checkpoint, or tokens: vocabulary"),
-        ({"encoder": "x", "top_k": 3}, "separator, top_k, min_count and rank_by go with tokens: vocabulary"),
+        ({"encoder": "x", "top_k": 3}, "separator, top_k, min_count and rank_by apply to tokens: vocabulary"),
         ({"tokens": "vocabulary"}, "tokens: vocabulary needs separator"),
         ({"encoder": "x", "columns": ["query", "title", "price"]}, "one or two columns, not 3"),
         ({"encoder": "x", "length": 3}, "greater than or equal to 4"),

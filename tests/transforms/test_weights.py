@@ -94,8 +94,8 @@ def test_a_split_without_weight_is_refused_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        ("{weight: c}", "data.weight: c is a feature or a label too"),
-        ("{weight: y}", "data.weight: y is a feature or a label too"),
+        ("{weight: c}", "data.weight: c is also a feature or a label"),
+        ("{weight: y}", "data.weight: y is also a feature or a label"),
         ("{columns: [y, c, n]}", "data.columns does not list w"),
     ],
 )

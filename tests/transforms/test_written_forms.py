@@ -70,8 +70,8 @@ def test_a_label_of_another_kind_is_malformed(tmp_path, label, values, rejects):
 @pytest.mark.parametrize(
     ("label", "message"),
     [
-        ("{column: y, positive: [a], threshold: 1}", "threshold takes the place"),
-        ("{column: y, negative: [a]}", "negative goes with positive"),
+        ("{column: y, positive: [a], threshold: 1}", "threshold replaces"),
+        ("{column: y, negative: [a]}", "negative needs positive"),
         ("{column: y, positive: [1], negative: [1.0]}", "1, 1.0 is both positive and negative"),
         ("y, other: {column: y, threshold: 2}", "two tasks read y in two ways"),
     ],
@@ -207,9 +207,9 @@ def test_fields_of_unknown_values_alone_are_found(tmp_path):
     [
         (["t_hour"], "t and t_hour both make a field t_hour; rename one"),
         (["t_weekday", "x"], "t and t_weekday both make a field t_weekday"),
-        ([""], "the column '' has no name"),
-        (["a\nb"], r"the column 'a\\nb' has no name that a line can show"),
-        (["a\0"], "has no name that a line can show"),
+        ([""], "the column '' has a name"),
+        (["a\nb"], r"the column 'a\\nb' has a name that cannot be printed"),
+        (["a\0"], "has a name that cannot be printed"),
     ],
 )
 def test_names_that_cannot_be_told_apart_or_shown_are_refused(columns, message):

@@ -17,7 +17,6 @@ from tfx_bsl import sketches
 
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.kinds.text import Text
-from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.times import EightDigits
@@ -260,7 +259,7 @@ class LogCounter:
             capacity or spec.data.max_distinct_values,
             [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
-            [name for name, feature in features.items() if isinstance(feature, Time) and feature.format == "auto"],
+            [name for name, time_format in spec.time_formats.items() if time_format == "auto"],
         )
 
     @property

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.features.packed_files import INPUTS, WEIGHT, Rows
+from ctrpipe.models.base.feature_map import WEIGHT
+from ctrpipe.transforms.features.packed_files import INPUTS, Rows
 from ctrpipe.transforms.features.slots import tensor_slices
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec

@@ -33,6 +33,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path
+from ctrpipe.models.base.feature_map import WEIGHT
 
 # A block is read at once. A window of blocks is held in memory; its rows are shuffled together.
 BLOCK_ROWS = 1 << 13
@@ -49,9 +50,8 @@ INPUTS = {
     "segments": np.dtype("<i4"),
     "numbers": np.dtype("<i4"),
 }
-DTYPES = {**INPUTS, "label": np.dtype("<f4"), "weight": np.dtype("<f4")}
+DTYPES = {**INPUTS, "label": np.dtype("<f4"), WEIGHT: np.dtype("<f4")}
 
-WEIGHT = "weight"
 
 Rows = dict[str, np.ndarray]  # by the names of DTYPES, [N, width] each
 Batch = tuple[Rows, np.ndarray]  # the model's inputs and the label
@@ -371,9 +371,11 @@ def _widths(files: list[pathlib.Path], metadata: list[pa.parquet.FileMetaData]) 
             schema = each.schema.to_arrow_schema()
         schemas.append(schema)
         if "label" not in schema.names or not all(map(_is_packed, schema)):
-            raise InputError(f"{file}: no file of packed rows; delete the run's output folder and run again")
+            raise InputError(f"{file}: not a file of packed rows; delete the run's output folder and run again")
         if not schema.equals(schemas[0]):
-            raise InputError(f"{file}: its rows are packed otherwise than those of {files[0]}; transform the log again")
+            raise InputError(
+                f"{file}: its rows are packed differently from those of {files[0]}; transform the log again"
+            )
     return {field.name: field.type.byte_width // 4 for field in schemas[0]}
 
 

@@ -6,6 +6,7 @@ between training runs: the row of a value may move, appear or disappear.
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +110,7 @@ def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | 
     return SourceRows(same, np.full(len(same), theirs.unknown_id, np.int64))
 
 
-def _learned(field: Field, column: str, values: LearnedValues) -> LearnedField:
+def _learned(field: Field, column: str, values: LearnedValues) -> LearnedField[Any]:
     feature, numbers = values.spec.feature_by_column[column], values.numbers.get(column, np.zeros(0))
     return LearnedField(feature, field.size, values.vocabularies.get(column), numbers)
 

@@ -51,13 +51,13 @@ def to_cut(text: str, time_format: str | None, example: str) -> float:
     """
     moment = float(to_moments(pa.array([text]), time_format)[0])
     if np.isnan(moment):
-        raise ValueError(f"'{text}' is no time as the log's")
+        raise ValueError(f"'{text}' is not a time like those of the log")
     is_number = kind_of(text) in ("number", "epoch")
     if time_format is not None or is_number == (kind_of(example) in ("number", "epoch")):
         return moment
     epochs = Ordering("epoch").compare(pa.array([text.encode() if is_number else example.encode()], pa.binary()))
     if epochs.faults[0]:
-        raise ValueError(f"'{text}' cannot be compared with the log's times, as {example}")
+        raise ValueError(f"'{text}' cannot be compared with the log's times, such as {example}")
     seconds = int(epochs.keys[0]) / _SECOND
     if is_number:
         return seconds

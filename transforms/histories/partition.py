@@ -15,7 +15,7 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.histories.moments import are_numbers, to_moments
 from ctrpipe.transforms.histories.settings import EventLog
 from ctrpipe.transforms.log.batches import LogBatch, Reject
-from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.files import NumberedRange
 from ctrpipe.transforms.log.ingest import dead_letter, kind_of_reject
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -27,14 +27,6 @@ QUANTILES = 1000
 PIECE_ROWS = 1 << 20  # approximate number of events in memory at once
 PIECE_DRAWN = 1 << 18
 DEAD_LETTERS_KEPT = 10_000  # per range
-
-
-@dataclasses.dataclass(frozen=True)
-class NumberedRange:
-    """A range of the log with its number."""
-
-    number: int
-    part: Range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +171,9 @@ class Partition:
         values = [(rows[column][row].as_py() or b"").decode("utf-8", "replace") for column in self.spec.feature_columns]
         value = rows[name][row].as_py()
         found = "nothing" if value is None else f"'{excerpt(value)}'"
-        expected = self.events.time_format or "a number or ISO 8601"
-        reason = f"{name}: {found} is no time as {expected}" if name == self.events.time else f"{name}: no value"
+        form = self.events.time_format
+        expected = f"a time of the form {form}" if form else "a number or an ISO 8601 time"
+        reason = f"{name}: {found} is not {expected}" if name == self.events.time else f"{name}: no value"
         return Reject(line, reason, "\t".join(values))
 
     def _write_buckets(self, table: pa.Table, path: pathlib.Path) -> None:

@@ -94,7 +94,7 @@ class EventLog(Section):
         if self.split == "time" and (times[0] is None) != (times[1] is None):
             raise ValueError("validation_from and test_from go together; give both, or neither")
         if self.split == "leave_one_out" and times != (None, None):
-            raise ValueError("validation_from and test_from go with split: time only")
+            raise ValueError("validation_from and test_from apply to split: time only")
         if self.validation + self.test >= 1:
             raise ValueError("validation and test together must be below 1, or nothing is left for training")
         if self.label is None and not self.negatives:

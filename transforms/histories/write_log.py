@@ -22,9 +22,9 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.histories.catalogue import write_catalogue
 from ctrpipe.transforms.histories.impressions import PARTS, WriteImpressions, Written
 from ctrpipe.transforms.histories.moments import to_cut, to_moments
-from ctrpipe.transforms.histories.partition import NumberedRange, Partition, Partitioned, Piece
+from ctrpipe.transforms.histories.partition import Partition, Partitioned, Piece
 from ctrpipe.transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
-from ctrpipe.transforms.log.files import find_files, state_of
+from ctrpipe.transforms.log.files import find_files, numbered, state_of
 from ctrpipe.transforms.log.ingest import DEAD_LETTERS_KEPT
 from ctrpipe.transforms.log.readers import plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -104,13 +104,13 @@ def prepare(
         size = sum(part.size for part in ranges)
         buckets = max(1, -(-size // _BUCKET_BYTES))
         partition = Partition(spec, events, buckets, scratch, seed)
-        numbered = [NumberedRange(number, part) for number, part in enumerate(ranges)]
+        parts = numbered(ranges, files)
         seconds = size / _BYTES_PER_SECOND
         done = workers.map(
             partition,
-            numbered,
+            parts,
             seconds * _READ_SHARE,
-            progress=lambda count: progress(f"{count} of {len(numbered)} parts of the log read"),
+            progress=lambda count: progress(f"{count} of {len(parts)} parts of the log read"),
         )
         rejected, reasons = _write_dead_letters(done, output / DEAD_LETTER)
         pieces = [piece for part in done for piece in part.pieces]
@@ -180,7 +180,7 @@ def _check_counts(done: Sequence[Partitioned], rows: int, rejected: int, spec: L
     if not rows or rejected > spec.data.max_bad_row_rate * (rows + rejected):
         raise InputError(
             f"{first}; {rejected} of {rows + rejected} events are malformed, above data.max_bad_row_rate "
-            f"{spec.data.max_bad_row_rate}; do user, item, time and time_format name what the log has?"
+            f"{spec.data.max_bad_row_rate}; do user, item, time and time_format match the log?"
         )
 
 
@@ -197,7 +197,7 @@ def _example(done: Sequence[Partitioned], events: EventLog) -> str:
         (number, of_number), (moment, of_moment) = first[True], first[False]
         raise InputError(
             f"{of_moment}: {events.time}: '{moment}' is a date or moment, and '{number}' ({of_number}) is a number; "
-            "write all times alike, or give their form by time_format"
+            "write all times in one form, or set time_format"
         )
     return next(iter(first.values()), ("", ""))[0]
 

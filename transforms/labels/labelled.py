@@ -183,24 +183,17 @@ class _Join:
 
     def by_key(self, writer: PayloadWriter, key: str, unmatched: str | None) -> tuple[int, int, int, int]:
         """Returns the numbers of written rows, unmatched rows, unused labels and malformed rows."""
-        labels = self._labels_by_key(key)
-        used = np.zeros(len(labels), bool)
+        labels = KeyedLabels(self._labels_by_key(key), key, self._brought, unmatched)
         written = without = 0
         for batch in self._rows.batches(self._letters):
-            places = pc.index_in(batch.rows[key], value_set=labels[key].combine_chunks(), skip_nulls=True)
-            used[places.drop_null().to_numpy()] = True
+            rows, places = labels.joined(batch.rows)
             without += places.null_count
-            rows = pa.Table.from_batches([batch.rows])
-            columns = partner_columns(labels, places, self._brought, key, unmatched)
             if unmatched is None:
-                matched = places.is_valid()
-                rows, columns = rows.filter(matched), {name: value.filter(matched) for name, value in columns.items()}
-            for name, value in columns.items():
-                rows = rows.append_column(name, value)
+                rows = rows.filter(places.is_valid())
             written += rows.num_rows
             for part in rows.combine_chunks().to_batches():
                 writer.write(part)
-        return written, without, int((~used).sum()), self._letters.rejected
+        return written, without, labels.unused, self._letters.rejected
 
     def _labels_by_key(self, key: str) -> pa.Table:
         batches = [batch.rows for batch in self._partners.batches(self._letters)]
@@ -213,24 +206,39 @@ class _Join:
         return pa.RecordBatch.from_pydict(columns)
 
 
-def partner_columns(
-    labels: pa.Table, places: pa.Array, brought: Mapping[str, str], key: str, unmatched: str | None
-) -> dict[str, pa.ChunkedArray]:
-    """Returns the columns that labels add to rows, by their names in the log.
+class KeyedLabels:
+    """Labels by key, which are joined to the rows of a log.
 
     Args:
-        labels: The labels. Each key occurs once.
-        places: The index of each row's label, null for a row without a label.
+        table: The labels. Each key occurs once.
+        key: The key's column in the labels and in the log. As a label it is 1.
         brought: The labels' columns, and their names in the log.
-        key: The key's column. As a label it is 1.
         unmatched: The label of rows without one. None: null.
     """
-    partners = labels.take(places).combine_chunks()
-    columns = {new: partners[name] if name != key else _one_where(places) for name, new in brought.items()}
-    return {
-        name: values if unmatched is None else pc.fill_null(values, unmatched.encode())
-        for name, values in columns.items()
-    }
+
+    def __init__(self, table: pa.Table, key: str, brought: Mapping[str, str], unmatched: str | None):
+        self.table = table
+        self._key, self._brought, self._unmatched = key, brought, unmatched
+        self._keys = table[key].combine_chunks()
+        self._used = np.zeros(len(table), bool)
+
+    def joined(self, rows: pa.RecordBatch) -> tuple[pa.Table, pa.Array]:
+        """Returns rows with the columns of their labels, and the index of each row's label, null without one."""
+        places = pc.index_in(rows[self._key], value_set=self._keys, skip_nulls=True)
+        self._used[places.drop_null().to_numpy()] = True
+        labels = self.table.take(places).combine_chunks()
+        table = pa.Table.from_batches([rows])
+        for name, new in self._brought.items():
+            values = _one_where(places) if name == self._key else labels[name]
+            if self._unmatched is not None:
+                values = pc.fill_null(values, self._unmatched.encode())
+            table = table.append_column(new, values)
+        return table, places
+
+    @property
+    def unused(self) -> int:
+        """The number of labels that no row so far has used."""
+        return int((~self._used).sum())
 
 
 def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None) -> pa.Table:

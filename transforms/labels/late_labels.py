@@ -30,11 +30,11 @@ from ctrpipe.transforms.labels.labelled import (
     LOG,
     REJECTS,
     SUMMARY,
+    KeyedLabels,
     Letters,
     TextFiles,
     brought_columns,
     once_by_key,
-    partner_columns,
 )
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
@@ -124,7 +124,7 @@ def join_late_labels(
                     for part in join.as_they_arrive(known) if fake_negatives else join.settled(known):
                         writer.write(part)
                         counts.rows += part.num_rows
-            counts.unused = join.unused
+            counts.unused = labels.unused if labels else 0
             counts.rejected = letters.rejected
         _check_counts(counts, rows, partners, delay)
         write_json(output / SUMMARY, dataclasses.asdict(counts))
@@ -156,7 +156,7 @@ def moment_of(text: str, delay: LabelDelay, name: str) -> float:
     moments = [epoch_seconds(pa.array([text]), form, dates)[0] for form in (delay.time_format, "auto")]
     known = [moment for moment in moments if not np.isnan(moment)]
     if not known:
-        raise InputError(f"{name}: '{text}' is no time; write it as the log does, or as 2026-11-02T00:00:00Z")
+        raise InputError(f"{name}: '{text}' is not a time; write it as the log does, or as 2026-11-02T00:00:00Z")
     return float(known[0])
 
 
@@ -170,7 +170,7 @@ def _check_columns(rows: TextFiles, partners: TextFiles | None, delay: LabelDela
                 f"{side.files[0]}: {name}: there is no column {column}; it has {excerpt(', '.join(side.names))}"
             )
     if fake_negatives and not (partners and delay.label_time):
-        raise InputError("fake negatives: a row is positive from its label's time on; give label_time")
+        raise InputError("fake negatives: a row becomes positive at the time of its label; give label_time")
     if fake_negatives and PART in rows.names:
         raise InputError(f"{rows.files[0]}: the log has a column {PART}, which the rows get; rename it")
 
@@ -214,8 +214,8 @@ def _with_moments(
         yield batch.rows.filter(pa.array(~bad)), moments[~bad]
     if wrong > _MAX_BAD_RATE * rows:
         raise InputError(
-            f"{side.files[0]}: {wrong} of {rows} rows have no time that can be read; the first is {first}; name the "
-            "column of the time, and its form by time_format"
+            f"{side.files[0]}: {wrong} of {rows} rows have no readable time; the first is {first}; name the "
+            "time column, and set time_format"
         )
 
 
@@ -234,7 +234,7 @@ def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> lis
     for place in places.tolist():
         value = batch.rows[column][place].as_py()
         shown = "a missing value" if value is None else f"'{value.decode('utf-8', 'replace')}'"
-        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is no time", ""))
+        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
     return found
 
 
@@ -245,7 +245,7 @@ def _newest(rows: TextFiles, delay: LabelDelay) -> float:
 
 def _read_labels(
     partners: TextFiles, brought: dict[str, str], delay: LabelDelay, letters: Letters
-) -> tuple[pa.Table, float]:
+) -> tuple[KeyedLabels, float]:
     """Returns the labels, each key once with its earliest time, and the newest time of all labels.
 
     Labels without times have the time -inf.
@@ -261,7 +261,8 @@ def _read_labels(
     ]
     table = once_by_key(pa.concat_tables(tables), key, partners.files[0], _MOMENT)
     newest = max((float(times.max(initial=-np.inf)) for _, times in parts), default=-np.inf)
-    return table.rename_columns([_MOMENT if each == f"{_MOMENT}_min" else each for each in table.column_names]), newest
+    table = table.rename_columns([_MOMENT if each == f"{_MOMENT}_min" else each for each in table.column_names])
+    return KeyedLabels(table, key, brought, delay.unmatched), newest
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ class _Join:
         delay: LabelDelay,
         since: float,
         until: float,
-        labels: pa.Table | None,
+        labels: KeyedLabels | None,
         brought: dict[str, str],
         seed: int,
         counts: LateLabels,
@@ -300,25 +301,14 @@ class _Join:
         self._delay, self._since, self._until, self._counts = delay, since, until, counts
         self._labels, self._brought, self._seed = labels, brought, seed
         self._seconds = 60 * delay.minutes
-        self._used = np.zeros(0 if labels is None else labels.num_rows, bool)
-
-    @property
-    def unused(self) -> int:
-        """The number of labels that no row so far has used."""
-        return int((~self._used).sum())
 
     def known(self, rows: pa.RecordBatch, moments: Moments) -> _Known:
         """Returns the rows with their labels and the labels' times."""
-        table = pa.Table.from_batches([rows])
         if self._labels is None:
             nothing = np.full(len(moments), np.nan)
-            return _Known(table, moments, nothing, np.zeros(len(moments), bool))
-        key = str(self._delay.key)
-        places = pc.index_in(rows[key], value_set=self._labels[key].combine_chunks(), skip_nulls=True)
-        self._used[places.drop_null().to_numpy()] = True
-        for name, values in partner_columns(self._labels, places, self._brought, key, self._delay.unmatched).items():
-            table = table.append_column(name, values)
-        arrivals = self._labels[_MOMENT].take(places).to_numpy()  # NaN for a row without a label
+            return _Known(pa.Table.from_batches([rows]), moments, nothing, np.zeros(len(moments), bool))
+        table, places = self._labels.joined(rows)
+        arrivals = self._labels.table[_MOMENT].take(places).to_numpy()  # NaN for a row without a label
         in_time = (arrivals <= moments + self._seconds) & (arrivals <= self._until)
         return _Known(table, moments, arrivals, in_time)
 

@@ -8,9 +8,8 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
-from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.ordering import MISSING, OTHER_KIND, Keys, Ordering
-from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
+from ctrpipe.transforms.log.spec import LogSpec, spellings
 from ctrpipe.transforms.log.values import (
     TextNumbers,
     as_binary,
@@ -27,6 +26,7 @@ from ctrpipe.transforms.log.values import (
     without_numbers,
     without_words,
 )
+from ctrpipe.transforms.log.words import USUAL_MISSING
 
 
 class RowChecks:
@@ -53,19 +53,13 @@ class RowChecks:
         extra = [self._split_column] if self._split_column else []
         self.columns = list(dict.fromkeys([*self._numeric_columns, *self._text_columns, *targets, *extra]))
         self._separators = spec.separators
-        self._aligned = [
-            feature.columns
-            for feature in spec.features
-            if features and feature.kind == "sequence" and len(feature.columns) > 1
-        ]
+        self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         decimal = spec.data.decimal
         self._written = {
             column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
             for column, feature in spec.feature_by_column.items()
         }
-        self._times = {
-            column: feature.format for column, feature in spec.feature_by_column.items() if isinstance(feature, Time)
-        }
+        self._times = spec.time_formats
         self._whole = set(spec.whole_number_columns)
         words = USUAL_MISSING if spec.data.missing_values is None else sorted(spellings(spec.data.missing_values))
         self._label_written = TextNumbers(tuple(word.encode() for word in words), decimal)

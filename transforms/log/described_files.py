@@ -1,14 +1,15 @@
-"""Hashes of the files of a log."""
+"""What a run knows of the files of a log: a hash of their contents, and their states."""
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+import pathlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ctrpipe.transforms.log.byte_sum import ByteSum
-from ctrpipe.transforms.log.files import input_errors, open_stored
+from ctrpipe.common.files import write_json
+from ctrpipe.transforms.log.files import FileState, input_errors, open_stored, state_of, unchanged
 
 
 def fingerprint_files(data: list[dict[str, Any]]) -> str:
@@ -16,23 +17,33 @@ def fingerprint_files(data: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
 
 
-def sums_of(data: list[dict[str, Any]]) -> tuple[ByteSum, ...]:
-    """Returns each file's checksum, which readers of the file compare with what they read."""
-    return tuple(ByteSum(file["bytes"], file["crc32"]) for file in data)
+def states_of(data: list[dict[str, Any]]) -> dict[str, FileState]:
+    """Returns the states of the files by absolute path. A reader checks that a file still has its state."""
+    return {str(pathlib.Path(file["path"]).resolve()): FileState(file["bytes"], file["stamp"]) for file in data}
+
+
+def write_states(path: pathlib.Path, states: Mapping[str, FileState]) -> None:
+    """Writes states by path to a file, for another process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, states)
+
+
+def read_states(path: pathlib.Path) -> dict[str, FileState]:
+    """Returns what `write_states` wrote."""
+    return {name: FileState(*state) for name, state in json.loads(path.read_text()).items()}
 
 
 def describe_file(path: str) -> dict[str, Any]:
-    """Reads a file once, and returns its path, its size in bytes and its checksums.
+    """Reads a file once, and returns its path, its size in bytes, its stamp (see FileState) and its SHA-256.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or changes meanwhile.
     """
-    digest, read = hashlib.sha256(), ByteSum()
-    with input_errors(path), open_stored(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            read.add(block)
-    return {"path": path, "bytes": read.length, "sha256": digest.hexdigest(), "crc32": read.crc}
+    with input_errors(path):
+        state = state_of(path)
+        with unchanged(path, state), open_stored(path) as file:
+            digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+    return {"path": path, "bytes": state.size, "stamp": state.stamp, "sha256": digest.hexdigest()}
 
 
 @contextlib.contextmanager

@@ -17,8 +17,9 @@ from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.ordering import Boundary, Keys, Kind, Ordering, Value, kinds_of
 from ctrpipe.transforms.log.readers import LogReader
-from ctrpipe.transforms.log.spec import USUAL_MISSING, LogSpec, spellings
+from ctrpipe.transforms.log.spec import LogSpec, spellings
 from ctrpipe.transforms.log.split import SPLITS, Split, SplitFiles
+from ctrpipe.transforms.log.words import USUAL_MISSING
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOOKED_AT = 10_000  # values that tell what the column of the time holds
@@ -170,8 +171,8 @@ def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
     example = excerpt(first[kinds.index(kind)].as_py(), 40)
     if kind == "text":
         raise InputError(
-            f"data.split: {column} has values as '{example}', which are no numbers, dates or moments; give their form "
-            "by time_format, or set compare_as: text"
+            f"data.split: {column} has values as '{example}', which are not numbers, dates or moments; set "
+            "time_format, or compare_as: text"
         )
     if kind == "number" and (split.last or split.compare_as == "time"):
         asked = "last" if split.last else "compare_as: time"

@@ -9,8 +9,8 @@ import os
 import pathlib
 import urllib.parse
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import by_number
 from ctrpipe.common.processes import Workers
-from ctrpipe.transforms.log.byte_sum import ByteSum, SummedFile, joined
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
 from ctrpipe.transforms.log.recoded import recoded
@@ -84,14 +83,73 @@ def partition_values(path: str) -> dict[str, bytes | None]:
 # Stat ----------------------------------------------------------------------------------------------------------------
 
 
-def state_of(path: str) -> tuple[int, int]:
-    """Returns a file's size in bytes and its modification time in ns, which tell whether it has changed.
+class FileState(NamedTuple):
+    """What tells whether a file is still the same, without reading it. As JSON it is a list.
+
+    A write that keeps the size and the modification time goes unnoticed, such as a write through a memory map that
+    the kernel has not recorded yet. The inode is left out: some network mounts number a file anew on each machine, or
+    after a while.
+
+    Attributes:
+        size: The size in bytes, as stored.
+        stamp: The modification time in ns.
+    """
+
+    size: int
+    stamp: str
+
+
+def state_of(path: str) -> FileState:
+    """Returns a file's state.
 
     Raises:
         OSError: the file cannot be read.
     """
     status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+    return FileState(status.st_size, str(status.st_mtime_ns))
+
+
+@contextlib.contextmanager
+def unchanged(path: str, state: FileState) -> Iterator[None]:
+    """Checks at the start and at the end of the block that a file has the state that it had before.
+
+    Raises:
+        InputError: the file has changed. An InputError of the block may be a consequence, and is replaced.
+    """
+    _check_unchanged(path, state)
+    try:
+        yield
+    except InputError as error:
+        _check_unchanged(path, state, error)
+        raise
+    _check_unchanged(path, state)
+
+
+def _check_unchanged(path: str, state: FileState, cause: InputError | None = None) -> None:
+    with input_errors(path):
+        now = state_of(path)
+    if now != state:
+        raise changed(path) from cause
+
+
+def check_states(ranges: Sequence["Range"], states: Mapping[str, FileState]) -> None:
+    """Checks that the files which `plan` cut into ranges have the states that they had before.
+
+    Args:
+        ranges: The ranges.
+        states: The earlier states by path. A file without one is not checked.
+
+    Raises:
+        InputError: a file has changed.
+    """
+    for part in ranges:
+        if states.get(part.path, part.state) != part.state:
+            raise changed(part.path)
+
+
+def changed(path: str) -> InputError:
+    """Returns the error for a file that changed while it was read."""
+    return InputError(f"{path}: the file changed while it was read; let nothing write to it meanwhile, and run again")
 
 
 def size_of(path: str) -> int:
@@ -100,7 +158,7 @@ def size_of(path: str) -> int:
     Raises:
         OSError: the file cannot be read.
     """
-    return state_of(path)[0]
+    return state_of(path).size
 
 
 def text_size(path: str) -> int:
@@ -160,13 +218,12 @@ def open_stored(path: str) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def open_text(path: str, start: int = 0, into: ByteSum | None = None, encoding: str = "utf-8") -> Iterator[IO[bytes]]:
+def open_text(path: str, start: int = 0, encoding: str = "utf-8") -> Iterator[IO[bytes]]:
     """Opens a text file as UTF-8, decompressed if its first bytes say so. The text is read in order, without seeking.
 
     Args:
         path: The file.
         start: Position of the first byte to read; 0 for a file that is compressed or has another encoding.
-        into: Checksum to which the stored bytes are added as they are read.
         encoding: The encoding of the text (`data.encoding`). UTF-8 is not decoded: it may contain invalid bytes.
 
     Raises:
@@ -176,9 +233,7 @@ def open_text(path: str, start: int = 0, into: ByteSum | None = None, encoding: 
         stored = stack.enter_context(open_stored(path))
         compression = compression_of(stored.read(HEAD_BYTES))
         stored.seek(start)
-        text = stored if into is None else cast(IO[bytes], SummedFile(stored, into))
-        if compression:
-            text = stack.enter_context(_DECOMPRESSED[compression](text))
+        text = stack.enter_context(_DECOMPRESSED[compression](stored)) if compression else stored
         yield text if is_utf8_codec(encoding) else recoded(text, encoding)
 
 
@@ -237,8 +292,7 @@ class Range:
         line: Number of the first line in the file, from 1, a header included; for Parquet, of the first row. 0 if the
             lines before it are not counted yet (see `number_lines`).
         size: Approximate number of bytes of text or Parquet.
-        header: Number of bytes of the file's header before the range; 0 except in a file's first range.
-        layout: CRC-32 of that header; for Parquet, of the footer. Detects a file whose layout has changed.
+        state: The state of the file when it was cut.
         empty_end: Number of bytes at the end of `length` that are the empty lines at the end of a text file, and no
             rows.
     """
@@ -249,14 +303,22 @@ class Range:
     length: int | None
     line: int
     size: int
-    header: int = 0
-    layout: int = 0
+    state: FileState
     empty_end: int = 0
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the first range of its file."""
-        return self.start == self.header
+
+@dataclasses.dataclass(frozen=True)
+class NumberedRange:
+    """A range, with its index in the log and the index of its file, both from 0."""
+
+    number: int
+    file: int
+    part: Range
+
+
+def numbered(ranges: Sequence[Range], files: Sequence[str]) -> list[NumberedRange]:
+    """Returns the ranges of a log's files, numbered in order."""
+    return [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
 
 
 def cut_lines(whole: Range) -> Iterator[Range]:
@@ -269,14 +331,14 @@ def cut_lines(whole: Range) -> Iterator[Range]:
     """
     stop = whole.start + (whole.length or 0) - whole.empty_end
     with input_errors(whole.path), open_stored(whole.path) as file:
-        start, line, header, layout = whole.start, whole.line, whole.header, whole.layout
+        start, line = whole.start, whole.line
         while start < stop:
             file.seek(start + RANGE_BYTES - 1)
             end = min(_end_of_line(file), stop)
             length = end - start
             rest = whole.empty_end if end == stop else 0
-            yield Range(whole.path, whole.columns, start, length + rest, line, length, header, layout, rest)
-            start, line, header, layout = end, 0, 0, 0
+            yield Range(whole.path, whole.columns, start, length + rest, line, length, whole.state, rest)
+            start, line = end, 0
 
 
 def empty_end(path: str, start: int, stop: int) -> int:
@@ -346,13 +408,3 @@ def _count_lines(part: Range) -> int:
     with input_errors(part.path), open_text(part.path, part.start) as file:
         chunks = whole_lines(file, part.length)
         return sum(int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))) for chunk in chunks)
-
-
-def sums_of_files(ranges: Sequence[Range], sums: Sequence[ByteSum]) -> list[ByteSum]:
-    """Returns each file's checksum from the checksums of all its ranges."""
-    by_file: list[list[ByteSum]] = []
-    for part, read in zip(ranges, sums, strict=True):
-        if part.is_first:
-            by_file.append([])
-        by_file[-1].append(read)
-    return [joined(pieces) for pieces in by_file]

@@ -151,7 +151,7 @@ def json_document(path: str, is_array: bool) -> InputError:
     """Returns the error for a file that is one JSON document."""
     name, script = ("array", "'.[]'") if is_array else ("object over several lines", "'.'")
     return InputError(
-        f"{path}: a JSON {name}, which is not read; write one object a line (data.format: jsonl), "
+        f"{path}: a JSON {name}, which is not read; write one object per line (data.format: jsonl), "
         f"as in: jq -c {script} FILE"
     )
 
@@ -277,7 +277,7 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
     _check_is_read(path, head)
     check_encoding(path, head, encoding)
     if is_binary(head) and not codec_of(encoding).startswith(("utf-16", "utf-32")):
-        raise InputError(f"{path}: a binary file of an unknown kind; name files of CSV, TSV, JSON lines or Parquet")
+        raise InputError(f"{path}: an unknown binary file; name files of CSV, TSV, JSON lines or Parquet")
 
 
 def check_parquet(path: str, head: bytes) -> None:
@@ -300,4 +300,4 @@ def check_parquet(path: str, head: bytes) -> None:
     if wide_encoding(head) or not is_binary(head):
         form = "jsonl" if is_json_lines(head) else "csv or tsv"
         raise InputError(f"{path}: a text, but data.format is parquet; write data.format: {form}")
-    raise InputError(f"{path}: not a Parquet file, but a binary one of an unknown kind; name files of the log")
+    raise InputError(f"{path}: not a Parquet file, but an unknown binary file; name files of the log")

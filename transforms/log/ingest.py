@@ -19,9 +19,8 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import make_unique_folder
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, Reject
-from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
-from ctrpipe.transforms.log.files import Range, sums_of_files
+from ctrpipe.transforms.log.files import FileState, NumberedRange, Range, check_states, numbered
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.payload import (
     PayloadWriter,
@@ -83,7 +82,7 @@ def ingest(
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
     partial: "PartialIngest | None" = None,
-    hashed: Sequence[ByteSum] = (),
+    states: Mapping[str, FileState] | None = None,
 ) -> IngestResult:
     """Reads a log in independent ranges, each row once. The result does not depend on the workers.
 
@@ -97,10 +96,10 @@ def ingest(
         workers: Run the work; all of them must have access to the files and folders.
         progress: Called with a line about the number of ranges read.
         partial: The part of this log that has been read already (see read_ahead).
-        hashed: The files' expected checksums; empty for no check.
+        states: The files' earlier states by path, which they must still have.
 
     Raises:
-        InputError: a file cannot be read or has another checksum, too many rows are malformed, a split is empty or has
+        InputError: a file cannot be read or has changed, too many rows are malformed, a split is empty or has
             labels of one class only, a feature is missing in all training rows, or the column to split by holds
             something else than the split compares.
     """
@@ -110,6 +109,7 @@ def ingest(
     try:
         partial = partial or _begun(spec, files, seed, workers)
         ranges, before = partial.ranges, partial.results
+        check_states(ranges, states or {})
 
         def judge(read: list[IngestedRange]) -> None:
             _stop_early(spec, ranges, before + read, dead_letter)
@@ -124,8 +124,6 @@ def ingest(
             progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
             judge=judge,
         )
-        if hashed:
-            check_unchanged(files, hashed, sums_of_files(ranges, [result.read for result in results]))
         rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
         if partial.placed is None:
             pieces = move_to_splits(spec, results, split_folders)
@@ -174,15 +172,6 @@ def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> 
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberedRange:
-    """A range, with its index in the log and the index of its file, both from 0."""
-
-    number: int
-    file: int
-    part: Range
-
-
-@dataclasses.dataclass(frozen=True)
 class IngestedRange:
     """The result of reading a range: counts, dead letters, and parts of the payload.
 
@@ -193,7 +182,6 @@ class IngestedRange:
         first: The first malformed line.
         dead_letters: The dead-letter file of the range.
         parts: The parts of the payload by split, or under one key if the splits are not known yet (`split.by: order`).
-        read: The checksum of the bytes read.
         spans: The first and last time of each split's rows (`by: time`).
     """
 
@@ -203,7 +191,6 @@ class IngestedRange:
     first: Reject | None
     dead_letters: pathlib.Path
     parts: dict[str, list[pathlib.Path]]
-    read: ByteSum
     spans: dict[str, tuple[Value, Value]]
 
 
@@ -228,8 +215,7 @@ def range_work(
     spec: LogSpec, files: Sequence[str], division: Division, ranges: Sequence[Range], scratch: pathlib.Path
 ) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
     """Returns a function that reads a range into the scratch folder, and its argument for each range."""
-    items = [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
-    return _IngestRange(spec, division, scratch), items
+    return _IngestRange(spec, division, scratch), numbered(ranges, files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +232,6 @@ class _IngestRange:
         lines = rejected = 0
         reasons: Counter[str] = Counter()
         first: Reject | None = None
-        read = ByteSum()
         spans: dict[str, tuple[Value, Value]] = {}
         with contextlib.ExitStack() as stack:
             dead_letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
@@ -255,7 +240,7 @@ class _IngestRange:
                 (folder / name).mkdir()
                 writers[name] = stack.enter_context(PayloadWriter(folder / name, f"{item.number:06d}", schema))
             reader = LogReader(self.spec, ordering=self.division.ordering)
-            for batch in reader.read_range(item.part, read):
+            for batch in reader.read_range(item.part):
                 for name, rows in _by_split(self.division, batch, item.file, spans):
                     writers[name].write(rows)
                 first = first or next(iter(batch.rejects), None)
@@ -266,7 +251,7 @@ class _IngestRange:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, read, spans)
+        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, spans)
 
 
 def kind_of_reject(reject: Reject) -> str:

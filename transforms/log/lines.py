@@ -146,7 +146,9 @@ def single_byte(text: bytes, delimiter: bytes) -> bytes:
         return delimiter
     free = next((byte for byte in _CONTROL_BYTES if byte not in text), None)
     if free is None:
-        raise InputError(f"data.delimiter {delimiter.decode()!r}: the text has every control character; write it anew")
+        raise InputError(
+            f"data.delimiter {delimiter.decode()!r}: the text has every control character; convert the file"
+        )
     return free
 
 

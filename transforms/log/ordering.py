@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.epochs import epoch_seconds
 from ctrpipe.transforms.log.times import NAMED_FORMATS, time_rules
+from ctrpipe.transforms.log.words import NUMBER_PATTERN
 
 Kind = Literal["number", "epoch", "moment", "text"]
 Value: TypeAlias = int | float | bytes
 Keys: TypeAlias = np.ndarray | pa.Array  # int64 or float64 [N]; binary for texts
 
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+NUMBER = f"^{NUMBER_PATTERN}$"
 _WHOLE = r"^([+-]?\d{1,18}|\d{19})$"  # fits an int64, or is 19 digits that _whole_numbers checks
 _MOMENT = (
     r"^(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
@@ -211,7 +212,7 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
         named, wanted = "a date or moment", {"moment", "epoch"}
     if others := [text for text in (first, second) if kind_of(text) not in wanted]:
         raise ValueError(f"'{others[0]}' is not {named}; write it so, or set compare_as: text to compare texts")
-    raise ValueError(f"'{first}' and '{second}' are of two kinds; write both as the column's values")
+    raise ValueError(f"'{first}' and '{second}' are of different kinds; write both like the column's values")
 
 
 def check_format(time_format: str) -> None:

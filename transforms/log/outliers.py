@@ -1,5 +1,6 @@
 """Finds the number of a log that is so far from the others that a model's arithmetic overflows on it."""
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.readers import LogReader
@@ -86,3 +87,20 @@ def _places(spec: LogSpec, files: Sequence[str], column: str, wanted: pa.Scalar)
             same = pc.equal(batch.rows[column], wanted).fill_null(False)
             for row in np.flatnonzero(same.to_numpy(zero_copy_only=False)):
                 yield f"{file}:{batch.lines[row]}"
+
+
+@contextlib.contextmanager
+def naming_the_number(spec: LogSpec, payload: pathlib.Path) -> Iterator[None]:
+    """Adds to a NotFiniteError of the block the column and the number of the log that are its likely cause, if any.
+
+    Args:
+        spec: The description of the log.
+        payload: The folder of the log's payload.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        outlier = find_outlier(spec, payload, error.split, error.row) if error.split else None
+        if outlier is None:
+            raise
+        raise error.with_(column=outlier.column, number=outlier.number) from error

@@ -16,7 +16,7 @@ from typing import Any
 
 from ctrpipe.common.processes import end_pool, forked_pool
 from ctrpipe.transforms.log.division import Division, find_division
-from ctrpipe.transforms.log.files import Range, state_of
+from ctrpipe.transforms.log.files import FileState, Range, state_of
 from ctrpipe.transforms.log.ingest import CopyPiece, IngestedRange, PartialIngest, move_to_splits, range_work
 from ctrpipe.transforms.log.readers import plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -133,8 +133,8 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _states(files: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the files' sizes and modification times; an empty list if a file is missing, which its reader reports."""
+def _states(files: Sequence[str]) -> list[FileState]:
+    """Returns the files' states; an empty list if a file is missing, which its reader reports."""
     try:
         return [state_of(path) for path in files]
     except OSError:

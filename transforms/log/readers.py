@@ -12,9 +12,8 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
-from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.checks import RowChecks
-from ctrpipe.transforms.log.files import Range, number_lines, partition_values
+from ctrpipe.transforms.log.files import Range, number_lines, partition_values, unchanged
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.registry import FORMATS, format_of
 from ctrpipe.transforms.log.ordering import Ordering
@@ -68,18 +67,14 @@ class LogReader:
         for part in self._format(path).whole(path):
             yield from self.read_range(part)
 
-    def read_range(self, part: Range, into: ByteSum | None = None) -> Iterator[LogBatch]:
+    def read_range(self, part: Range) -> Iterator[LogBatch]:
         """Yields all rows of a range of `plan`, in order.
-
-        Args:
-            part: The range.
-            into: Checksum of the range's bytes, complete once all rows are read. For Parquet it includes the bytes up
-                to the next range: together, the ranges of a file cover all its bytes.
 
         Raises:
             InputError: the file is empty, truncated or unreadable, or has changed since the plan.
         """
-        return map(self._checked, self._format(part.path).read(part, into))
+        with unchanged(part.path, part.state):
+            yield from map(self._checked, self._format(part.path).read(part))
 
     def ranges(self, path: str) -> list[Range]:
         """Returns the ranges of one file; `line` is 0 where lines must be counted.
@@ -120,5 +115,5 @@ class LogReader:
         values = partition_values(path) if self._folder_columns else {}
         absent = [name for name in self._folder_columns if name not in values]
         if absent:
-            raise InputError(f"{path}: no folder of the path is called {absent[0]}=..., as data.partitions has it")
+            raise InputError(f"{path}: no folder of the path is called {absent[0]}=..., as data.partitions requires")
         return {name: pa.repeat(pa.scalar(values[name], pa.binary()), rows) for name in self._folder_columns}

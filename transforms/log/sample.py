@@ -37,8 +37,9 @@ from ctrpipe.transforms.log.first_bytes import (
 from ctrpipe.transforms.log.formats.json_lines import parse_objects
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
-from ctrpipe.transforms.log.spec import NUMBER, USUAL_MISSING, Label, LogSpec
+from ctrpipe.transforms.log.spec import Label, LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
 ROWS = 10_000
 _BYTES = 1 << 23

@@ -23,13 +23,8 @@ from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
+from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
-# Words for a missing number or time, unless the configuration lists other ones.
-USUAL_MISSING = (
-    *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),
-    *("None", "none", "\\N", "-", "?"),
-)
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 TEXT = "text"  # name of all columns of the text together, in explanations
 
 
@@ -66,9 +61,9 @@ class Label(Section):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Label":
         if self.threshold is not None and (self.positive or self.negative):
-            raise ValueError("threshold takes the place of positive and negative; give one of them")
+            raise ValueError("threshold replaces positive and negative; give one or the other")
         if self.negative and not self.positive:
-            raise ValueError("negative goes with positive, which is empty")
+            raise ValueError("negative needs positive, which is empty")
         both = sorted(spellings(self.positive) & spellings(self.negative))
         if both:
             raise ValueError(f"{', '.join(both)} is both positive and negative")
@@ -132,7 +127,7 @@ class LabelDelay(Section):
     @classmethod
     def _positive(cls, value: str) -> str:
         if not re.fullmatch(r"\d+(\.\d+)?[mhd]", value) or not float(value[:-1]):
-            raise ValueError(f"'{value}' is no delay above 0; write minutes, hours or days, as 90m, 12h or 3d")
+            raise ValueError(f"'{value}' is not a delay above 0; write minutes, hours or days, such as 90m, 12h or 3d")
         return value
 
     @pydantic.model_validator(mode="after")
@@ -141,7 +136,7 @@ class LabelDelay(Section):
         if self.labels and self.key is None:
             raise ValueError("labels are joined by a key; name the column that both have")
         if self.label_time is not None and not self.labels:
-            raise ValueError("label_time is a column of labels, which are not given; name their files")
+            raise ValueError("label_time is a column of labels, and there are no labels; name their files")
         if self.label_time is not None and self.label_time == self.key:
             raise ValueError("key and label_time must be two columns")
         if self.validation + self.test >= 1:
@@ -251,7 +246,7 @@ class Data(Section):
         try:
             codec_of(value)
         except (LookupError, ValueError) as error:
-            raise ValueError(f"'{value}' is no encoding of texts; write utf-8, utf-16, latin-1 or cp1252") from error
+            raise ValueError(f"'{value}' is not a text encoding; write utf-8, utf-16, latin-1 or cp1252") from error
         return value
 
     @pydantic.model_validator(mode="after")
@@ -263,27 +258,27 @@ class Data(Section):
             raise ValueError(f"columns are listed twice: {', '.join(repeated)}")
         if self.delimiter is not None:
             if not self.is_table:
-                raise ValueError(f"delimiter goes with csv and tsv, not with {self.format}")
+                raise ValueError(f"delimiter applies to csv and tsv, not to {self.format}")
             if not self.delimiter or set(self.delimiter) & set('"\r\n'):
                 raise ValueError(f"delimiter must be characters other than quotes and line ends: {self.delimiter!r}")
         if self.format == "parquet" and not is_utf8_codec(self.encoding):
-            raise ValueError(f"encoding goes with text, not with Parquet, whose texts are UTF-8: {self.encoding}")
+            raise ValueError(f"encoding applies to text formats; text in Parquet is UTF-8: {self.encoding}")
         if self.quoted_line_breaks and self.format != "csv":
-            raise ValueError(f"quoted_line_breaks goes with csv, whose values may be quoted, not with {self.format}")
+            raise ValueError(f"quoted_line_breaks applies to csv, not to {self.format}")
         if self.split.files and self.split.files.train and self.paths:
             raise ValueError("paths and split.files.train both name the training files; remove one of them")
         if self.split.files and self.label_delay:
-            raise ValueError("label_delay joins the files of paths; it does not go with split: {by: files}")
+            raise ValueError("label_delay joins the files of paths and cannot be combined with split: {by: files}")
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
         if self.label_delay and self.format != "parquet":
             raise ValueError(f"label_delay: the joined log is Parquet; write format: parquet, not {self.format}")
         if self.negative_sampling < 1 and len(self.labels) > 1:
-            raise ValueError("negative_sampling goes with one label: no constant corrects the logits of several")
+            raise ValueError("negative_sampling needs a single label: no constant corrects the logits of several")
         for task in self.labels:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", task):
-                raise ValueError(f"'{task}' is no task name: use letters, digits and _")
+                raise ValueError(f"'{task}' is not a task name: use letters, digits and _")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -339,14 +334,16 @@ class LogSpec(Section):
             raise ValueError(f"features: listed twice: {', '.join(repeated)}")
         unprintable = [name for name in names if not name or any(unicodedata.category(sign) == "Cc" for sign in name)]
         if unprintable:
-            raise ValueError(f"features: the column {unprintable[0]!r} has no name that a line can show; rename it")
+            raise ValueError(
+                f"features: the column {unprintable[0]!r} has a name that cannot be printed on one line; rename it"
+            )
         self._check_field_names()
         labels = list(self.data.columns_by_task.values())
         leaked = sorted(set(names) & set(labels))
         if leaked:
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
         if self.data.weight in names + labels:
-            raise ValueError(f"data.weight: {self.data.weight} is a feature or a label too; name a column of its own")
+            raise ValueError(f"data.weight: {self.data.weight} is also a feature or a label; name a separate column")
         for feature in self.features:
             feature.check_shared(self.feature_by_column)
         if self.data.columns:
@@ -504,11 +501,17 @@ class LogSpec(Section):
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
     @property
+    def time_formats(self) -> dict[str, str]:
+        """How the times of each column of times are written."""
+        formats = {column: feature.time_format for column, feature in self.feature_by_column.items()}
+        return {column: time_format for column, time_format in formats.items() if time_format}
+
+    @property
     def split_format(self) -> str:
         """How the times of `data.split.column` are written: the split's own format, else the feature's."""
         feature = self.feature_by_column.get(self.data.split.column or "")
         own = self.data.split.time_format
-        return feature.format if own == "auto" and isinstance(feature, Time) else own
+        return (own == "auto" and feature and feature.time_format) or own
 
     def missing_words(self, feature: Kind) -> tuple[str, ...]:
         """Returns the words that mean a missing value in a feature's columns, in addition to the empty value."""

@@ -105,36 +105,36 @@ class Split(Section):
             if self.column is None:
                 raise ValueError(f"by: {self.by} needs column")
         elif self.column is not None:
-            raise ValueError(f"column goes with by: time and by: group, not with by: {self.by}")
+            raise ValueError(f"column applies to by: time and by: group, not to by: {self.by}")
         own = (self.validation_from, self.test_from, self.last)
         if self.by == "time":
             self._check_boundaries()
         elif own != (None, None, None) or self.compare_as != "auto" or self.time_format != "auto":
             keys = "validation_from, test_from, last, compare_as and time_format"
-            raise ValueError(f"{keys} go with by: time only, not with by: {self.by}")
+            raise ValueError(f"{keys} apply to by: time only, not to by: {self.by}")
         return self
 
     def _check_boundaries(self) -> None:
         check_format(self.time_format)
         if self.time_format != "auto" and self.compare_as in ("number", "text"):
-            raise ValueError(f"time_format goes with compare_as: time, not with {self.compare_as}")
+            raise ValueError(f"time_format applies to compare_as: time, not to {self.compare_as}")
         if (self.validation_from is None) != (self.test_from is None):
             raise ValueError("validation_from and test_from go together; give both, or neither")
         if self.last is not None:
             found = _DURATION.fullmatch(self.last)
             if not found or not float(found[1]):
-                raise ValueError(f"last: '{self.last}' is no time above 0; write 12h, 2d or 1w")
+                raise ValueError(f"last: '{self.last}' is not a duration above 0; write 12h, 2d or 1w")
             if self.validation_from is not None:
-                raise ValueError("last takes the place of validation_from and test_from; give one of them")
+                raise ValueError("last replaces validation_from and test_from; give one or the other")
             if self.compare_as in ("number", "text"):
-                raise ValueError(f"last goes with compare_as: time, not with {self.compare_as}")
+                raise ValueError(f"last applies to compare_as: time, not to {self.compare_as}")
         elif self.validation_from is not None and self.test_from is not None:
             if not is_after(self.validation_from, self.test_from, self.compare_as, self.time_format):
                 raise ValueError("validation_from must be before test_from")
         elif not {"validation", "test"} <= self.model_fields_set:
             raise ValueError("by: time needs validation_from and test_from, or last, or the shares validation and test")
         elif self.compare_as == "text":
-            raise ValueError("compare_as: text has no shares of the time; give validation_from and test_from")
+            raise ValueError("compare_as: text cannot divide by shares of the time; give validation_from and test_from")
 
     @property
     def microseconds(self) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from ctrpipe.models.base.metrics import auc
+from ctrpipe.common.metrics import auc
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -60,7 +60,7 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 yield Suspect(column, "train", f"{text}{of_task}; is it known before the click?")
                 break
         feature = spec.feature_by_column[column]
-        if feature.list_separator is None and feature.kind in ("categorical", "numeric") and _numbers_rows(values):
+        if (feature.is_single or feature.is_dense) and _numbers_rows(values):
             text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
             yield Suspect(column, "train", text)
         if feature.list_separator and (pair := _weighted_pair(rows[column], feature.list_separator)):
@@ -91,7 +91,7 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
     if "train" not in rows or not rows["train"].num_rows:
         return
     for column in spec.feature_columns:
-        if spec.feature_by_column[column].kind == "time":
+        if spec.feature_by_column[column].time_format:
             continue  # the last rows of a log are of the last hour
         train = rows["train"][column]
         for split, table in rows.items():

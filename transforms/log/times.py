@@ -81,7 +81,7 @@ def time_rules(time_format: str, dates: bool = False) -> tuple[TimeRule, ...]:
         return _iso()
     if "%" not in time_format:
         named = ", ".join(NAMED_FORMATS)
-        raise ValueError(f"format '{time_format}' is none of {named}, and no pattern as '%Y-%m-%d %H:%M:%S'")
+        raise ValueError(f"format '{time_format}' is none of {named}, and not a pattern such as '%Y-%m-%d %H:%M:%S'")
     return _strptime(time_format)
 
 
@@ -281,7 +281,7 @@ def zone_offsets(zone: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     try:
         rules = zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"timezone '{zone}' is not known; it should be as 'Europe/Berlin' or 'UTC'") from error
+        raise ValueError(f"timezone '{zone}' is unknown; write it like 'Europe/Berlin' or 'UTC'") from error
 
     def offset(moment: int) -> int:
         found = datetime.datetime.fromtimestamp(moment, rules).utcoffset()

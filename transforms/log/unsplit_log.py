@@ -2,14 +2,13 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.transforms.log.byte_sum import ByteSum, check_unchanged
-from ctrpipe.transforms.log.files import Range, sums_of_files
+from ctrpipe.transforms.log.files import FileState, Range, check_states
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -22,12 +21,6 @@ class Counts:
     rows: int
     rejected: int
     first: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _RangeWritten:
-    counts: Counts
-    read: ByteSum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +38,7 @@ def write_whole_log(
     labels: bool,
     folder: pathlib.Path,
     workers: Workers,
-    hashed: Sequence[ByteSum] = (),
+    states: Mapping[str, FileState] | None = None,
 ) -> Counts:
     """Writes the good rows of a log, range by range.
 
@@ -55,17 +48,15 @@ def write_whole_log(
         labels: Whether rows must have labels; if False, the payload has none.
         folder: An existing, empty folder for the payload.
         workers: Run the work.
-        hashed: See ctrpipe.transforms.log.ingest.ingest.
+        states: See ctrpipe.transforms.log.ingest.ingest.
 
     Raises:
-        InputError: a file cannot be read or has another checksum, or too many rows are malformed.
+        InputError: a file cannot be read or has changed, or too many rows are malformed.
     """
     ranges = plan(list(files), spec, labels, workers)
+    check_states(ranges, states or {})
     todo = [_RangeToWrite(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
-    written = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
-    if hashed:
-        check_unchanged(files, hashed, sums_of_files(ranges, [each.read for each in written]))
-    results = [each.counts for each in written]
+    results = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
     rows, rejected = sum(counts.rows for counts in results), sum(counts.rejected for counts in results)
     first = next((counts.first for counts in results if counts.first), "")
     if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
@@ -76,17 +67,16 @@ def write_whole_log(
     return Counts(rows, rejected, first)
 
 
-def _write(part: _RangeToWrite) -> _RangeWritten:
+def _write(part: _RangeToWrite) -> Counts:
     schema = payload_schema(part.spec)
     names = part.spec.feature_columns + (part.spec.label_columns if part.labels else [])
     rows = rejected = 0
     first = ""
-    read = ByteSum()
     with PayloadWriter(part.folder, f"{part.number:06d}", pa.schema([schema.field(name) for name in names])) as writer:
-        for batch in LogReader(part.spec, part.labels).read_range(part.range, read):
+        for batch in LogReader(part.spec, part.labels).read_range(part.range):
             writer.write(batch.rows)
             rows += batch.rows.num_rows
             rejected += len(batch.rejects)
             if batch.rejects and not first:
                 first = f"{batch.path}: {part.spec.line_or_row} {batch.rejects[0].line}: {batch.rejects[0].reason}"
-    return _RangeWritten(Counts(rows, rejected, first), read)
+    return Counts(rows, rejected, first)

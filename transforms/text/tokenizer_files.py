@@ -118,7 +118,7 @@ def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
     if path.exists() or not (folder / WHOLE).exists():
         ids = _read_json(path)
         if not ids:
-            raise InputError(f"{path}: cannot be read (there is none, or it is empty); {_FOLDER}")
+            raise InputError(f"{path}: cannot be read (missing or empty); {_FOLDER}")
         vocabulary = _by_id(path, ids)
         pairs = [line.split(" ") for line in _read_lines(merges_path) if line and not line.startswith("#version")]
     else:

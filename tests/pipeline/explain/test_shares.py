@@ -82,9 +82,7 @@ def refused(source: TrainedModel, logs: list[str], message: str, **limits) -> No
 
 
 def test_what_cannot_be_compared_is_one_line(source, logs, tmp_path):
-    refused(
-        source, logs, "monitoring.attributions: z is no column of the model's .*; it has n, c", attributions={"z": 1}
-    )
+    refused(source, logs, "monitoring.attributions: z is not among the model's .*; it has n, c", attributions={"z": 1})
     without = TrainedModel(save(tmp_path / "1", spec()), None)
     refused(without, logs, "no signature serving_explain, and its Keras model was not kept")
     other = tmp_path / "other.tsv"

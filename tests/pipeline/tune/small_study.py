@@ -33,6 +33,6 @@ def small_plan(folder: pathlib.Path, trials: int | None = 20, seconds: float | N
 
 
 def trials_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    """The trials of tune.json without their numbers, which count interrupted ones, and without times."""
+    """The trials of tune.json without times."""
     trials = json.loads((output / "tune.json").read_text())["trials"]
-    return [{key: value for key, value in trial.items() if key not in ("number", "seconds")} for trial in trials]
+    return [{key: value for key, value in trial.items() if key != "seconds"} for trial in trials]

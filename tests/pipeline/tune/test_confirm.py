@@ -106,5 +106,5 @@ def test_a_configuration_that_fails_with_a_seed_is_not_proposed(tmp_path, traine
 
 
 def test_one_seed_is_refused(tmp_path):
-    with pytest.raises(InputError, match="--seeds 1: one training says nothing of other seeds"):
+    with pytest.raises(InputError, match="--seeds 1: one training says nothing about other seeds"):
         make_plan(write_config(tmp_path), budget=Budget(2), seeds=1)

@@ -168,7 +168,7 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
     code, output = tune(tmp_path, log, "--trials", 2)
     assert code == 130 and output.endswith("interrupted; the same command again goes on from here\n")
     code, output = tune(tmp_path, log, "--trials", 2)
-    assert code == 0 and "1 trials are there already, 1 interrupted begin again" in output
+    assert code == 0 and "1 trials are there already, 1 interrupted go on" in output
     assert calls[1][0] == calls[2][0]  # the interrupted point
 
 

@@ -63,6 +63,6 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
         size = self.size(place.column, vocabulary_size)
         return (place.name, "categorical", size, place.slots, self.feature.role)
 
-    def former_rows(self, column: str, field: LearnedField, former: LearnedField) -> Rows:
+    def former_rows(self, column: str, field: LearnedField[Categorical], former: LearnedField[Categorical]) -> Rows:
         of = KindTransform if self.feature.transform == "hash" else VocabularyTransform
         return of.former_rows(self, column, field, former)

@@ -34,7 +34,7 @@ VocabularyT = TypeVar("VocabularyT", bound=WithVocabulary)
 
 
 @dataclasses.dataclass(frozen=True)
-class LearnedField:
+class LearnedField(Generic[KindT]):
     """What the ids of a field mean.
 
     Attributes:
@@ -44,7 +44,7 @@ class LearnedField:
         numbers: What `Learned.numbers` has of the column; empty if nothing.
     """
 
-    feature: Kind
+    feature: KindT
     size: int
     vocabulary: pa.Array | None
     numbers: npt.NDArray[np.float64]
@@ -110,8 +110,8 @@ class KindTransform(abc.ABC, Generic[KindT]):
     def field(self, place: FieldSlots, vocabulary_size: VocabularySize) -> tuple[Any, ...]:
         """Returns a field's settings, as `FeatureMap.from_sizes` takes them."""
 
-    def former_rows(self, column: str, field: LearnedField, former: LearnedField) -> Rows:
-        """Returns the former local id of each local id of a field; NONE if there is none.
+    def former_rows(self, column: str, field: LearnedField[KindT], former: LearnedField[KindT]) -> Rows:
+        """Returns the former local id of each local id of a field of the same kind; NONE if there is none.
 
         Here for fields whose ids mean the same whatever the training rows are.
         """
@@ -144,7 +144,7 @@ class VocabularyTransform(KindTransform[VocabularyT]):
         bucket = tf.strings.to_hash_bucket_fast(values, self.feature.oov_buckets)
         return tf.where((places < 0) & (bucket > 0), constants(sizes) + RESERVED_IDS + bucket - 1, local)
 
-    def former_rows(self, column: str, field: LearnedField, former: LearnedField) -> Rows:
+    def former_rows(self, column: str, field: LearnedField[VocabularyT], former: LearnedField[VocabularyT]) -> Rows:
         if field.vocabulary is None or former.vocabulary is None:  # the former column was hashed
             return np.full(field.size, NONE)
         known = places_among(field.vocabulary, former.vocabulary)

@@ -85,10 +85,9 @@ class NumericTransform(KindTransform[Numeric]):
     def field(self, place: FieldSlots, vocabulary_size: VocabularySize) -> tuple[Any, ...]:
         return (place.name, "numeric", self._buckets, place.slots, self.feature.role)
 
-    def former_rows(self, column: str, field: LearnedField, former: LearnedField) -> Rows:
+    def former_rows(self, column: str, field: LearnedField[Numeric], former: LearnedField[Numeric]) -> Rows:
         """Returns for each bucket the former bucket that contains its middle; reserved ids map to themselves."""
-        before = former.feature
-        if not isinstance(before, Numeric) or self.feature.transform != before.transform:
+        if self.feature.transform != former.feature.transform:
             return np.full(field.size, NONE)
         own, its = field.numbers, former.numbers
         if field.size == former.size and np.array_equal(own, its, equal_nan=True):

@@ -1,7 +1,7 @@
 """Sequences in the transform: histories whose items are in order."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +18,8 @@ from ctrpipe.transforms.features.kinds.kind import (
 )
 from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.vocabularies import Vocabularies
-from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.text.ragged import last_parts
 
 
@@ -47,10 +47,7 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
     def _owner(self, owner: str) -> "CategoricalTransform | SequenceTransform":
         """Returns the transform of the column whose vocabulary the values are in."""
         shared = self.spec.feature_by_column[owner]
-        if isinstance(shared, Categorical):
-            return CategoricalTransform(shared, self.spec)
-        assert isinstance(shared, ItemSequence)
-        return SequenceTransform(shared, self.spec)
+        return _LENDERS[shared.kind](shared, self.spec)
 
     def look_up_tokens(self, column: str, tokens: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the local ids of tokens, [N, slots], of which the column has the vocabulary; "" is missing."""
@@ -65,3 +62,10 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         pooling = "mean" if is_own and feature.pooling == "attention" else feature.pooling
         shared_with = "" if is_own else owner
         return (place.name, "sequence", size, place.slots, feature.role, pooling, shared_with, feature.columns[0])
+
+
+# The transforms of the kinds that lend a vocabulary (see Kind.lends_vocabulary).
+_LENDERS: Mapping[str, Callable[[Any, LogSpec], CategoricalTransform | SequenceTransform]] = {
+    "categorical": CategoricalTransform,
+    "sequence": SequenceTransform,
+}

@@ -41,7 +41,7 @@ class TimeTransform(KindTransform[Time]):
 
 
 def time_ids(values: tf.Tensor, feature: Time, dates: bool = False) -> tf.Tensor:
-    """Returns the ids of hour, weekday (0 = Monday) and is_weekend of times; "" is missing. int64 [N, 3].
+    """Returns the ids of the TIME_PARTS of times; "" is missing, and weekday 0 is Monday. int64 [N, 3].
 
     `dates`: see `time_rules`. The hour is missing if the value does not contain it, such as a date alone.
     """
@@ -79,9 +79,11 @@ def _time_ids(values: tf.Tensor, feature: Time, dates: bool) -> tf.Tensor:
     if "sign" in part or "epoch" in part:
         minutes += tf.where(has_zone, _zone_minutes(minutes, feature.timezone), 0)
     weekday = (minutes // _DAY_MINUTES + 3) % 7  # 1970-01-01 was a Thursday
-    parts = tf.stack([minutes // 60 % 24, weekday, tf.cast(weekday >= 5, tf.int64)], axis=1) + RESERVED_IDS
+    of_part = {"hour": minutes // 60 % 24, "weekday": weekday, "is_weekend": tf.cast(weekday >= 5, tf.int64)}
+    parts = tf.stack([of_part[part] for part in TIME_PARTS], axis=1) + RESERVED_IDS
     absent = tf.where(tf.equal(values, ""), constant(MISSING), constant(UNKNOWN))
-    known = tf.where(tf.stack([has_hour, is_time, is_time], axis=1), parts, constant(MISSING))
+    has_part = tf.stack([has_hour if part == "hour" else is_time for part in TIME_PARTS], axis=1)
+    known = tf.where(has_part, parts, constant(MISSING))
     return tf.where(is_time[:, None], known, absent[:, None])
 
 

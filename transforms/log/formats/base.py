@@ -8,7 +8,6 @@ from typing import ClassVar
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import RawBatch
-from ctrpipe.transforms.log.byte_sum import ByteSum
 from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -47,12 +46,8 @@ class Format(abc.ABC):
         return self.whole(path)
 
     @abc.abstractmethod
-    def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
+    def read(self, part: Range) -> Iterator[RawBatch]:
         """Yields the rows of a range, in order.
-
-        Args:
-            part: The range.
-            into: See LogReader.read_range.
 
         Raises:
             InputError: the file is empty, truncated or unreadable, or is not the one that was cut into ranges.

@@ -1,8 +1,6 @@
 """Parquet: a range is a few row groups, and a line is a row."""
 
 import contextlib
-import io
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO
 
@@ -12,8 +10,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.transforms.log.batches import RawBatch
-from ctrpipe.transforms.log.byte_sum import ByteSum, changed
-from ctrpipe.transforms.log.files import Range, group, no_rows, open_stored
+from ctrpipe.transforms.log.files import Range, group, no_rows, open_stored, state_of
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, PARQUET_MARK, check_parquet
 from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.payload import plain
@@ -37,27 +34,25 @@ class Parquet(Format):
 
     def whole(self, path: str) -> list[Range]:
         with _read_errors(path), open_stored(path) as source:
+            state = state_of(path)
             check_parquet(path, source.read(HEAD_BYTES))
-            layout = zlib.crc32(_footer(source))
             file = _opened(path, source)
             names = file.schema_arrow.names
             check_names(path, names, self._columns)
             groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
-            offsets = _offsets(file.metadata)
         rows = [each.num_rows for each in groups]
         if not sum(rows):
             raise no_rows(path)
         sizes = [each.total_byte_size for each in groups]
-        in_order = offsets == sorted(offsets)
         return [
-            Range(path, tuple(names), first, stop - first, 1 + sum(rows[:first]), sum(sizes[first:stop]), 0, layout)
-            for first, stop in (group(sizes) if in_order else [(0, len(groups))])
+            Range(path, tuple(names), first, stop - first, 1 + sum(rows[:first]), sum(sizes[first:stop]), state)
+            for first, stop in group(sizes)
         ]
 
-    def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
+    def read(self, part: Range) -> Iterator[RawBatch]:
         line = part.line
         with _read_errors(part.path), open_stored(part.path) as source:
-            file = _opened(part.path, source) if into is None else _in_memory(source, part, into)
+            file = _opened(part.path, source)
             groups = list(range(part.start, part.start + (part.length or 0)))
             for batch in self._batches(part.path, file, groups):
                 yield self._raw(part.path, batch, line)
@@ -107,7 +102,7 @@ def _read_errors(path: str) -> Iterator[None]:
         yield
     except pa.ArrowNotImplementedError as error:
         text = one_line(error, 200)
-        raise InputError(f"{path}: a Parquet file in a form that is not read ({text}); write it anew") from error
+        raise InputError(f"{path}: a Parquet file with unsupported features ({text}); write it anew") from error
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: the Parquet file is damaged ({one_line(error, 200)})") from error
 
@@ -117,74 +112,3 @@ def _opened(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
         return pa.parquet.ParquetFile(source)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
-
-
-def _footer(source: IO[bytes]) -> bytes:
-    """Returns the bytes from a Parquet file's footer to its end. Changes the file position.
-
-    Source: https://parquet.apache.org/docs/file-format/
-    """
-    size = source.seek(0, io.SEEK_END)
-    source.seek(max(0, size - 8))
-    length = int.from_bytes(source.read(4), "little") + 8
-    source.seek(max(0, size - length))
-    return source.read()
-
-
-def _offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
-    """Returns the byte offsets of the row groups in the file."""
-    offsets = []
-    for row_group in map(metadata.row_group, range(metadata.num_row_groups)):
-        columns = map(row_group.column, range(row_group.num_columns))
-        offsets.append(min(column.dictionary_page_offset or column.data_page_offset for column in columns))
-    return offsets
-
-
-def _in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.parquet.ParquetFile:
-    """Reads a range into memory, adds its bytes to the checksum, and returns a Parquet file of these bytes.
-
-    Arrow reads a Parquet file piece by piece. On disk, a piece could change after its checksum was computed.
-    """
-    footer = _footer(source)
-    size = source.tell()
-    if zlib.crc32(footer) != part.layout:
-        raise changed(part.path)
-    metadata = pa.parquet.read_metadata(pa.BufferReader(PARQUET_MARK + footer))
-    offsets = _offsets(metadata)
-    stop = part.start + (part.length or 0)
-    begin = offsets[part.start] if part.start else 0
-    end = offsets[stop] if stop < len(offsets) else size
-    source.seek(begin)
-    data = source.read(end - begin)
-    into.add(data)
-    return pa.parquet.ParquetFile(pa.PythonFile(_Piece(data, begin, size), "r"), metadata=metadata)
-
-
-class _Piece(io.RawIOBase):
-    """A file of `size` bytes with `data` at position `begin`. All other bytes are not needed and read as zeros."""
-
-    def __init__(self, data: bytes, begin: int, size: int):
-        self._data = memoryview(data)
-        self._begin = begin
-        self._size = size
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        start, stop = self._position, self._size if size < 0 else min(self._position + size, self._size)
-        self._position = max(start, stop)
-        wanted = self._data[max(0, start - self._begin) : max(0, stop - self._begin)]
-        return bytes(wanted).rjust(min(stop, self._begin) - start, b"\0") if start < self._begin else bytes(wanted)

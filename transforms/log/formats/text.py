@@ -1,18 +1,18 @@
 """The formats of text: a row is a line, or a few lines."""
 
 import abc
-import zlib
+import contextlib
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import IO, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.transforms.log.batches import RawBatch, Reject
-from ctrpipe.transforms.log.byte_sum import ByteSum, changed
 from ctrpipe.transforms.log.files import (
     Range,
+    changed,
     cut_lines,
     empty_end,
     first_bytes,
@@ -20,7 +20,7 @@ from ctrpipe.transforms.log.files import (
     is_compressed,
     no_rows,
     open_text,
-    size_of,
+    state_of,
     text_size,
 )
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, check_text, is_utf8_codec
@@ -86,7 +86,7 @@ class TextFormat(Format):
 
     def whole(self, path: str) -> list[Range]:
         with input_errors(path):
-            stored = size_of(path)
+            state = state_of(path)
             with open_text(path) as file:
                 first = file.read(HEAD_BYTES)
             check_text(path, first, self._encoding)
@@ -94,15 +94,14 @@ class TextFormat(Format):
                 first = first_bytes(path, HEAD_BYTES, self._encoding)
             names, header = self._head(path, first)
             in_order = is_compressed(path) or not is_utf8_codec(self._encoding)
-            if not in_order and stored == len(header):
+            if not in_order and state.size == len(header):
                 raise no_rows(path)
-            length = None if in_order else stored - len(header)
+            length = None if in_order else state.size - len(header)
             size = length or text_size(path)
-            rest = 0 if in_order or self._has_empty_rows(names) else empty_end(path, len(header), stored)
+            rest = 0 if in_order or self._has_empty_rows(names) else empty_end(path, len(header), state.size)
             if rest == length:  # no other line says that an empty one is none
                 rest = 0
-        line, layout = 1 + header.count(b"\n"), zlib.crc32(header)
-        return [Range(path, tuple(names), len(header), length, line, size, len(header), layout, rest)]
+        return [Range(path, tuple(names), len(header), length, 1 + header.count(b"\n"), size, state, rest)]
 
     def _has_empty_rows(self, names: Sequence[str]) -> bool:
         """Returns whether an empty line is a row of a file with these columns. At the end of a file it is none else."""
@@ -112,11 +111,9 @@ class TextFormat(Format):
         [whole] = self.whole(path)
         return [whole] if whole.length is None else list(cut_lines(whole))
 
-    def read(self, part: Range, into: ByteSum | None) -> Iterator[RawBatch]:
+    def read(self, part: Range) -> Iterator[RawBatch]:
         line, position = part.line, 0
-        with input_errors(part.path), open_text(part.path, part.start - part.header, into, self._encoding) as file:
-            if zlib.crc32(file.read(part.header)) != part.layout:
-                raise changed(part.path)
+        with input_errors(part.path), self._rows_of(part) as file:
             length = None if part.length is None else part.length - part.empty_end
             chunks = whole_lines(file, length)
             if length is None and not self._has_empty_rows(part.columns):
@@ -125,13 +122,19 @@ class TextFormat(Format):
                 yield self._batch(part, lines, line)
                 line += lines.breaks
                 position += lines.size
-            if into is not None:
-                for _ in whole_lines(file, part.empty_end):  # for the checksum
-                    pass
         if not position:
             raise no_rows(part.path)
         if length not in (None, position):
             raise changed(part.path)
+
+    @contextlib.contextmanager
+    def _rows_of(self, part: Range) -> Iterator[IO[bytes]]:
+        """Opens the text of a range, without the file's header."""
+        in_order = part.length is None
+        with open_text(part.path, 0 if in_order else part.start, self._encoding) as file:
+            if in_order:
+                file.read(part.start)
+            yield file
 
     def _batch(self, part: Range, lines: Lines, first_line: int) -> RawBatch:
         not_utf8 = lines.not_utf8()

@@ -1,10 +1,11 @@
 """The kind `categorical`."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 
 
@@ -31,11 +32,11 @@ class Categorical(WithVocabulary):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
         if (self.transform == "hash") != (self.buckets is not None):
-            raise ValueError("buckets goes with transform: hash, and hash needs it")
+            raise ValueError("transform: hash and buckets belong together; give both, or neither")
         if self.transform == "hash" and (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
-            raise ValueError("top_k, min_count and oov_buckets go with transform: vocabulary, not with hash")
+            raise ValueError("top_k, min_count and oov_buckets apply to transform: vocabulary, not to hash")
         if self.missing_rate and self.oov_buckets > 1:
-            raise ValueError("with missing_rate an unknown value is missing, so that oov_buckets must be 1")
+            raise ValueError("missing_rate makes unknown values missing; set oov_buckets to 1")
         return self
 
     @property
@@ -57,6 +58,19 @@ class Categorical(WithVocabulary):
 
     def meaning(self, column: str) -> tuple[object, ...]:
         return (self.kind, self.role, self.transform, self.buckets)
+
+    @classmethod
+    def guess(cls, column: ColumnSample) -> Guess | None:
+        numbers = column.numbers
+        if numbers.what == "row" if numbers else column.never_repeats:
+            return Guess.nothing_repeats(column.seen)
+        settings: dict[str, Any] = {"kind": "categorical"}
+        if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:
+            settings |= {"top_k": 500_000, "min_count": 2}
+        if numbers is None:
+            return Guess(settings, column.seen)
+        other = "; or numeric?" if numbers.or_other else ""
+        return Guess(settings, f"whole numbers taken as ids, {column.seen}{other}", numbers.unsure)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         if self.transform == "hash":

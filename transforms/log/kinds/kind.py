@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 import pydantic
 
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.section import ColumnNames, Section
 
 FEW = 100  # minimum of present values for some notes
@@ -75,6 +76,21 @@ class Kind(Section, abc.ABC):
         return None
 
     @property
+    def are_aligned(self) -> bool:
+        """Whether a row's lists in all columns have the same length, because they describe the same items."""
+        return False
+
+    @property
+    def time_format(self) -> str | None:
+        """How the columns' times are written; None if they hold no times."""
+        return None
+
+    @property
+    def unknown_ids(self) -> int:
+        """Number of ids that values share which are not in the vocabulary."""
+        return 1
+
+    @property
     def counts_documents(self) -> bool:
         """Whether the vocabulary needs the number of values that contain each token."""
         return False
@@ -128,6 +144,11 @@ class Kind(Section, abc.ABC):
     def meaning(self, column: str) -> tuple[object, ...]:
         """Returns the settings that define the column's ids and numbers, without anything learned from rows."""
 
+    @classmethod
+    def guess(cls, column: ColumnSample) -> Guess | None:
+        """Returns the settings that a draft gives to a column; None if the column does not look like this kind."""
+        return None
+
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         """Yields what may be a mistake in the column's configuration, by the first rows of a log."""
         yield from ()
@@ -169,6 +190,10 @@ class WithVocabulary(Columns):
     shortest text that is read as the same number: 0.1, 1e-05. false: such text is another value, and no number makes
     its row malformed.
     """
+
+    @property
+    def unknown_ids(self) -> int:
+        return self.oov_buckets
 
     @property
     def reads_whole_numbers(self) -> bool:

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 import pydantic
 
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns, Seen
 
 
@@ -44,7 +45,7 @@ class Numeric(Columns):
         if self.transform == "quantile_bucketize" and self.buckets is None:
             raise ValueError("transform: quantile_bucketize needs buckets")
         if self.buckets is not None and self.transform not in ("quantile_bucketize", "min_max"):
-            raise ValueError(f"buckets goes with quantile_bucketize and min_max, not with {self.transform}")
+            raise ValueError(f"buckets applies to quantile_bucketize and min_max, not to {self.transform}")
         return self
 
     @property
@@ -64,6 +65,15 @@ class Numeric(Columns):
 
     def meaning(self, column: str) -> tuple[object, ...]:
         return (self.kind, self.role, self.transform, self.buckets)
+
+    @classmethod
+    def guess(cls, column: ColumnSample) -> Guess | None:
+        numbers = column.numbers
+        if numbers is None or numbers.what != "amount":
+            return None
+        other = "; or categorical with vocabulary?" if numbers.or_other else ""
+        settings = {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32}
+        return Guess(settings, f"numbers, {column.seen}{other}", numbers.unsure)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         if seen.present < seen.rows / 100:

@@ -53,8 +53,8 @@ class ItemSequence(WithVocabulary):
         if self.shared_with and None not in self.shared_with:
             if (self.top_k, self.min_count, self.oov_buckets, self.whole_numbers) != (None, 1, 1, True):
                 raise ValueError(
-                    "top_k, min_count, oov_buckets and whole_numbers of a shared vocabulary stand with the column in "
-                    "shared_with"
+                    "top_k, min_count, oov_buckets and whole_numbers of a shared vocabulary belong to the column in "
+                    "shared_with; move them there"
                 )
         elif self.pooling == "attention":
             raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
@@ -63,6 +63,10 @@ class ItemSequence(WithVocabulary):
     @property
     def list_separator(self) -> str | None:
         return self.separator
+
+    @property
+    def are_aligned(self) -> bool:
+        return len(self.columns) > 1
 
     def has_vocabulary(self, column: str) -> bool:
         return self.owner_of(column) == column
@@ -86,8 +90,8 @@ class ItemSequence(WithVocabulary):
             shared = features.get(owner)
             if shared is None or not shared.lends_vocabulary(owner):
                 raise ValueError(
-                    f"features: {column} has shared_with: {owner}, which is no categorical column and no sequence "
-                    "with a vocabulary of its own"
+                    f"features: {column} has shared_with: {owner}, which is neither a categorical column nor a "
+                    "sequence with its own vocabulary"
                 )
             if self.pooling == "attention" and not shared.is_single:
                 raise ValueError(

@@ -55,9 +55,9 @@ class Text(Kind):
             if self.encoder == RANDOM:
                 raise ValueError("encoder: random has no tokenizer; give a checkpoint, or tokens: vocabulary")
             if learnt != (None, None, 1, "count"):
-                raise ValueError("separator, top_k, min_count and rank_by go with tokens: vocabulary")
+                raise ValueError("separator, top_k, min_count and rank_by apply to tokens: vocabulary")
         elif self.separator is None:
-            raise ValueError("tokens: vocabulary needs separator, as '|' or ' '")
+            raise ValueError("tokens: vocabulary needs separator, such as '|' or ' '")
         return self
 
     @property

@@ -1,14 +1,23 @@
 """The kind `time`."""
 
+import re
 from typing import ClassVar, Literal
 
 import pydantic
 
+from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.kinds.guess import ID_NAME, TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns
-from ctrpipe.transforms.log.times import time_rules, zone_offsets
+from ctrpipe.transforms.log.times import EightDigits, time_pattern, time_rules, zone_offsets
 
 # The fields `<column>_<part>` of a column, in the order of their slots, and the number of values of each.
 TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
+# Formats that a draft tries after `auto`.
+_PATTERNS = (
+    *("%m/%d/%Y %I:%M:%S %p", "%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
+    *("%m/%d/%Y %H:%M", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%d/%m/%Y", "%d-%b-%Y", "%Y/%m/%d"),
+)
+_EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 
 
 class Time(Columns):
@@ -45,8 +54,47 @@ class Time(Columns):
         zone_offsets(self.timezone)
         return self
 
+    @property
+    def time_format(self) -> str | None:
+        return self.format
+
+    @classmethod
+    def guess(cls, column: ColumnSample) -> Guess | None:
+        time_format = None if column.is_list else _format_of(column)
+        if time_format is None:
+            return None
+        comment = f"times as {excerpt(column.present[0])}, {column.seen}"
+        unsure = "/%m/" in time_format or "%m/%d" in time_format
+        digits = EightDigits.among(column.present)
+        if time_format == "auto" and digits.example:
+            # A run reads more rows, but may not be asked what these rows leave open.
+            time_format = "yyyymmdd" if digits.no_hour or not digits.are_told else "yymmddhh"
+            unsure = not digits.are_told
+            comment += "; or format: yymmddhh, which fits as well?" if unsure else ""
+            if not all(len(value) == 8 for value in column.present):
+                time_format = "auto"
+        return Guess({"kind": "time"} | ({} if time_format == "auto" else {"format": time_format}), comment, unsure)
+
     def slots(self, column: str) -> dict[str, int]:
         return {f"{column}_{part}": 1 for part in TIME_PARTS}
 
     def meaning(self, column: str) -> tuple[object, ...]:
         return (self.kind, self.role, self.timezone)
+
+
+def _format_of(column: ColumnSample) -> str | None:
+    """Returns the format of almost all values of a column; None if they are no times."""
+    present = column.present
+    auto = re.compile(time_pattern("auto"))
+    if column.most(lambda value: bool(auto.match(value))):
+        if not all(value.isdecimal() for value in present):
+            return "auto"
+        numbers = sorted(int(value) for value in present)
+        are_near = len(present[0]) > 8 and numbers[-1] < _EPOCH_SPAN * numbers[0] and len(set(present)) > 2
+        return "auto" if TIME_NAME.search(column.name) or (are_near and not ID_NAME.search(column.name)) else None
+    for pattern in _PATTERNS:
+        expression = re.compile(time_pattern(pattern))
+        if column.most(lambda value, expression=expression: bool(expression.match(value))):  # type: ignore[misc]
+            if not present[0].isdigit() or TIME_NAME.search(column.name):
+                return pattern
+    return None

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from ctrpipe.models.base import metrics
+from ctrpipe.common import metrics
 
 
 @pytest.fixture(params=[0, 1, 2])

@@ -1,20 +1,12 @@
-"""Checks that the figures of a run are finite, and finds the number of the log that made one infinite.
+"""Checks that the figures of a run are finite."""
 
-It imports no model: the evaluation's cache does not depend on the code of the models.
-"""
-
-import contextlib
 import math
-import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.files import not_finite
-from ctrpipe.transforms.log.outliers import find_outlier
-from ctrpipe.transforms.log.spec import LogSpec
 
 SMALLER_STEPS = "lower training.learning_rate, or set training.gradient_clip_norm"
 
@@ -62,20 +54,3 @@ def check_figures(name: str, value: Any, advice: str, split: str = "") -> None:
     """Raises NotFiniteError if a number in a value, as deep as JSON goes, is not finite, and names it."""
     if figure := next(not_finite(value), ""):
         raise NotFiniteError(f"{name}: {figure} is not a finite number", advice, split)
-
-
-@contextlib.contextmanager
-def naming_the_number(spec: LogSpec, payload: pathlib.Path) -> Iterator[None]:
-    """Adds to a NotFiniteError of the block the column and the number of the log that are its likely cause, if any.
-
-    Args:
-        spec: The description of the log.
-        payload: The folder of the log's payload.
-    """
-    try:
-        yield
-    except NotFiniteError as error:
-        outlier = find_outlier(spec, payload, error.split, error.row) if error.split else None
-        if outlier is None:
-            raise
-        raise error.with_(column=outlier.column, number=outlier.number) from error

@@ -1,4 +1,4 @@
-"""The command `ctrpipe label`."""
+"""The command `ctrpipe canary`."""
 
 import contextlib
 import pathlib
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address: check versions, reload the config.")
 @click.option("--url", default=None, metavar="http://HOST:PORT", help="REST address: check versions only.")
 @click.option("--wait", default=60.0, show_default=True, help="Seconds to wait for the server.")
-def label(
+def canary(
     model: str,
     assignments: tuple[str, ...],
     model_config_file: pathlib.Path,
@@ -43,9 +43,9 @@ def label(
     Clients use a label of MODEL, such as stable or canary, to select a version.
 
     \b
-      ctrpipe label ctr --model_config_file models.config                          show the labels
-      ctrpipe label ctr stable=12 canary=13 --model_config_file ... --grpc ...     load 13, then move canary to it
-      ctrpipe label ctr --rollback --model_config_file ... --grpc ...              undo the last change
+      ctrpipe canary ctr --model_config_file models.config                         show the labels
+      ctrpipe canary ctr stable=12 canary=13 --model_config_file ... --grpc ...    load 13, then move canary to it
+      ctrpipe canary ctr --rollback --model_config_file ... --grpc ...             undo the last change
 
     A label moves only after its version is AVAILABLE on the server. From then on, the server keeps all versions with a
     current or previous label, and loads a newly pushed version only when a label names it.
@@ -53,7 +53,7 @@ def label(
     Without --grpc, the server must poll the file itself (--model_config_file_poll_wait_seconds).
     """
     if rollback and (assignments or remove):
-        raise InputError("--rollback goes without labels: it undoes the last change")
+        raise InputError("--rollback takes no labels: it undoes the last change")
     moved = _parse_assignments(assignments)
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)

@@ -4,9 +4,9 @@ A label of NaN is unknown: its row is left out. A label between 0 and 1 is a rat
 as w y clicks and w (1 - y) rows without one.
 """
 
-import statistics
-
 import numpy as np
+
+from ctrpipe.common.significance import NORMAL_QUANTILE
 
 ECE_BINS = 20
 EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
@@ -46,17 +46,9 @@ def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) 
         weights: How often each row counts, (N,); None: once.
     """
     labels, probabilities, weights = labelled(labels, probabilities, weights)
-    positive = labels > 0.5
-    if weights is not None or has_rates(labels):
-        _, places = np.unique(probabilities, return_inverse=True)
-        clicks, others = (np.bincount(places, mass) for mass in class_weights(labels, weights))
-        return auc_of_counts(clicks, others) if clicks.any() and others.any() else None
-    positives, negatives = int(positive.sum()), int((~positive).sum())
-    if not positives or not negatives:
-        return None
-    return float(
-        (ranks(np.asarray(probabilities))[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives)
-    )
+    _, places = np.unique(probabilities, return_inverse=True)
+    clicks, others = (np.bincount(places, mass) for mass in class_weights(labels, weights))
+    return auc_of_counts(clicks, others) if clicks.any() and others.any() else None
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -163,7 +155,7 @@ def reliability(
     rows, mass = np.bincount(places), np.bincount(places, w)
     counts = mass if has_rates(y) else mass**2 / np.bincount(places, w**2)
     predicted, observed = np.bincount(places, w * p) / mass, np.bincount(places, w * y) / mass
-    z = statistics.NormalDist().inv_cdf(0.975)
+    z = NORMAL_QUANTILE
     middle = (observed + z**2 / (2 * counts)) / (1 + z**2 / counts)
     half = z * np.sqrt(observed * (1 - observed) / counts + z**2 / (4 * counts**2)) / (1 + z**2 / counts)
     columns = {"predicted": predicted, "observed": observed, "low": middle - half, "high": middle + half}

@@ -1,0 +1,109 @@
+"""Lets a run's folder be moved or copied: its cache and its artifacts are found where the folder is now.
+
+TFX records absolute paths, and hashes them into the keys of its cache. The database of a moved folder is therefore
+rewritten once, and the keys are made of parameters and artifacts without the places of the folder and of the log.
+"""
+
+import contextlib
+import copy
+import json
+import pathlib
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx import types
+from tfx.orchestration import metadata
+from tfx.orchestration.portable import cache_utils
+
+from ctrpipe.common.output_folder import METADATA, place_of
+
+OUTPUT = "<output>"  # stands for the folder in the keys of the cache
+_KEY = cache_utils.get_cache_context
+
+
+def record_new_place(output: pathlib.Path) -> None:
+    """Replaces in the folder's database the places where the folder was when its artifacts were made.
+
+    Nothing else of a record is changed, as each of its fields is part of the cache's keys.
+
+    Args:
+        output: The folder, as an absolute path. The caller holds its lock.
+    """
+    if not (output / METADATA).exists():
+        return
+    with contextlib.closing(sqlite3.connect(output / METADATA)) as connection, connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'Artifact'").fetchone():
+            return  # killed before its first node
+        uris = [uri for (uri,) in connection.execute("SELECT uri FROM Artifact") if uri]
+        places = {place for uri in uris if (place := place_of(pathlib.Path(uri)))} - {output}
+        for former in places:
+            for table, column in (("Artifact", "uri"), ("ArtifactProperty", "string_value")):
+                for row, text in connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall():
+                    if (now := _replaced(text or "", former, str(output))) != (text or ""):
+                        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (now, row))
+
+
+def key_without_places(
+    *,
+    metadata_handle: metadata.Metadata,
+    input_artifacts: Mapping[str, Sequence[types.Artifact]] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> mlmd.Context:
+    """Returns the context of TFX's `get_cache_context`, with a key that is the same wherever the folder and log are.
+
+    The contents of the log are in the key already, as their hash.
+    """
+    database = pathlib.Path(metadata_handle.connection_config.sqlite.filename_uri)
+    output = database.parent.parent
+    inputs = {key: [_placeless(each, output) for each in given] for key, given in (input_artifacts or {}).items()}
+    values = {
+        name: _replaced(_without_folders(value), output, OUTPUT) if isinstance(value, str) else value
+        for name, value in (parameters or {}).items()
+    }
+    return _KEY(metadata_handle=metadata_handle, input_artifacts=inputs, parameters=values, **others)
+
+
+@contextlib.contextmanager
+def keys_without_places() -> Iterator[None]:
+    """Lets TFX's launcher call `key_without_places` in the block. It has no argument for this."""
+    cache_utils.get_cache_context = key_without_places
+    try:
+        yield
+    finally:
+        cache_utils.get_cache_context = _KEY
+
+
+def _placeless(artifact: types.Artifact, output: pathlib.Path) -> types.Artifact:
+    placeless = copy.deepcopy(artifact)
+    placeless.uri = _replaced(artifact.uri, output, OUTPUT)
+    for value in placeless.mlmd_artifact.custom_properties.values():
+        if value.HasField("string_value"):
+            value.string_value = _replaced(value.string_value, output, OUTPUT)
+    return placeless
+
+
+def _replaced(text: str, folder: pathlib.Path, other: str) -> str:
+    """Returns a text, which may be JSON, with `other` for a folder wherever a path begins with it."""
+    for written in {str(folder), json.dumps(str(folder))[1:-1]}:
+        # A path begins where the text or a quoted text begins, and the folder's name ends there or before a slash.
+        text = re.sub(rf'(?<![^"\s]){re.escape(written)}(?=[/"\s]|$)', lambda _: other, text)
+    return text
+
+
+def _without_folders(parameter: str) -> str:
+    """Returns the settings of a node that reads a log with the names of the log's files alone.
+
+    Where a column is read from the names of folders, they stay.
+    """
+    try:
+        settings = json.loads(parameter)
+        files, partitions = settings["files"], settings["spec"]["data"]["partitions"]
+    except (ValueError, LookupError, TypeError):
+        return parameter
+    if partitions:
+        return parameter
+    return json.dumps({**settings, "files": [pathlib.Path(file).name for file in files]})

@@ -1,0 +1,126 @@
+"""Lets a run of the graph begin once its memory fits, and long runs only a few at a time.
+
+Short requests of other clients run beside a long one: it has half of the processors at most. While a long one waits for
+its turn, its thread counts as free, so that short ones are answered meanwhile.
+"""
+
+import contextlib
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from ctrpipe.serving.loader import LoadedServable
+from ctrpipe.serving.server.budget import Budget
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.row_cost import RowCosts
+
+_LONG_SECONDS = 0.05
+# A request that takes more than this runs in pieces, each of which takes about so long or so much.
+_UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
+_PIECE_SECONDS, _PIECE_BYTES = 0.1, 32 << 20
+_FEWEST_ROWS = 16
+_held = threading.local()
+
+
+class Slots(contextlib.AbstractContextManager[None]):
+    """So many threads may be inside the block at the same time; one that is `stepping_aside` is not counted."""
+
+    def __init__(self, count: int):
+        self._semaphore = threading.Semaphore(count)
+
+    def __enter__(self) -> None:
+        self._semaphore.acquire()
+        _held.slots = self
+
+    def __exit__(self, *error: object) -> None:
+        _held.slots = None
+        self._semaphore.release()
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        self._semaphore.release()
+        try:
+            yield
+        finally:
+            self._semaphore.acquire()
+
+
+def stepping_aside() -> contextlib.AbstractContextManager[None]:
+    """Inside the block this thread does not count as one of its `Slots`: it waits for others."""
+    slots: Slots | None = getattr(_held, "slots", None)
+    return slots.aside() if slots else contextlib.nullcontext()
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """A run that may begin.
+
+    Attributes:
+        seconds_left: Until its deadline; None without one.
+        piece_rows: Rows that it may compute at the same time; None = all.
+    """
+
+    seconds_left: float | None
+    piece_rows: int | None
+
+
+class Admission:
+    """What runs of the graph may take together. Thread-safe.
+
+    Args:
+        budget: The memory and the time of all requests.
+        long_runs: Long runs at the same time; 0 = half of the processors.
+    """
+
+    def __init__(self, budget: Budget, long_runs: int = 0):
+        self._budget = budget
+        self._costs = RowCosts()
+        self._long = threading.Semaphore(long_runs or max((os.cpu_count() or 1) // 2, 1))
+
+    @contextlib.contextmanager
+    def admitted(
+        self,
+        servable: LoadedServable,
+        signatures: Iterable[str],
+        inputs: Mapping[str, np.ndarray],
+        timeout_seconds: float | None = None,
+    ) -> Iterator[Turn]:
+        """Holds what a run takes until the block ends, and records its time.
+
+        Raises:
+            OverBudget: it does not fit beside what runs and waits.
+            ServingError: its time is over before its turn.
+        """
+        rows = max((len(array) for array in inputs.values() if np.ndim(array)), default=1)
+        costs = [self._costs.of(servable, signature) for signature in signatures]
+        size, seconds = sum(cost.size(rows) for cost in costs), sum(cost.seconds(rows) for cost in costs)
+        is_long, piece = seconds > _LONG_SECONDS, None
+        if (seconds > _UNCUT_SECONDS or size > _UNCUT_BYTES) and all(cost.in_pieces for cost in costs):
+            pieces = max(seconds / _PIECE_SECONDS, size / _PIECE_BYTES)
+            piece = max(int(rows / pieces), _FEWEST_ROWS)
+            size = sum(cost.size(piece) for cost in costs)
+        with self._budget.hold(size, seconds if is_long else 0.0):
+            if is_long:
+                timeout_seconds = self._take_turn(timeout_seconds)
+            began = time.perf_counter()
+            try:
+                yield Turn(timeout_seconds, piece)
+                taken = time.perf_counter() - began
+                for cost in costs:
+                    cost.record(rows, taken / len(costs))
+            finally:
+                if is_long:
+                    self._long.release()
+
+    def _take_turn(self, timeout_seconds: float | None) -> float | None:
+        if self._long.acquire(blocking=False):
+            return timeout_seconds
+        began = time.monotonic()
+        with stepping_aside():
+            if not self._long.acquire(timeout=timeout_seconds):
+                raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for other long requests to end.")
+        return None if timeout_seconds is None else timeout_seconds - (time.monotonic() - began)

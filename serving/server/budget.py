@@ -1,0 +1,193 @@
+"""The memory and the time that all requests of the process may take together.
+
+A limit for one request does not keep a hundred of them from taking the machine. What a request will take is held here
+before it is paid: before a body is decompressed, parsed or filled, and before the graph runs. What does not fit is
+refused, over REST with 503, over gRPC with RESOURCE_EXHAUSTED; a client may try again.
+
+How to use it, with `core.budget`:
+
+    with budget.hold(len(body)) as held:          # refuses, or counts the bytes until the block ends
+        held.grow(plain_size)                     # before it is decompressed
+        held.grow(estimate_of_parsing(plain))     # before it is parsed
+        ...
+        held.shrink(plain_size)                   # what is given back before the block ends
+
+A body that arrives in pieces grows its hold piece by piece; a hold that outlives a block is ended by `Held.close`,
+which may be called twice. `ServedVersion.run` holds what the graph makes of the rows, and the seconds that they take,
+so the protocols count nothing of that.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from ctrpipe.common.machine_memory import memory_limit, resident_bytes
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.memory import return_unused_pages
+
+# Work that is admitted and not done: a request that came after it would wait as long, its default time limit.
+MOST_SECONDS = 30.0
+# What requests may take beside models that fill --max_memory by themselves.
+_LEAST_SHARE = 8
+# Smaller pieces are counted, without a look at what the process really takes.
+_LOOK_BYTES = 1 << 20
+_TRIM_SECONDS = 1.0
+
+
+class OverBudget(ServingError):
+    """Raised if a request does not fit beside those under way. REST answers 503: the client may try again."""
+
+    def __init__(self, message: str):
+        super().__init__("RESOURCE_EXHAUSTED", message)
+
+    @property
+    def http_status(self) -> int:
+        return 503
+
+
+class Budget:
+    """Counts what the requests under way take, and refuses what would be too much. Thread-safe.
+
+    Args:
+        max_memory: Bytes that the process may take, with its models; 0 = half of the machine's memory, or of the
+            container's.
+        most_seconds: Seconds of work that may wait or run.
+        resident: Returns the bytes that the process takes now.
+
+    Attributes:
+        max_memory: Bytes that the process may take.
+        held_bytes: Bytes that requests hold now.
+        held_seconds: Seconds of work that requests hold now.
+    """
+
+    def __init__(
+        self,
+        max_memory: int = 0,
+        most_seconds: float = MOST_SECONDS,
+        resident: Callable[[], int] = resident_bytes,
+    ):
+        self.max_memory = max_memory or memory_limit() // 2
+        self.held_bytes = 0
+        self.held_seconds = 0.0
+        self._most_seconds = most_seconds
+        self._resident = resident
+        self._lock = threading.Lock()
+        self._trimmed = 0.0
+        self._base = 0
+        self.measure_base()
+
+    def measure_base(self) -> None:
+        """Measures what the process takes without requests. Called when a version has been loaded or unloaded."""
+        with self._lock:
+            self._base = max(self._resident() - self.held_bytes, 0)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that requests may hold together: what the models leave, and at least an eighth of `max_memory`."""
+        return max(self.max_memory - self._base, self.max_memory // _LEAST_SHARE)
+
+    def hold(self, size: int = 0, seconds: float = 0.0) -> "Held":
+        """Returns a hold on `size` bytes and `seconds` of work; it ends with its block or by `close`.
+
+        Raises:
+            OverBudget: they do not fit beside what other requests hold.
+        """
+        self._take(size, seconds)
+        return Held(self, size, seconds)
+
+    def excess(self) -> int:
+        """Returns by how many bytes the process is above what it may take; 0 or less if it is not."""
+        return self._resident() - self._ceiling()
+
+    def _ceiling(self) -> int:
+        return self._base + self.most_bytes
+
+    def _take(self, size: int, seconds: float) -> None:
+        if size >= _LOOK_BYTES:
+            self._look(size)
+        with self._lock:
+            if size and self.held_bytes + size > self.most_bytes:
+                raise self._too_large(size, self.held_bytes)
+            if seconds and self.held_seconds and self.held_seconds + seconds > self._most_seconds:
+                raise OverBudget(
+                    f"The server is busy: work of about {self.held_seconds:.0f} seconds waits, and this request takes "
+                    f"about {seconds:.1f} seconds more; try again later"
+                )
+            self.held_bytes += size
+            self.held_seconds += seconds
+
+    def _look(self, size: int) -> None:
+        """Compares a large piece with what the process really takes: an estimate may have been too low."""
+        resident = self._resident()
+        if resident + size <= self._ceiling():
+            return
+        with self._lock:
+            now = time.monotonic()
+            trims = now - self._trimmed >= _TRIM_SECONDS
+            self._trimmed = now if trims else self._trimmed
+        if trims:
+            return_unused_pages()
+            resident = self._resident()
+        if resident + size > self._ceiling():
+            raise self._too_large(size, resident - self._base)
+
+    def _too_large(self, size: int, used: int) -> OverBudget:
+        return OverBudget(
+            f"The server is busy: this request takes about {size} bytes of memory, and others take {max(used, 0)} of "
+            f"the {self.most_bytes} that --max_memory={self.max_memory} leaves for requests; try again later, or send "
+            "fewer rows at a time"
+        )
+
+    def _give_back(self, size: int, seconds: float) -> None:
+        with self._lock:
+            self.held_bytes -= size
+            # Sums of floats keep a rest; it must not count as work that waits.
+            self.held_seconds = self.held_seconds - seconds if self.held_seconds - seconds > 1e-9 else 0.0
+
+
+class Held(contextlib.AbstractContextManager["Held"]):
+    """What one request holds of a budget. One thread at a time may change it.
+
+    Attributes:
+        size: Bytes that it holds now.
+        seconds: Seconds of work that it holds now.
+    """
+
+    __slots__ = ("_budget", "seconds", "size")
+
+    def __init__(self, budget: Budget, size: int, seconds: float):
+        self._budget = budget
+        self.size = size
+        self.seconds = seconds
+
+    def grow(self, size: int = 0, seconds: float = 0.0) -> None:
+        """Holds more.
+
+        Raises:
+            OverBudget: it does not fit; what was held before stays held.
+        """
+        self._budget._take(size, seconds)
+        self.size += size
+        self.seconds += seconds
+
+    def shrink(self, size: int) -> None:
+        """Gives bytes back before the end."""
+        size = min(size, self.size)
+        self.size -= size
+        self._budget._give_back(size, 0.0)
+
+    def close(self) -> None:
+        """Gives everything back. A second call does nothing."""
+        size, seconds, self.size, self.seconds = self.size, self.seconds, 0, 0.0
+        self._budget._give_back(size, seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,83 @@
+"""Bodies of gRPC calls before they are parsed: decompressed within the budget, and with an upper bound of their cost.
+
+gRPC would decompress a body before the server hears of it, and a megabyte may become a gigabyte. So gRPC is told to
+hand bodies over as they came (`grpc.per_message_decompression`). A body of gzip begins with a byte that no message can
+begin with, one of deflate with a field that no request has.
+"""
+
+import zlib
+
+from ctrpipe.serving.server.body_cost import count_byte
+from ctrpipe.serving.server.budget import Held
+from ctrpipe.serving.server.errors import ServingError, bad_request
+
+# The tags of strings in a tensor, of examples, features and their values, and of sizes in a shape: each may be followed
+# by a length of 0. A message has at most as many elements as it has such bytes.
+_TAGS = (0x42, 0x0A, 0x12)
+MOST_ELEMENTS = 1 << 20
+# The tags of what no signature takes, and of names: parsed, then refused.
+_OTHER_TAGS = (0x1A, 0x72, 0x7A)
+_OTHER_BYTES = 100
+_ELEMENT_BYTES = 184  # as an object of the parser, of Python and of TensorFlow together
+_TIMES_SIZE = 24  # a varint of one byte takes so much in the parser, in TensorFlow's copy and in the arrays
+_SMALL_BYTES = 4 << 10  # counting takes longer than it is worth
+_PIECE_BYTES = 1 << 16
+_GZIP = b"\x1f\x8b"
+_DEFLATE = 0x78
+
+
+def plain_message(body: bytes, limit: int, held: Held) -> bytes:
+    """Returns the message, decompressed where it is gzip or deflate. `held` grows with it.
+
+    Args:
+        body: The message as it came.
+        limit: Bytes of the decompressed message.
+        held: What the call holds of the budget.
+
+    Raises:
+        ServingError: the message is damaged, or above the limit.
+        OverBudget: the decompressed message does not fit beside other requests.
+    """
+    if not body.startswith(_GZIP) and not _is_deflate(body):
+        return body
+    decompressor, parts, size, rest = zlib.decompressobj(32 + zlib.MAX_WBITS), [], 0, body
+    try:
+        while rest and not decompressor.eof:
+            held.grow(2 * _PIECE_BYTES)  # the piece, and its place in the whole
+            parts.append(decompressor.decompress(rest, _PIECE_BYTES))
+            size += len(parts[-1])
+            if size > limit:
+                raise ServingError(
+                    "RESOURCE_EXHAUSTED",
+                    f"The decompressed message is above the limit of {limit} bytes (--max_request_bytes)",
+                )
+            rest = decompressor.unconsumed_tail
+    except zlib.error as error:
+        raise ServingError("INTERNAL", f"The message is compressed and damaged: {error}") from error
+    if not decompressor.eof:
+        raise ServingError("INTERNAL", "The message is compressed and its end is missing")
+    plain = b"".join(parts)
+    held.shrink(2 * _PIECE_BYTES * len(parts) - size)
+    return plain
+
+
+def _is_deflate(body: bytes) -> bool:
+    return len(body) > 1 and body[0] == _DEFLATE and (body[0] << 8 | body[1]) % 31 == 0
+
+
+def check_message(body: bytes) -> int:
+    """Returns an upper bound of the bytes that a message takes when it is parsed and read.
+
+    Raises:
+        ServingError: it may have more than MOST_ELEMENTS elements.
+    """
+    if len(body) <= _SMALL_BYTES:
+        return len(body) * (_TIMES_SIZE + _ELEMENT_BYTES // 2)
+    elements = sum(count_byte(body, tag) for tag in _TAGS)
+    if elements > MOST_ELEMENTS:
+        raise bad_request(
+            f"The message of {len(body)} bytes may hold {elements} strings and examples, above {MOST_ELEMENTS}; send "
+            "fewer rows at a time"
+        )
+    others = sum(count_byte(body, tag) for tag in _OTHER_TAGS)
+    return len(body) * _TIMES_SIZE + elements * _ELEMENT_BYTES + others * _OTHER_BYTES

@@ -1,0 +1,89 @@
+"""Prints figures of the code's structure: `python -m tests.code_figures`.
+
+Rooms and arrows are those of docs/explanation/architecture.md; an arrow is a pair of rooms of which one imports the
+other. The other figures are counted in the syntax trees of the product, without tests, benchmarks and studies.
+"""
+
+import argparse
+import ast
+import collections
+from collections.abc import Iterator
+
+from ctrpipe.common.packages import code_files
+from tests.test_architecture import ROOT, floors, imports, modules, room
+
+KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text"))
+# Folders whose classes of such names are not kinds of features.
+NO_KINDS = ("transforms/generate", "models")
+
+
+def arrows() -> dict[tuple[str, str], list[str]]:
+    """Returns the imports between rooms, by the pair of rooms."""
+    between: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for module in modules():
+        here = room(module)
+        for other, name in imports(module):
+            if (there := room(other)) != here:
+                between[here, there].append(f"{modules()[module]}: {other} {name}".rstrip())
+    return between
+
+
+def figures() -> dict[str, int]:
+    """Returns the figures of the product's code by name."""
+    counts: collections.Counter[str] = collections.Counter()
+    for file in code_files(ROOT):
+        place = file.resolve().relative_to(ROOT)
+        text = file.read_text()
+        tree = ast.parse(text)
+        counts["files"] += 1
+        counts["lines"] += text.count("\n")
+        counts["functions"] += sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+        counts["Any"] += sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
+        counts["lazy imports"] += sum(1 for _ in lazy_imports(tree))
+        counts["module globals re-bound"] += sum(isinstance(node, ast.Global) for node in ast.walk(tree))
+        if not str(place).startswith(NO_KINDS):
+            counts["isinstance checks of kinds"] += sum(1 for _ in checks_of_kinds(tree))
+    return dict(counts)
+
+
+def lazy_imports(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yields the import statements within functions."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    within = {id(node): node for function in functions for node in ast.walk(function)}
+    yield from (node for node in within.values() if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def checks_of_kinds(tree: ast.Module) -> Iterator[ast.Call]:
+    """Yields the calls of isinstance that ask for a kind of features."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            names = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)}
+            names |= {each.attr for each in ast.walk(node.args[1]) if isinstance(each, ast.Attribute)}
+            if names & KINDS:
+                yield node
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--arrows", type=int, default=0, metavar="N", help="list arrows of at most N imports")
+    parser.add_argument(
+        "--imports", type=int, default=0, metavar="N", help="list files that import more than N modules"
+    )
+    options = parser.parse_args()
+    between = arrows()
+    product = [pair for pair in between if not pair[0].startswith(("benchmarks", "studies"))]
+    print(f"rooms: {len(floors())}")
+    print(f"arrows: {len(between)}, without benchmarks and studies {len(product)}")
+    for name, count in figures().items():
+        print(f"{name}: {count:,}")
+    for (here, there), lines in sorted(between.items(), key=lambda item: len(item[1])):
+        if len(lines) <= options.arrows:
+            print(f"{here} -> {there}: {len(lines)}", *lines, sep="\n    ")
+    for module in sorted(modules()) if options.imports else ():
+        count = len({other for other, _ in imports(module)})
+        if count > options.imports:
+            print(f"{modules()[module]}: {count} imports")
+
+
+if __name__ == "__main__":
+    main()

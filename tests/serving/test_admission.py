@@ -1,0 +1,123 @@
+"""What runs of the graph may take together."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.admission import Admission, Slots
+from ctrpipe.serving.server.budget import Budget, OverBudget
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.row_cost import RowCosts, measure
+from tests.serving.packed_servable import shared_version
+
+MIB = 1 << 20
+WIDTH = 100_000
+
+
+class _Wide(tf.Module):
+    """Makes 100,000 floats of each row, and of one signature's run as many more."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def rows(self, x):
+        return {"y": tf.reduce_sum(tf.tile(x[:, None], [1, WIDTH]), 1)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="s")])
+    def parts(self, s):
+        return {"y": tf.strings.split(s, "|").row_lengths()}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="s")])
+    def refuses(self, s):
+        with tf.control_dependencies([tf.debugging.assert_equal(s, "x")]):
+            return {"y": tf.identity(s)}
+
+
+@pytest.fixture(scope="module", name="wide")
+def wide_servable(tmp_path_factory):
+    folder, model = tmp_path_factory.mktemp("wide"), _Wide()
+    signatures = {name: getattr(model, name) for name in ("rows", "parts", "refuses")}
+    tf.saved_model.save(model, str(folder / "1"), signatures)
+    servable = Servable(folder / "1")
+    yield servable
+    servable.close()
+
+
+def test_a_row_costs_what_its_tensors_take(wide):
+    cost = measure(wide, "rows")
+    assert 4 * WIDTH <= cost.row_bytes <= 2.2 * 4 * WIDTH and cost.fixed_bytes < 10_000
+    assert cost.size(1000) == cost.fixed_bytes + 1000 * cost.row_bytes
+    assert 0.001 < cost.row_seconds < 0.01
+
+
+def test_long_texts_count_too(wide):
+    """A row of 20 parts: 20 strings of 24 bytes, and the places where they begin."""
+    assert measure(wide, "parts").row_bytes > 20 * 24
+
+
+def test_a_signature_that_takes_no_made_up_rows_has_a_cost_all_the_same(wide):
+    assert measure(wide, "refuses").row_bytes > 8000
+
+
+def test_a_measured_run_of_many_rows_corrects_the_seconds(wide):
+    cost = measure(wide, "rows")
+    for _ in range(50):
+        cost.record(1000, 10.0)
+        cost.record(1, 5.0)  # says nothing about a row of many
+    assert cost.seconds(300) == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.slow
+def test_every_signature_of_an_export_is_measured_once(shared_folder):
+    servable, costs = Servable(shared_version(shared_folder)), RowCosts()
+    found = {name: costs.of(servable, name) for name in servable.signatures if not name.startswith("__")}
+    assert {"serving_raw", "serving_default", "serving_packed", "regress", "transform_raw"} <= set(found)
+    for name in ("serving_raw", "serving_default", "serving_packed", "regress"):
+        assert 100 < found[name].row_bytes < 20_000, name
+    assert all(costs.of(servable, name) is cost for name, cost in found.items())
+
+
+def test_a_run_whose_rows_do_not_fit_does_not_begin(wide):
+    budget = Budget(100 * MIB, resident=lambda: 0)
+    admission = Admission(budget)
+    with admission.admitted(wide, ["rows"], {"x": np.zeros(100, np.float32)}):
+        assert 100 * 4 * WIDTH <= budget.held_bytes <= 90 * MIB
+        with pytest.raises(OverBudget), admission.admitted(wide, ["rows"], {"x": np.zeros(100, np.float32)}):
+            pytest.fail("it has begun")
+    assert (budget.held_bytes, budget.held_seconds) == (0, 0)
+
+
+def test_a_long_run_waits_for_another_and_its_thread_counts_as_free_meanwhile(wide):
+    admission, slots = Admission(Budget(8 << 30, resident=lambda: 0), long_runs=1), Slots(1)
+    rows = {"x": np.zeros(1000, np.float32)}
+    begun, ended = threading.Event(), threading.Event()
+
+    def ask():
+        with slots, admission.admitted(wide, ["rows"], rows, 20.0) as turn:
+            assert turn.seconds_left is not None and turn.seconds_left < 20.0
+            begun.set()
+        ended.set()
+
+    with admission.admitted(wide, ["rows"], rows):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert not begun.wait(0.2)
+        with slots, admission.admitted(wide, ["rows"], {"x": np.zeros(1, np.float32)}, 20.0) as turn:
+            assert turn.seconds_left == 20.0  # a short one, in the only slot
+    assert begun.wait(20) and ended.wait(20)
+    thread.join()
+
+
+def test_a_long_run_whose_turn_does_not_come_in_time_is_told_so(wide):
+    budget = Budget(8 << 30, resident=lambda: 0)
+    admission, rows = Admission(budget, long_runs=1), {"x": np.zeros(1000, np.float32)}
+    with admission.admitted(wide, ["rows"], rows):
+        began = time.monotonic()
+        with pytest.raises(ServingError) as late, admission.admitted(wide, ["rows"], rows, 0.1):
+            pytest.fail("it has begun")
+        assert late.value.code == "DEADLINE_EXCEEDED" and time.monotonic() - began < 5
+    with admission.admitted(wide, ["rows"], rows, 0.1):
+        pass
+    assert budget.held_bytes == 0

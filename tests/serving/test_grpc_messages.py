@@ -1,0 +1,100 @@
+import gzip
+import os
+import zlib
+
+import pytest
+from tensorflow.core.example import feature_pb2
+from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2
+from tensorflow_serving.apis import inference_pb2, input_pb2, predict_pb2
+
+from ctrpipe.serving.server.budget import Budget, OverBudget
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.grpc_messages import MOST_ELEMENTS, check_message, plain_message
+
+MIB = 1 << 20
+PLAIN = predict_pb2.PredictRequest(output_filter=["y"] * 3).SerializeToString()
+
+
+def unpacked(body, limit=MIB, most=100 * MIB):
+    """The message, and what is held after it."""
+    budget = Budget(most, resident=lambda: 0)
+    with budget.hold() as held:
+        message = plain_message(body, limit, held)
+        return message, held.size
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress, lambda data: zlib.compress(data, 0)])
+@pytest.mark.parametrize("message", [b"", PLAIN, PLAIN * 5000, b"\x0a\x03" + os.urandom(200_000)])
+def test_a_message_is_what_was_packed(pack, message):
+    assert unpacked(pack(message))[0] == message
+
+
+def test_a_message_that_looks_packed_and_is_not_is_refused_and_no_other():
+    for start in range(256):
+        body = bytes([start]) + b"\x01rest"
+        if start == 0x78:  # zlib's header
+            with pytest.raises(ServingError, match="is compressed and"):
+                unpacked(body)
+        else:
+            assert unpacked(body)[0] == body
+    with pytest.raises(ServingError, match="its end is missing"):
+        unpacked(gzip.compress(PLAIN)[:-4])
+
+
+def test_what_is_held_is_what_was_unpacked():
+    message, held = unpacked(gzip.compress(b"a" * 700_000))
+    assert held == len(message) == 700_000
+
+
+def test_a_large_message_is_refused_without_being_unpacked_in_full():
+    packed = gzip.compress(bytes(8 * MIB))
+    with pytest.raises(ServingError, match=r"limit of 1048576 bytes \(--max_request_bytes\)") as refused:
+        unpacked(packed)
+    assert refused.value.code == "RESOURCE_EXHAUSTED"
+    with pytest.raises(OverBudget):
+        unpacked(packed, limit=100 * MIB, most=2 * MIB)
+
+
+def test_the_strings_of_a_message_are_counted_before_it_is_parsed():
+    request = predict_pb2.PredictRequest()
+    request.inputs["x"].string_val.extend([b""] * 1000)
+    body = request.SerializeToString()
+    check_message(body)  # small enough not to be counted
+    request.inputs["x"].string_val.extend([b""] * (MOST_ELEMENTS - 1010))
+    cost = check_message(request.SerializeToString())
+    assert 184 * (MOST_ELEMENTS - 10) <= cost <= 300 * MOST_ELEMENTS
+    request.inputs["x"].string_val.extend([b""] * 20)
+    with pytest.raises(ServingError, match="send fewer rows at a time") as refused:
+        check_message(request.SerializeToString())
+    assert refused.value.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("element", [b"\x0a\x00", b"\x12\x00", b"\x42\x00"])
+def test_elements_without_content_are_counted_wherever_they_are(element):
+    with pytest.raises(ServingError, match="send fewer rows"):
+        check_message(element * (MOST_ELEMENTS + 1))
+
+
+@pytest.mark.slow
+def test_a_large_tensor_of_random_numbers_is_not_taken_for_strings():
+    check_message(os.urandom(60 * MIB))
+
+
+def test_the_bytes_that_are_counted_are_the_tags_of_what_may_be_empty():
+    """A message without content, of each kind that a request may repeat, is one of the counted bytes and 0."""
+    found = [
+        tensor_pb2.TensorProto(string_val=[b""]),
+        tensor_shape_pb2.TensorShapeProto(dim=[{}]),
+        input_pb2.ExampleList(examples=[{}]),
+        feature_pb2.BytesList(value=[b""]),
+        inference_pb2.MultiInferenceRequest(tasks=[{}]),
+    ]
+    assert {message.SerializeToString() for message in found} == {b"\x42\x00", b"\x12\x00", b"\x0a\x00"}
+    others = [
+        tensor_pb2.TensorProto(resource_handle_val=[{}]),
+        tensor_pb2.TensorProto(variant_val=[{}]),
+        predict_pb2.PredictRequest(output_filter=[""]),
+    ]
+    for message in others:
+        body = message.SerializeToString() * 10_000
+        assert check_message(body) == 20_000 * 24 + 10_000 * 100

@@ -1,0 +1,131 @@
+"""A column of an unknown log, and what is inferred of it: `ctrpipe init` asks each kind for its guess."""
+
+import collections
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
+
+# A column has a kind if at least this share of its values matches it.
+_SHARE = 0.99
+TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
+ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?$", re.I)
+_CODE_NAME = re.compile(r"^[Cc]\d+$")
+_NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
+_MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
+_MANY = 100  # rows in which values that do not repeat say something
+
+
+@dataclasses.dataclass(frozen=True)
+class Guess:
+    """The inferred kind of a column.
+
+    Attributes:
+        settings: Keys of a feature; empty if the column is left out.
+        comment: What was observed in the values, and what is uncertain.
+        unsure: Whether a user should check the guess.
+    """
+
+    settings: dict[str, Any]
+    comment: str
+    unsure: bool = False
+
+    @classmethod
+    def nothing_repeats(cls, seen: str) -> "Guess":
+        """Returns the guess that leaves out a column with another value in each row.
+
+        Args:
+            seen: What was observed in the values.
+        """
+        return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberUse:
+    """What the numbers of a column are.
+
+    Attributes:
+        what: "amount", "code" of a category, or "row": another number in each row.
+        unsure: Whether a user should check it.
+        or_other: Whether an amount may also be a code, and a code an amount.
+    """
+
+    what: Literal["amount", "code", "row"]
+    unsure: bool = False
+    or_other: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnSample:
+    """The values of a column in the first rows of a log without a description.
+
+    Attributes:
+        name: The column's name.
+        values: The value of each row; "" or a usual word if it is missing.
+        is_list: Whether the file has lists in the column; their elements are joined by "|".
+    """
+
+    name: str
+    values: Sequence[str]
+    is_list: bool = False
+
+    @functools.cached_property
+    def present(self) -> list[str]:
+        """The values that are not missing."""
+        return [value for value in self.values if value not in USUAL_MISSING and value != ""]
+
+    @functools.cached_property
+    def distinct(self) -> collections.Counter[str]:
+        """The number of rows with each value."""
+        return collections.Counter(self.present)
+
+    @property
+    def seen(self) -> str:
+        """The number of different values and the share of missing ones, in words."""
+        missing = 1 - len(self.present) / len(self.values)
+        return f"{len(self.distinct):,} different values, {f'{missing:.0%} missing' if missing else 'never missing'}"
+
+    @property
+    def hardly_repeats(self) -> bool:
+        """Whether almost every row has another value."""
+        return len(self.distinct) > 0.95 * len(self.present)
+
+    @property
+    def never_repeats(self) -> bool:
+        """Whether almost every one of many rows has another value."""
+        return self.hardly_repeats and len(self.present) > _MANY
+
+    def most(self, is_one: Callable[[str], bool]) -> bool:
+        """Returns whether almost all present values fulfil a condition."""
+        most = len(self.present) * (1 - _SHARE)
+        wrong = 0
+        for value in self.present:
+            wrong += not is_one(value)
+            if wrong > most:
+                return False
+        return True
+
+    @functools.cached_property
+    def numbers(self) -> NumberUse | None:
+        """What the column's numbers are; None if its values are lists or no numbers."""
+        if self.is_list or not self.most(lambda value: bool(NUMBER.fullmatch(value))):
+            return None
+        texts = [value for value in self.present if NUMBER.fullmatch(value)]
+        if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
+            return NumberUse("amount")
+        if _NUMBER_NAME.search(self.name) and not ID_NAME.search(self.name):
+            return NumberUse("amount")
+        if ID_NAME.search(self.name) or _CODE_NAME.match(self.name):
+            return NumberUse("row" if self.never_repeats else "code")
+        if any(len(value) > 9 for value in self.present) or len(self.distinct) <= 2:
+            return NumberUse("row" if self.hardly_repeats else "code")
+        numbers = sorted(int(float(value)) for value in texts)
+        if len(self.distinct) == len(self.present) > _MANY:
+            counts_rows = numbers[-1] - numbers[0] < 2 * len(self.present)
+            return NumberUse("row") if counts_rows else NumberUse("amount", unsure=True)
+        are_skewed = numbers[0] <= 1 and numbers[len(numbers) // 2] * 4 < numbers[-1]
+        is_amount = are_skewed and len(self.distinct) > _MOST_CODES
+        return NumberUse("amount" if is_amount else "code", unsure=True, or_other=True)

@@ -1,0 +1,11 @@
+"""The text of numbers and of missing values in a log."""
+
+import re
+
+# Words for a missing number or time, unless the configuration lists other ones.
+USUAL_MISSING = (
+    *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),
+    *("None", "none", "\\N", "-", "?"),
+)
+NUMBER_PATTERN = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"  # of a whole text; in re and RE2
+NUMBER = re.compile(NUMBER_PATTERN, re.ASCII)
