@@ -14,10 +14,22 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from ctrpipe.common.processes import cores
+
 BOUND_MB = 3584  # 3.5 GiB
 REPLACED_ABOVE_MB = 2600  # a worker starts at 1,010, and a file adds 900 at most; a new one takes 15 s of a core
 
 _PEAKS = pytest.StashKey[list[int]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores, as far as the memory goes: tests wait for servers and deadlines."""
+    return worth_starting(cores(), psutil.virtual_memory().available // 2**20)
+
+
+def worth_starting(processors: int, available_mb: int) -> int:
+    return max(1, min(processors + 1, available_mb // BOUND_MB))
 
 
 class ShortLivedWorkers(LoadFileScheduling):
