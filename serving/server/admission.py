@@ -107,7 +107,7 @@ class Admission:
             OverBudget: it does not fit beside what runs and waits.
             ServingError: its time is over before its turn.
         """
-        rows = max((len(array) for array in inputs.values() if np.ndim(array)), default=1)
+        rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         costs = [self._costs.of(servable, signature) for signature in signatures]
         size, seconds = sum(cost.size(rows) for cost in costs), sum(cost.seconds(rows) for cost in costs)
         is_long, piece = seconds > _LONG_SECONDS, None
