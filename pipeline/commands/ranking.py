@@ -44,7 +44,7 @@ def ranking(
 
     if output and output.is_file():
         raise InputError(f"--output {output}: a file; name a folder")
-    found = rank(find_model(source), data, group, item, depths)
-    print_ranking(found)
+    ranked = rank(find_model(source), data, group, item, depths)
+    print_ranking(ranked)
     if output:
-        click.echo(f"Written: {', '.join(str(path) for path in write_ranking(found, output))}")
+        click.echo(f"Written: {', '.join(str(path) for path in write_ranking(ranked, output))}")

@@ -124,10 +124,10 @@ def train_seeds(
                 announce(f"seed {number} of {given.seeds}: {name}, trained before")
             else:
                 announce(f"seed {number} of {given.seeds}: {name} ...")
-                scored, found = _train(trainer, given, inputs, folder / "unfinished", workers, code_version)
+                scored, described = _train(trainer, given, inputs, folder / "unfinished", workers, code_version)
                 kept.mkdir(parents=True, exist_ok=True)
                 write_scored(kept / SCORES, scored)
-                write_json(kept / TRAINING, found)  # the last one: with it, the training is whole
+                write_json(kept / TRAINING, described)  # the last one: with it, the training is whole
                 shutil.rmtree(trainer.work, ignore_errors=True)
             scores = f"scores/{side}-{trainer.seed}.parquet"
             (folder / "scores").mkdir(exist_ok=True)
@@ -168,10 +168,10 @@ def _train(
     with naming_the_number(spec, inputs.payload):
         check_predictions(trainer.model.name, probabilities, "test")
     weights = table[spec.data.weight].to_numpy() if spec.data.weight else None
-    found = {
+    described = {
         "seed": trainer.seed,
         "metrics": summarise(labels, probabilities, weights),
         "stopped": history["stopped"],
         "converged": has_converged(history),
     }
-    return ScoredRows(given.rows, {given.task: labels}, {given.task: probabilities}, weights=weights), found
+    return ScoredRows(given.rows, {given.task: labels}, {given.task: probabilities}, weights=weights), described

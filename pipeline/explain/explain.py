@@ -154,7 +154,7 @@ def _stored_rows(
     ]
     announce(f"Explaining {len(chosen)} rows")
     by_gradients = None if _no_gradients(source, scorer) else _by_gradients(source, scorer, groups)
-    found = []
+    stored = []
     for why, place in chosen:
         row = rows.slice(place, 1)
         if by_gradients:
@@ -162,8 +162,8 @@ def _stored_rows(
         else:
             random = np.random.default_rng(settings.seed)
             one = shapley_of_row(score_with(scorer), row, rows, groups, STORED_ORDERS, random)
-        found.append({"why": why, "label": float(labels[place]), **dataclasses.asdict(one)})
-    return found
+        stored.append({"why": why, "label": float(labels[place]), **dataclasses.asdict(one)})
+    return stored
 
 
 def explain_line(
@@ -199,16 +199,16 @@ def explain_line(
             others = _read_sample(source, data, scorer.spec, settings)
         elif baseline != "missing":
             others = pa.Table.from_batches([read_row(baseline, scorer.spec, "--baseline")])
-        found = []
+        explained = []
         reason = None if method == SHAPLEY else _no_gradients(source, scorer)
         if reason and method is not None:
             raise InputError(f"--method {method}: {reason}; take --method {SHAPLEY}")
         if method != SHAPLEY and not reason:
-            found.append(_by_gradients(source, scorer, groups)(row, others))
+            explained.append(_by_gradients(source, scorer, groups)(row, others))
         if method in (SHAPLEY, BOTH) or reason:
             random = np.random.default_rng(settings.seed)
-            found.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
-        return found
+            explained.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
+        return explained
     finally:
         scorer.close()
 
@@ -271,8 +271,8 @@ def _by_gradients(
 
     def explained(row: pa.Table, others: pa.Table | None) -> RowExplained:
         # The served model may have a calibration. The Keras model has none.
-        found = gradients_of_row(model, pack, row, others, groups, scorer.spec)
-        return dataclasses.replace(found, probability=float(served(row)[0]))
+        attributed = gradients_of_row(model, pack, row, others, groups, scorer.spec)
+        return dataclasses.replace(attributed, probability=float(served(row)[0]))
 
     return explained
 

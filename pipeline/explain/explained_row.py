@@ -82,11 +82,11 @@ def attributions_of(
         values: The contribution of each group to the logit.
         errors: Their standard errors, None if not known.
     """
-    found = [
+    attributions = [
         ColumnAttribution(name, tuple(shown(row[column][0].as_py()) for column in members), value, error)
         for (name, members), value, error in zip(groups.items(), values, errors, strict=True)
     ]
-    return tuple(sorted(found, key=lambda one: -abs(one.logit)))
+    return tuple(sorted(attributions, key=lambda one: -abs(one.logit)))
 
 
 def shown(value: bytes | float | None) -> str | None:

@@ -157,8 +157,8 @@ class Permuter:
 def adjusted(importances: Sequence[Importance]) -> list[Importance]:
     """Returns the groups with adjusted p-values, the largest increase of the log loss first."""
     p_values = holm([_chance_of(one.log_loss) for one in importances])
-    found = [dataclasses.replace(one, p_value=float(p)) for one, p in zip(importances, p_values, strict=True)]
-    return sorted(found, key=lambda one: -one.log_loss.value)
+    groups = [dataclasses.replace(one, p_value=float(p)) for one, p in zip(importances, p_values, strict=True)]
+    return sorted(groups, key=lambda one: -one.log_loss.value)
 
 
 def _chance_of(loss: Loss) -> float:

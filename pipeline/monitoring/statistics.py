@@ -272,15 +272,15 @@ def summarise_statistics(
 
 def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str]) -> list[dict[str, str]]:
     """Returns the feature columns without information: one value in all training rows, or none in a split."""
-    found = []
+    failures = []
     for split in splits:
         dataset = read_statistics(statistics, split).datasets[0]
         features = {feature.path.step[0]: feature for feature in dataset.features}
         for column in spec.feature_columns:
             text = _soft_failure(features.get(column), split, dataset.num_examples)
             if text:
-                found.append({"column": column, "split": split, "text": text})
-    return found
+                failures.append({"column": column, "split": split, "text": text})
+    return failures
 
 
 def _soft_failure(feature: Any, split: str, rows: float) -> str:

@@ -48,11 +48,11 @@ def estimate(sketches: "sketch_stats._CombinedSketch") -> "sketch_stats._Combine
     )
 
 
-def _most_frequent(found: pa.StructArray) -> list["value_stats.FeatureValueCount"]:
+def _most_frequent(values: pa.StructArray) -> list["value_stats.FeatureValueCount"]:
     """Returns the RANKED_VALUES most frequent values, and all values as frequent as the last of them."""
-    if len(found) > RANKED_VALUES:
-        counts = found.field("counts")
+    if len(values) > RANKED_VALUES:
+        counts = values.field("counts")
         least = counts[pc.select_k_unstable(counts, RANKED_VALUES, [("counts", "descending")])[-1].as_py()]
-        found = found.filter(pc.greater_equal(counts, least))
-    pairs = zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)
+        values = values.filter(pc.greater_equal(counts, least))
+    pairs = zip(values.field("values").to_pylist(), values.field("counts").to_pylist(), strict=True)
     return [value_stats.FeatureValueCount(*pair) for pair in pairs]

@@ -46,8 +46,8 @@ def all_seeds(
             link_or_copy(artifact / training.scores, data / place)
             trainings.append(dataclasses.replace(training, scores=f"{FOLDER}/{place}"))
         sides[name] = SeedSide(other.name, tuple(trainings))
-    found = _difference(scored["baseline"], scored["model"], others.task) if "baseline" in scored else None
-    return Seeds(others.task, sides["model"], sides.get("baseline"), found)
+    difference = _difference(scored["baseline"], scored["model"], others.task) if "baseline" in scored else None
+    return Seeds(others.task, sides["model"], sides.get("baseline"), difference)
 
 
 def _scores(side: str, seed: int) -> str:

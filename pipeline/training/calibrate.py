@@ -475,7 +475,7 @@ def _fit_lines(
 
     options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-15, "gtol": 1e-9}
     start = np.zeros(2 * len(used))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     lines = np.zeros((groups, 2))
-    lines[used] = found.x.reshape(2, -1).T
+    lines[used] = optimum.x.reshape(2, -1).T
     return lines

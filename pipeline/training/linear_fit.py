@@ -153,9 +153,9 @@ class LinearRows:
             start = Weights(np.zeros(ids), np.zeros(dense), float(logit(rate)))
         begin = np.concatenate([start.ids, start.dense, [start.bias]]) / scale
         options = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": decrease, "gtol": SLOPE}
-        found = scipy.optimize.minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
-        weights = unpacked(found.x)
-        return Fit(weights, self.loss(weights, task, fold)[0] / total, int(found.nit), found.status == 0)
+        optimum = scipy.optimize.minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
+        weights = unpacked(optimum.x)
+        return Fit(weights, self.loss(weights, task, fold)[0] / total, int(optimum.nit), optimum.status == 0)
 
     def load(self, network: CTRModel, weights: list[Weights]) -> None:
         """Assigns the weights of all tasks to a linear model."""

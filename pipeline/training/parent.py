@@ -58,18 +58,18 @@ def check_alike(
         InputError: they differ and `on_mismatch` is `refuse`, or the parent's files are absent or damaged.
     """
     version = pathlib.Path(parent.version)
-    found = differences(spec, read_log_spec(version))
+    differing = differences(spec, read_log_spec(version))
     name = read_description(pathlib.Path(parent.kept))["name"]
     if name != model:
-        found.append(f"another model: {name}")
+        differing.append(f"another model: {name}")
     if read_feature_map(pathlib.Path(parent.kept)).fake_negatives != fake_negatives:
-        found.append(f"logits {'before' if fake_negatives else 'for'} training.fake_negative_calibration")
-    if found and settings.on_mismatch == "refuse":
+        differing.append(f"logits {'before' if fake_negatives else 'for'} training.fake_negative_calibration")
+    if differing and settings.on_mismatch == "refuse":
         raise InputError(
-            f"training.warm_start: {parent.name} has {'; '.join(found)}; set training.warm_start.on_mismatch: take "
+            f"training.warm_start: {parent.name} has {'; '.join(differing)}; set training.warm_start.on_mismatch: take "
             "to begin with what fits, or name another parent"
         )
-    return found
+    return differing
 
 
 def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pathlib.Path) -> Start:

@@ -95,7 +95,7 @@ class Learned:
         """
         features, former = self.spec.feature_by_column, self.former.numbers
         dates = {name: self.summary.eight_digits.get(name, EightDigits()) for name in self.spec.columns_of("time")}
-        return {name: np.array([float(found.are_dates(name))]) for name, found in dates.items()} | {
+        return {name: np.array([float(digits.are_dates(name))]) for name, digits in dates.items()} | {
             name: former[name]
             if name in former
             else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])

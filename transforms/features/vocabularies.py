@@ -90,7 +90,7 @@ def escape(value: bytes) -> bytes:
 
 def _unescaped(line: bytes) -> bytes:
     breaks = {b"n": b"\n", b"r": b"\r"}
-    return _ESCAPE.sub(lambda found: breaks.get(found[1], found[1]), line)
+    return _ESCAPE.sub(lambda match: breaks.get(match[1], match[1]), line)
 
 
 def _write(path: pathlib.Path, lines: Sequence[bytes]) -> str:

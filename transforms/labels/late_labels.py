@@ -237,21 +237,21 @@ def _moments(values: pa.Array, time_format: str, dates: bool) -> Moments:
 
 def _are_dates(side: TextFiles, column: str) -> bool:
     """Returns whether times of eight digits are YYYYMMDD. Reads the rows until they tell it; see `EightDigits`."""
-    found = EightDigits()
+    digits = EightDigits()
     for batch in side.batches(Letters()):
-        found |= eight_digits(batch.rows[column])
-        if found.are_told:
+        digits |= eight_digits(batch.rows[column])
+        if digits.are_told:
             break
-    return found.are_dates(column)
+    return digits.are_dates(column)
 
 
 def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> list[Reject]:
-    found = []
+    rejects = []
     for place in places.tolist():
         value = batch.rows[column][place].as_py()
         shown = "a missing value" if value is None else f"'{value.decode('utf-8', 'replace')}'"
-        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
-    return found
+        rejects.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
+    return rejects
 
 
 def _newest(rows: TextFiles, delay: LabelDelay) -> float:
@@ -378,8 +378,8 @@ class _Join:
 
     def _is_positive(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         unmatched = self._delay.unmatched.encode()
-        found = [pc.not_equal(rows[name], unmatched).fill_null(False).to_numpy() for name in self._brought.values()]
-        positive: npt.NDArray[np.bool_] = np.any(found, axis=0)
+        columns = [pc.not_equal(rows[name], unmatched).fill_null(False).to_numpy() for name in self._brought.values()]
+        positive: npt.NDArray[np.bool_] = np.any(columns, axis=0)
         return positive
 
     def _as_batches(

@@ -129,20 +129,20 @@ class RowChecks:
             values = as_binary(values, name, raw.path)
         if self._ordering is None:
             return whole_numbers(values)
-        found = self._ordering.compare(values)
-        for row in np.flatnonzero(found.faults).tolist():
+        keys = self._ordering.compare(values)
+        for row in np.flatnonzero(keys.faults).tolist():
             if row in faults:
                 continue
             text = shown(values[row])
-            if found.faults[row] == OTHER_KIND:
+            if keys.faults[row] == OTHER_KIND:
                 raise InputError(
                     f"{raw.path}: {self._line_or_row} {raw.lines[row]}: {name}: {text} is among "
                     f"{self._ordering.plural}, and a column to split by has one kind of values; write them alike, or "
                     "set data.split.compare_as"
                 )
-            wrong = "there is no time" if found.faults[row] == MISSING else f"{text} is no time"
+            wrong = "there is no time" if keys.faults[row] == MISSING else f"{text} is no time"
             faults[row] = f"{name}: {wrong} to split by"
-        return found.keys
+        return keys.keys
 
     def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
         """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""

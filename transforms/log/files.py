@@ -47,8 +47,8 @@ def find_files(patterns: list[str]) -> list[str]:
         if pathlib.Path(pattern).is_file():  # a name may contain [ or ?
             files.append(pattern)
             continue
-        if found := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
-            files += found
+        if below := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
+            files += below
             continue
         if pathlib.Path(pattern).is_dir():
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")

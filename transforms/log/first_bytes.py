@@ -115,8 +115,8 @@ def unread_kind(head: bytes) -> Unread | None:
         return Unread("a tar archive", _UNPACK)
     if _PICKLE.match(head):
         return Unread("a pickle of Python", _CONVERT)
-    if found := _MARKUP.match(head.removeprefix(BYTE_ORDER_MARK)):
-        name = "an XML document" if b"?xml" in found[1] else "an HTML page"
+    if match := _MARKUP.match(head.removeprefix(BYTE_ORDER_MARK)):
+        name = "an XML document" if b"?xml" in match[1] else "an HTML page"
         return Unread(name, "was it downloaded from behind a login? " + _CONVERT)
     return None
 
@@ -165,9 +165,9 @@ def codec_of(encoding: str) -> str:
     Raises:
         LookupError: there is no such encoding, or it is not a text encoding.
     """
-    found = codecs.lookup(encoding)
+    codec = codecs.lookup(encoding)
     "a".encode(encoding)  # refuses codecs such as base64
-    return found.name
+    return codec.name
 
 
 def is_utf8_codec(encoding: str) -> bool:
@@ -231,16 +231,16 @@ def check_encoding(path: str, head: bytes, encoding: str) -> None:
     """
     wide, codec = wide_encoding(head), codec_of(encoding)
     if codec.startswith(("utf-16", "utf-32")):
-        found = None if wide and wide[:6] == codec[:6] else usual_encoding(head) or "utf-8"
+        likely = None if wide and wide[:6] == codec[:6] else usual_encoding(head) or "utf-8"
     elif wide:
-        found = wide
+        likely = wide
     else:
         beyond_ascii = sum(byte > 127 for byte in head)
         looks_utf8 = head.startswith(BYTE_ORDER_MARK) or (beyond_ascii >= _ENOUGH and _is_utf8_beginning(head))
-        found = "utf-8" if looks_utf8 and not is_utf8_codec(encoding) else None
-    if found:
+        likely = "utf-8" if looks_utf8 and not is_utf8_codec(encoding) else None
+    if likely:
         raise InputError(
-            f"{path}: looks like {found.upper()}, but data.encoding is {encoding}; write data.encoding: {found}, "
+            f"{path}: looks like {likely.upper()}, but data.encoding is {encoding}; write data.encoding: {likely}, "
             "or convert the file"
         )
 

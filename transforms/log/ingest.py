@@ -234,8 +234,8 @@ def _by_split(
     for index, name in enumerate(SPLITS):
         chosen = pa.array(indices == index)
         if division.ordering is not None and pc.any(chosen).as_py():
-            found = span_of(pa.array(batch.keys).filter(chosen))
-            spans[name] = _wider(spans.get(name, found), found)
+            span = span_of(pa.array(batch.keys).filter(chosen))
+            spans[name] = _wider(spans.get(name, span), span)
         yield name, batch.rows.filter(chosen)
 
 
@@ -409,8 +409,8 @@ def _check_splits(
     for name in SPLITS:
         if not result.rows[name]:
             others = ", ".join(f"{other} {' to '.join(ends)}" for other, ends in result.spans.items())
-            found = f" ({division.split.column}: {others})" if division.ordering else ""
-            raise InputError(f"The {name} split has no rows{found}; give more data or change data.split")
+            values = f" ({division.split.column}: {others})" if division.ordering else ""
+            raise InputError(f"The {name} split has no rows{values}; give more data or change data.split")
     for name in ("train", "validation", "test"):
         label, known = next(iter(labelled[name].items()))
         for other, count in labelled[name].items():

@@ -152,9 +152,9 @@ class Ordering:
             return text.encode()
         forms = [Ordering("number")] if self.kind == "number" else [self, Ordering("moment"), Ordering("epoch")]
         for form in forms:
-            found = form.compare(pa.array([text.encode()], pa.binary()))
-            if not found.faults[0]:
-                return found.keys[0].item()  # type: ignore[no-any-return]
+            keys = form.compare(pa.array([text.encode()], pa.binary()))
+            if not keys.faults[0]:
+                return keys.keys[0].item()  # type: ignore[no-any-return]
         raise ValueError(f"'{text}' is {NAMES[kind_of(text)]}")
 
     def shown(self, value: Value | Fraction) -> str:
@@ -199,9 +199,9 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
     else:
         orderings = [Ordering("moment"), Ordering("epoch" if kind == "time" else "number")]
     for ordering in orderings:
-        found = ordering.compare(pa.array([first.encode(), second.encode()], pa.binary()))
-        if not found.faults.any():
-            return bool(found.keys[0] < found.keys[1])
+        keys = ordering.compare(pa.array([first.encode(), second.encode()], pa.binary()))
+        if not keys.faults.any():
+            return bool(keys.keys[0] < keys.keys[1])
     if time_format != "auto":
         one, two = (Ordering("moment", time_format).boundary(text) for text in (first, second))
         return one < two  # type: ignore[operator]  # both are moments

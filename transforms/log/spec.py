@@ -147,18 +147,18 @@ class LabelDelay(Section):
 
 def spellings(values: Sequence[Word]) -> set[str]:
     """Returns the texts that match values of a configuration: '2' and '2.0' for 2, all words of YAML 1.1 for true."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for value in values:
         if isinstance(value, bool):
             words = ("1", "true", "yes", "on") if value else ("0", "false", "no", "off")
-            found |= {spelt for word in words for spelt in (word, word.capitalize(), word.upper())}
+            texts |= {spelt for word in words for spelt in (word, word.capitalize(), word.upper())}
         elif value is None:
-            found |= {"null", "Null", "NULL", "~"}
+            texts |= {"null", "Null", "NULL", "~"}
         elif isinstance(value, str):
-            found.add(value)
+            texts.add(value)
         else:
-            found |= {str(int(value)), f"{int(value)}.0"} if value == int(value) else {str(value)}
-    return found
+            texts |= {str(int(value)), f"{int(value)}.0"} if value == int(value) else {str(value)}
+    return texts
 
 
 class Data(Section):
@@ -459,10 +459,10 @@ class LogSpec(Section):
         These are the candidate's columns; all other columns belong to the context. If no column is the candidate's, a
         text is the context and all other columns belong to the candidate.
         """
-        found = self.item_columns
-        if not found and self.text:
-            found = [name for name in self.feature_columns if name not in self.text.columns]
-        return found if len(found) < len(self.feature_columns) else []
+        columns = self.item_columns
+        if not columns and self.text:
+            columns = [name for name in self.feature_columns if name not in self.text.columns]
+        return columns if len(columns) < len(self.feature_columns) else []
 
     @property
     def context_columns(self) -> list[str]:

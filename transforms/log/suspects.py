@@ -229,15 +229,15 @@ def _auc_alone(codes: np.ndarray, clicks: np.ndarray) -> float:
     A value that the other half lacks has its base rate. A hash of the rows' numbers makes the halves, so that both span
     the log.
     """
-    found = []
+    aucs = []
     half = (np.arange(len(codes), dtype=np.uint64) * _MIXER >> np.uint64(40)) % np.uint64(2) == 0
     for learnt in (half, ~half):
         rate = clicks[learnt].mean()
         size = int(codes.max()) + 1
         rows, of_clicks = np.bincount(codes[learnt], minlength=size), np.bincount(codes[learnt], clicks[learnt], size)
         value = auc(clicks[~learnt], ((of_clicks + rate) / (rows + 1))[codes[~learnt]])
-        found.append(0.5 if value is None else value)
-    return float(min(found))
+        aucs.append(0.5 if value is None else value)
+    return float(min(aucs))
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -230,11 +230,11 @@ class EightDigits:
     @classmethod
     def among(cls, texts: Iterable[str]) -> "EightDigits":
         """Returns the possible forms of the times among some texts."""
-        found = [text for text in texts if len(text) == 8 and text.isascii() and text.isdigit()]
+        matching = [text for text in texts if len(text) == 8 and text.isascii() and text.isdigit()]
         hour, date = (re.compile(time_pattern(name)) for name in ("yymmddhh", "yyyymmdd"))
-        no_hour = next((text for text in found if not hour.match(text) and date.match(text)), "")
-        no_date = next((text for text in found if not date.match(text) and hour.match(text)), "")
-        return cls(found[0] if found else "", no_hour, no_date)
+        no_hour = next((text for text in matching if not hour.match(text) and date.match(text)), "")
+        no_date = next((text for text in matching if not date.match(text) and hour.match(text)), "")
+        return cls(matching[0] if matching else "", no_hour, no_date)
 
     def __or__(self, other: "EightDigits") -> "EightDigits":
         return EightDigits(*(getattr(self, name) or getattr(other, name) for name in ("example", "no_hour", "no_date")))

@@ -156,16 +156,16 @@ def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
     """Replaces the words that mean a missing value by null in binary values."""
     if not words:
         return values
-    found = pc.is_in(values, value_set=pa.array(words, pa.binary()))
-    return _null_where(np.flatnonzero(found.to_numpy(zero_copy_only=False)), values)
+    absent = pc.is_in(values, value_set=pa.array(words, pa.binary()))
+    return _null_where(np.flatnonzero(absent.to_numpy(zero_copy_only=False)), values)
 
 
 def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
     """Replaces the numbers that mean a missing value by null in float32 values."""
     if not missing:
         return values
-    found = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
-    return pc.if_else(found, pa.scalar(None, pa.float32()), values)
+    absent = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
+    return pc.if_else(absent, pa.scalar(None, pa.float32()), values)
 
 
 def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
@@ -355,10 +355,10 @@ def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, st
         odd = np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False))
         wrong = _without_words(odd, values, written.missing)
         if written.infinite:
-            found = numbers.to_numpy(zero_copy_only=False)
-            infinite = wrong[np.isinf(found[wrong])]
+            finite = numbers.to_numpy(zero_copy_only=False)
+            infinite = wrong[np.isinf(finite[wrong])]
             largest = np.zeros(len(numbers), np.float32)
-            largest[infinite] = np.copysign(np.float32(_LARGEST), found[infinite])
+            largest[infinite] = np.copysign(np.float32(_LARGEST), finite[infinite])
             numbers = pc.if_else(pa.array(largest != 0), pa.array(largest), numbers)
             good, wrong = pc.or_(good.fill_null(False), pa.array(largest != 0)), np.setdiff1d(wrong, infinite)
         _note_numbers(values, wrong, name, faults)
@@ -371,8 +371,8 @@ def _without_words(rows: np.ndarray, values: pa.Array, words: tuple[bytes, ...])
     """Returns the given rows whose binary value is not one of the words."""
     if not len(rows) or not words:
         return rows
-    found = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))
-    others: np.ndarray = rows[~found.to_numpy(zero_copy_only=False)]
+    absent = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))
+    others: np.ndarray = rows[~absent.to_numpy(zero_copy_only=False)]
     return others
 
 

@@ -159,8 +159,8 @@ class VocabularyTransform(KindTransform[VocabularyT]):
 
 def places_among(values: pa.Array, among: pa.Array) -> Rows:
     """Returns the index of each value in `among`; NONE if it is absent."""
-    found = pc.fill_null(pc.index_in(values, among), NONE)
-    return np.asarray(found, dtype=np.int64)
+    places = pc.fill_null(pc.index_in(values, among), NONE)
+    return np.asarray(places, dtype=np.int64)
 
 
 def constant(value: int) -> tf.Tensor:

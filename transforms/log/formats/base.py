@@ -75,5 +75,5 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
         raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
-        found = excerpt(", ".join(names))
-        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {found}")
+        shown = excerpt(", ".join(names))
+        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}")
