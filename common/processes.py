@@ -36,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
@@ -152,7 +153,7 @@ def preload_in_copy(module: str) -> None:
     """Like `preload`, but forks this process, which saves imports that this process has already done.
 
     The pipeline up to Transform of a million rows takes 27 s of CPU time so, and 33 s with `preload`, whose process
-    imports TFX once more. And a user's script needs no guard of `__main__`: the processes of `preload` run it again.
+    imports TFX once more.
 
     This process must not have a thread that could hold a lock which the module needs: a fork does not copy threads, so
     the lock would never be released. This process must not use a GPU, which forks cannot share.
@@ -368,7 +369,8 @@ def _by_pool(
     judge: Callable[[list[Result]], None],
 ) -> list[Result]:
     with _pool(processes) as pool:
-        futures = [pool.submit(function, item) for item in items]
+        with _interrupts_blocked(), _main_hidden_from(function):
+            futures = [pool.submit(function, item) for item in items]
         results: list[Result] = []
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
             future.result()
@@ -377,6 +379,22 @@ def _by_pool(
                 results.append(futures[len(results)].result())
                 judge(results)
         return results
+
+
+@contextlib.contextmanager
+def _main_hidden_from(function: Callable[..., Any]) -> Iterator[None]:
+    """Hides the main module from processes that start in the block, unless the function is from there.
+
+    A new process runs the main module again, to find in it what it is to call. A user's script that has no guard of
+    `__main__` would call ctrpipe once more.
+    """
+    main = sys.modules["__main__"]
+    if getattr(function, "__module__", None) != main.__name__:
+        sys.modules["__main__"] = types.ModuleType(main.__name__)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextlib.contextmanager

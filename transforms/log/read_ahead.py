@@ -5,6 +5,9 @@ TFX component that ingests the log calls `take`, which moves the child's result 
 the result by the log's description, files and seed. A component without a result reads the log itself: on Kubeflow, in
 a follower, or if the child has failed, so that a user's mistake is reported as ever.
 
+On two busy cores, loading and ingesting a million rows (243 MB) take 58 s in place of 85 s, for 2.4 s more of CPU time;
+200,000 rows take 52 s in place of 64 s, for 0.9 s more.
+
 The child is a command and not a process of multiprocessing, which would run a user's script again.
 """
 
