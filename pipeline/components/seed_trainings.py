@@ -10,6 +10,7 @@ import shutil
 from typing import Any
 
 import keras
+import numpy as np
 import pyarrow as pa
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
@@ -53,7 +54,7 @@ class SeedSettings(StageSettings):
 
     Args:
         seeds: The number of trainings of a side, with the run's own.
-        task: The task whose metrics are compared.
+        task: The first task, whose metrics the gates read.
         model: The model.
         baseline: The baseline; None for none.
         rows: The identity of the test rows, see ScoredRows.
@@ -163,15 +164,17 @@ def _train(
     predicted = predict({SEED: work / SERVABLE}, test, spec.target_columns, work / "predictions", workers)
     table = pa.Table.from_batches(read_payload(predicted))
     shutil.rmtree(work)
-    labels = table[spec.data.columns_by_task[given.task]].to_numpy()
-    probabilities = table[prediction_column(SEED, given.task)].to_numpy()
+    labels = {task: table[column].to_numpy() for task, column in spec.data.columns_by_task.items()}
+    probabilities = {task: table[prediction_column(SEED, task)].to_numpy() for task in labels}
     with naming_the_number(spec, inputs.payload):
-        check_predictions(trainer.model.name, probabilities, "test")
+        check_predictions(trainer.model.name, np.stack(list(probabilities.values()), axis=1), "test")
     weights = table[spec.data.weight].to_numpy() if spec.data.weight else None
+    tasks = {task: summarise(labels[task], probabilities[task], weights) for task in labels}
     described = {
         "seed": trainer.seed,
-        "metrics": summarise(labels, probabilities, weights),
+        "metrics": tasks[given.task],
+        "tasks": tasks,
         "stopped": history["stopped"],
         "converged": has_converged(history),
     }
-    return ScoredRows(given.rows, {given.task: labels}, {given.task: probabilities}, weights=weights), described
+    return ScoredRows(given.rows, labels, probabilities, weights=weights), described
