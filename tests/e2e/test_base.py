@@ -138,7 +138,7 @@ def test_the_base_serves_is_asked_and_moves_labels(base, without_extras, exports
         )
         assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
         files = ("--model_config_file", "models.config", "--grpc", f"127.0.0.1:{grpc}")
-        assert "stable\t1\tAVAILABLE" in base("label", "ctr", "stable=1", *files)
+        assert "stable\t1\tAVAILABLE" in base("canary", "ctr", "stable=1", *files)
         (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
         settings = ("--config", "short.yaml", "--output", "latency", "--data", log)
         base("bench", "latency", "--model", model, *settings)

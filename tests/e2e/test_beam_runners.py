@@ -41,7 +41,7 @@ IMAGE = "example/ctrpipe:1"
 IN_CONTAINERS = ("--environment_type=DOCKER", f"--environment_config={IMAGE}")
 CLUSTERS = ("FlinkRunner", "SparkRunner")
 MORE_PORTABLE = [pytest.param(name, marks=pytest.mark.large) for name in CLUSTERS]
-# A job server starts a process for each job, which imports the product: a few jobs show what they bring back.
+# A job server starts a process for each job, which imports the product: one shows what it brings back.
 MOSTLY_DASK = pytest.mark.parametrize(
     "workers", ["dask", pytest.param("PortableRunner", marks=pytest.mark.large), *MORE_PORTABLE], indirect=True
 )
@@ -122,6 +122,7 @@ def test_dask_works_in_both_processes(dask):
     assert len(processes) == 2
 
 
+@MOSTLY_DASK
 def test_a_mistake_in_one_part_is_raised_as_it_was(workers):
     with pytest.raises(InputError, match="^part 3: broken; write it again$"):
         workers.map(functools.partial(refuse, bad=3), range(5), seconds=0)

@@ -138,7 +138,7 @@ def test_compiled_equals_eager(name, jit):
 
 
 def policies_of_models() -> Iterator[ParameterSet]:
-    """Every kind of model in both low precisions; test_saving.py trains every kind of layer in float32."""
+    """Every kind of model in both low precisions; test_saving.py trains them in float32."""
     for policy, name in itertools.product(("float32", "mixed_float16", "mixed_bfloat16"), SMALL):
         in_make_test = policy != "float32" and name in KINDS
         yield pytest.param(policy, name, marks=[] if in_make_test else [pytest.mark.large])

@@ -74,6 +74,8 @@ def test_keras_file_round_trip(name, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.feature_map == model.feature_map
     equal(loaded(batch_of(name)), logits)
+    if name not in KINDS:
+        return
     loaded.compile("adam", BinaryCrossEntropy(), run_eagerly=True)
     history = loaded.fit(batch_of(name), np.ones_like(logits), verbose=0)  # what was loaded can be trained further
     assert np.isfinite(history.history["loss"][0])
