@@ -1,6 +1,7 @@
 """Runs a SavedModel as TF Serving does: with the TF1/C++ loader, in one session, by Session::Run."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import pathlib
@@ -14,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.framework import op_def_registry
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
@@ -27,6 +29,12 @@ _MOST_CALLS = 100
 _SHORT_SECONDS = 0.1
 _IN_CALLERS_THREAD = config_pb2.RunOptions(inter_op_thread_pool=-1)
 _LOOPS = {"While", "StatelessWhile", "For", "Enter", "RefEnter"}
+# Operations that TensorFlow calls stateful because they read a state, call a function or raise an error.
+_READS = {
+    *("VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"),
+    *("HashTable", "HashTableV2", "LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"),
+    *("Assert", "StatefulPartitionedCall", "If", "Case", "While"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +130,8 @@ class Servable:
         }
         self._looping: set[str] = set()
         if self._may_stay_in_thread:
-            self._looping = _looping_signatures(self._session.graph.as_graph_def(), self.signatures)
+            # Their time depends on the values.
+            self._looping = self._signatures_with(lambda operation: operation in _LOOPS)
         self._short_sizes: dict[Hashable, int] = {}  # by call: the largest number of input values of a short run
         self._calls: dict[tuple[str, ...], _Call] = {}
         self._callables: dict[Hashable, Callable[..., list[np.ndarray]]] = {}  # run in the caller's thread
@@ -197,6 +206,13 @@ class Servable:
             for signature, aliases in outputs.items()
         }
 
+    def _signatures_with(self, is_wanted: Callable[[str], bool]) -> set[str]:
+        return _signatures_with(is_wanted, self._session.graph.as_graph_def(), self.signatures)
+
+    @functools.cached_property
+    def _changing(self) -> set[str]:
+        return self._signatures_with(_may_change_state)
+
     def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
         """Runs a signature and returns how many bytes its tensors took at most at the same time.
 
@@ -208,8 +224,11 @@ class Servable:
             inputs: Arrays by alias, of exactly the inputs' dtypes.
 
         Raises:
+            ValueError: a run may change the answers of later runs.
             tf.errors.OpError: TensorFlow reports an error.
         """
+        if signature in self._changing:
+            raise ValueError(f"the signature {signature} may keep a state")
         definition = self.signatures[signature]
         traced, metadata = config_pb2.RunOptions(trace_level=config_pb2.RunOptions.FULL_TRACE), config_pb2.RunMetadata()
         fetches = [info.name for info in definition.outputs.values()]
@@ -336,14 +355,22 @@ def _check_time(timeout_seconds: float | None) -> None:
         raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
 
 
-def _looping_signatures(graph: graph_pb2.GraphDef, signatures: Mapping[str, meta_graph_pb2.SignatureDef]) -> set[str]:
-    """Returns the signatures with a loop: their run time may depend on the input values."""
+def _signatures_with(
+    is_wanted: Callable[[str], bool], graph: graph_pb2.GraphDef, signatures: Mapping[str, meta_graph_pb2.SignatureDef]
+) -> set[str]:
+    """Returns the signatures whose outputs depend on an operation of a wanted type, also inside a function.
+
+    Args:
+        is_wanted: Whether an operation's type is wanted.
+        graph: The graph.
+        signatures: The signatures by name.
+    """
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
     called = {name: _called(nodes) for name, nodes in bodies.items()}
-    looping = {name for name, nodes in bodies.items() if any(node.op in _LOOPS for node in nodes)}
-    while more := {name for name, others in called.items() if name not in looping and others & looping}:
-        looping |= more
-    loops = {node.name for node in graph.node if node.op in _LOOPS or _called([node]) & looping}
+    having = {name for name, nodes in bodies.items() if any(is_wanted(node.op) for node in nodes)}
+    while more := {name for name, others in called.items() if name not in having and others & having}:
+        having |= more
+    wanted = {node.name for node in graph.node if is_wanted(node.op) or _called([node]) & having}
     inputs = {node.name: [_node_of(name) for name in node.input] for node in graph.node}
     found = set()
     for signature, definition in signatures.items():
@@ -354,9 +381,15 @@ def _looping_signatures(graph: graph_pb2.GraphDef, signatures: Mapping[str, meta
             if name not in reached:
                 reached.add(name)
                 waiting += inputs.get(name, [])
-        if reached & loops:
+        if reached & wanted:
             found.add(signature)
     return found
+
+
+def _may_change_state(operation: str) -> bool:
+    """Returns whether an operation of this type may leave something for the next run, such as a counter."""
+    definition = op_def_registry.get(operation)
+    return definition is None or (definition.is_stateful and operation not in _READS)
 
 
 def _called(nodes: Iterable[Any]) -> set[str]:

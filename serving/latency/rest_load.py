@@ -84,7 +84,7 @@ class Connection:
             pass
 
     def receive(self) -> int | None:
-        """Returns the status once the response is complete, else None.
+        """Returns the status once the response is complete, or None.
 
         Raises OSError or httptools.HttpParserError.
         """

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import uvicorn
 
+from ctrpipe.serving.server.admission import MOST_WAITING_RUNS, Slots
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
 from ctrpipe.serving.server.errors import ServingError
@@ -27,6 +28,7 @@ from ctrpipe.serving.server.http_request import SHORT_BYTES, Limits, Phase, Refu
 log = logging.getLogger(__name__)
 
 MAX_PIPELINED = 16
+_PIPELINED_BYTES = 1 << 20  # of the long bodies that wait on one connection, before it is no longer read
 JSON = b"application/json"
 HTML = b"text/html"
 _LINGER_SECONDS = 2.0
@@ -78,7 +80,8 @@ class HttpServer:
         self.limits = limits
         self.budget = budget
         self.busy_poll = BusyPoll(busy_poll_seconds)
-        self.pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="rest")
+        self.slots = Slots(threads)
+        self.pool = concurrent.futures.ThreadPoolExecutor(threads + MOST_WAITING_RUNS, thread_name_prefix="rest")
         self.running = 0
         self.latest: HttpProtocol | None = None
         self.connections: set[HttpProtocol] = set()
@@ -100,6 +103,20 @@ class HttpServer:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
+
+    def drop_oldest_body(self, newcomer: "HttpProtocol") -> bool:
+        """Refuses the request whose body has been arriving for longest, if that is longer than the newcomer's.
+
+        A client that never finishes its body has no more than its time; one that sends in time is heard.
+        """
+        arriving = [connection for connection in self.connections if connection.holds_body]
+        oldest = min(arriving, key=lambda connection: connection.began, default=newcomer)
+        if oldest is newcomer or oldest.began >= newcomer.began:
+            return False
+        oldest.refuse(
+            HTTPStatus.SERVICE_UNAVAILABLE, "The server is busy, and the request's body did not arrive in time"
+        )
+        return True
 
     def take_turns(self, connection: "HttpProtocol", loop: asyncio.AbstractEventLoop) -> None:
         """Lets a connection continue after all other waiting connections have had a turn."""
@@ -139,13 +156,16 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accepts what waits in the listeners' queues, closes them, and ends each connection after its answers.
 
-        Closing a listener resets the connections in its queue, whose clients may have sent their requests.
+        Closing a listener resets the connections in its queue, whose clients may have sent their requests. No client is
+        told `Connection: close` before the listeners are closed: it would come again at once.
         """
+        accepted = [one for listener in sockets or [] for one in _accept_all(listener)]
+        for server in self.servers:
+            server.close()
         self.config.loaded_app.stopping = True
         loop = asyncio.get_running_loop()
-        for listener in sockets or []:
-            for accepted in _accept_all(listener):
-                await loop.connect_accepted_socket(self._connection, accepted)
+        for one in accepted:
+            await loop.connect_accepted_socket(self._connection, one)
         await super().shutdown(sockets)
 
     def _connection(self) -> "HttpProtocol":
@@ -153,8 +173,7 @@ class _Server(uvicorn.Server):
 
 
 def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
-    """Yields the connections in the queue of a non-blocking listener, which then takes next to none."""
-    listener.listen(0)
+    """Yields the connections in the queue of a non-blocking listener."""
     while True:
         try:
             accepted, _ = listener.accept()
@@ -199,14 +218,16 @@ class HttpProtocol(asyncio.Protocol):
         self._uvicorn_connections = server_state.connections
         self._loop: asyncio.AbstractEventLoop = _loop or asyncio.get_event_loop()
         self._limits = self._server.limits
-        self._reader = RequestReader(self._limits, self._server.budget)
+        self._reader = RequestReader(self._limits, self._server.budget, self._make_room)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
         self._waiting: deque[Request | Refusal] = deque()
+        self._waiting_bytes = 0  # of their long bodies
         self._current: Request | None = None
         self._is_ending = False  # the response under way is the last one
         self._is_lingering = False  # the client reads the last response; whatever it sends is ignored
         self._paused_since: float | None = None  # since when the client does not read its responses
         self._since = 0.0  # when the connection became idle, or its request began
+        self.began = 0.0  # when the latest request began to arrive
         self._since_chunk = 0.0  # when the latest chunk's size line arrived
         self._unread = b""  # received data that is not parsed yet
         self._has_ended = False  # the client has closed its sending side
@@ -216,6 +237,19 @@ class HttpProtocol(asyncio.Protocol):
     def _ignores(self) -> bool:
         """Whether received data is ignored."""
         return self._is_ending or self._reader.phase is _REFUSED
+
+    @property
+    def holds_body(self) -> bool:
+        """Whether an unfinished body takes memory of the budget."""
+        return self._reader.holds_body
+
+    @property
+    def _reads_on(self) -> bool:
+        """Whether few and short requests wait."""
+        return len(self._waiting) <= MAX_PIPELINED and self._waiting_bytes <= _PIPELINED_BYTES
+
+    def _make_room(self) -> bool:
+        return self._server.drop_oldest_body(self)
 
     # Callbacks of the transport --------------------------------------------------------------------------------------
 
@@ -262,11 +296,11 @@ class HttpProtocol(asyncio.Protocol):
             self._take(data)
 
     def _read(self) -> None:
-        """Reads received data, for at most one turn or until more than MAX_PIPELINED requests wait."""
+        """Reads received data, for at most one turn or until too many requests wait."""
         end = time.perf_counter() + _TURN_SECONDS
         at, data = 0, self._unread
         self._unread = b""
-        while at < len(data) and len(self._waiting) <= MAX_PIPELINED and not self._ignores:
+        while at < len(data) and self._reads_on and not self._ignores:
             if at and time.perf_counter() > end:
                 self._server.take_turns(self, self._loop)
                 break
@@ -277,7 +311,7 @@ class HttpProtocol(asyncio.Protocol):
         self._pause_or_resume()
 
     def _pause_or_resume(self) -> None:
-        wants_more = not self._unread and len(self._waiting) <= MAX_PIPELINED
+        wants_more = not self._unread and self._reads_on
         if self._has_ended or self._transport.is_closing() or wants_more == self._transport.is_reading():
             return
         if wants_more:
@@ -290,7 +324,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._next()
-        if len(self._waiting) > MAX_PIPELINED:
+        if not self._reads_on:
             return
         if self._unread:
             self._read()
@@ -302,18 +336,24 @@ class HttpProtocol(asyncio.Protocol):
         """Reads a piece of data, and starts the request that it completes."""
         reader = self._reader
         began, chunks = reader.began, reader.chunks
+        if reader.phase is _IDLE:
+            self.began = self._loop.time()
         found = reader.feed(piece)
         if reader.phase is not _IDLE:
             now = self._loop.time()
-            if reader.began != began and not self._current:
-                self._since = now
+            if reader.began != began:
+                self.began = now
+                self._since = self._since if self._current else now
             if reader.chunks != chunks:
                 self._since_chunk = now
         if reader.wants_continue and not (self._current or self._waiting):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if found:
             self._waiting += found
+            self._waiting_bytes += sum(map(_held_bytes, found))
             self._next()
+            if not self._reads_on:
+                self._pause_or_resume()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
@@ -321,6 +361,7 @@ class HttpProtocol(asyncio.Protocol):
         """Starts the next request, unless one is running or the client does not read its responses."""
         if self._waiting and not self._current and self._paused_since is None and not self._transport.is_closing():
             item = self._waiting.popleft()
+            self._waiting_bytes -= _held_bytes(item)
             if isinstance(item, Refusal):
                 self._send(self._server.app.refuse(item.status, item.message), None)
             else:
@@ -349,8 +390,9 @@ class HttpProtocol(asyncio.Protocol):
     def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
         """Answers the request. Runs in a pool thread."""
         response = None
-        if not request.is_over():
-            response = self._answer(request)
+        with self._server.slots:
+            if not request.is_over():
+                response = self._answer(request)
         request.release()
         try:
             self._loop.call_soon_threadsafe(self._done, request, response, timer)
@@ -413,6 +455,7 @@ class HttpProtocol(asyncio.Protocol):
             if isinstance(item, Request):
                 item.release()
         self._waiting.clear()
+        self._waiting_bytes = 0
 
     # Closing ---------------------------------------------------------------------------------------------------------
 
@@ -447,8 +490,13 @@ class HttpProtocol(asyncio.Protocol):
             or phase is _CHUNK
             and now - self._since_chunk > limits.headers_timeout
         ):
-            self._waiting.append(self._reader.refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time"))
-            self._next()
+            self.refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
+
+    def refuse(self, status: int, message: str) -> None:
+        """Reads no more, and sends an error response after the pending ones."""
+        self._waiting.append(self._reader.refuse(status, message))
+        self._unread = b""
+        self._next()
 
     def shutdown(self) -> None:
         """Ends the connection once every request that has begun to arrive is answered. Called by uvicorn.
@@ -461,6 +509,10 @@ class HttpProtocol(asyncio.Protocol):
                 self._loop.call_later(_QUIET_SECONDS - quiet, self.shutdown)
             else:
                 self._transport.close()
+
+
+def _held_bytes(item: Request | Refusal) -> int:
+    return item.held.size if isinstance(item, Request) and item.held else 0
 
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {499: b"Client Closed Request"}

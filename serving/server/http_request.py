@@ -1,7 +1,7 @@
 """HTTP/1.1 requests as they arrive: bytes in, requests and refusals out. Knows no sockets, threads or models.
 
 httptools reads the lines. What it does not bound is bounded here: the bytes of headers, chunk lines and trailers, and
-the memory of bodies, of which all connections together hold no more than the budget has.
+the memory of bodies, which may fill half of the budget: the other half is for the requests that have arrived.
 """
 
 import dataclasses
@@ -9,17 +9,18 @@ import enum
 import math
 import re
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 
 import httptools
 
-from ctrpipe.serving.server.budget import Budget, Held
-from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.budget import Budget, Held, OverBudget
 
 MAX_HEADER_BYTES = 64 << 10
 # Longer bodies are joined and parsed in the thread pool, never on the event loop's thread.
 SHORT_BYTES = 256 << 10
 _FREE_BYTES = 4 << 10  # of a body, not counted: the count would cost a request of one row 1 us
+_BODIES_SHARE = 2  # a body may grow while less than this part of the budget is held
 _SMALL_PART, _JOINED_PART = 4 << 10, 1 << 20
 _SEPARATORS = 3  # bytes of a header line besides its name and value, at least: a colon and a line end
 _VERSIONS = ("1.0", "1.1")
@@ -185,6 +186,7 @@ class _Arriving:
         self._parts.clear()
         if self.held:
             self.held.close()
+            self.held = None
 
 
 class _BodyCallbacks:
@@ -197,12 +199,17 @@ class _BodyCallbacks:
         self.on_message_complete = reader.on_message_complete
 
 
+def _no_room() -> bool:
+    return False
+
+
 class RequestReader:
     """Reads the requests of one connection.
 
     Args:
         limits: The connection's limits.
-        budget: What the bodies of all connections may take together.
+        budget: What all requests may take together.
+        make_room: Drops a body of another connection that has been arriving for longer; returns whether there was one.
 
     Attributes:
         phase: What the next byte belongs to.
@@ -212,9 +219,10 @@ class RequestReader:
             body.
     """
 
-    def __init__(self, limits: Limits, budget: Budget):
+    def __init__(self, limits: Limits, budget: Budget, make_room: Callable[[], bool] = _no_room):
         self._limits = limits
         self._budget = budget
+        self._make_room = make_room
         self._parser = httptools.HttpRequestParser(self)
         self._arriving = _Arriving()
         self._found: list[Request | Refusal] = []
@@ -251,6 +259,11 @@ class RequestReader:
         elif phase in (_BODY, _CHUNK) and self._arriving is arriving:
             self._check_frames(len(piece) - self._body_in_piece)
         return self._found
+
+    @property
+    def holds_body(self) -> bool:
+        """Whether an unfinished body takes memory of the budget."""
+        return self._arriving.held is not None
 
     def refuse(self, status: int, message: str) -> Refusal:
         """Ends the reading: whatever follows is ignored."""
@@ -321,11 +334,8 @@ class RequestReader:
             return self._refuse_body()
         if arriving.body_bytes > _FREE_BYTES:
             try:
-                if arriving.held:
-                    arriving.held.grow(len(body))
-                else:
-                    arriving.held = self._budget.hold(arriving.body_bytes)
-            except ServingError as error:
+                self._hold(arriving, len(body))
+            except OverBudget as error:
                 return self._refuse(error.http_status, error.message or "")
         arriving.add_body(body)
 
@@ -336,6 +346,21 @@ class RequestReader:
             self.phase = _IDLE
             self._found.append(self._arriving.complete(self._parser.get_method(), self._parser.should_keep_alive()))
             self._arriving = _Arriving()
+
+    def _hold(self, arriving: _Arriving, size: int) -> None:
+        """Holds further bytes of a body; of a new one, all that has arrived."""
+        budget = self._budget
+        size = size if arriving.held else arriving.body_bytes
+        while budget.held_bytes + size > budget.most_bytes // _BODIES_SHARE:
+            if not self._make_room():
+                raise OverBudget(
+                    "The server is busy: the requests under way and the bodies that arrive take half of what "
+                    f"--max_memory={budget.max_memory} leaves for them; try again later"
+                )
+        if arriving.held:
+            arriving.held.grow(size)
+        else:
+            arriving.held = budget.hold(size)
 
     # Checks ----------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,11 @@ There are three parsers:
    RapidJSON rounds, repeated members, bytes after the value.
 3. A parser that follows RapidJSON step by step handles the rest: errors with their offsets, and strings that are not
    UTF-8.
+
+No library reads what RapidJSON reads. `python -m benchmarks.http` compares them on rows of 39 columns with missing
+numbers. For 1 and 100 rows this module takes 0.008 and 0.58 ms; orjson 0.002 and 0.20, msgspec 0.002 and 0.23, but both
+refuse NaN; python-rapidjson, with RapidJSON's numbers and errors, 0.006 and 0.47. That one refuses strings that are not
+UTF-8, halves of surrogate pairs and nesting beyond Python's stack, and is half as fast as orjson without NaN.
 """
 
 import contextlib
@@ -90,7 +95,7 @@ def _has_nan_first(body: bytes) -> bool:
 def _with_nans(body: bytes) -> Any:
     """Returns the value of a body with the word NaN.
 
-    orjson reads null in place of NaN. Returns None if orjson cannot read the body, or if a string holds the word: there
+    orjson reads null for NaN. Returns None if orjson cannot read the body, or if a string holds the word: there
     are then fewer nulls than words.
     """
     if len(body) > _SHORT_BYTES or _holds(body, _NULL):

@@ -1,4 +1,8 @@
-"""Writes tensors as response JSON, byte for byte like TF Serving's json_tensor.cc (contract O1-O9)."""
+"""Writes tensors as response JSON, byte for byte like TF Serving's json_tensor.cc (contract O1-O9).
+
+orjson writes the numbers. What it does not know, six digits or else nine and the line breaks, costs 0.005 ms at one row
+and 0.05 ms at 1,000 (`python -m benchmarks.http`).
+"""
 
 import base64
 import itertools
@@ -254,7 +258,7 @@ def _filled(text: bytes, texts: Iterable[bytes]) -> bytes:
 
 
 def _single(value: float) -> bytes:
-    """Returns a float32 as TF Serving prints it: six digits if they read back as the same value, else nine."""
+    """Returns a float32 as TF Serving prints it: six digits if they read back as the same value, otherwise nine."""
     text = b"%.6g" % value
     try:
         is_exact = _SINGLE.unpack(_SINGLE.pack(float(text)))[0] == value
@@ -264,7 +268,7 @@ def _single(value: float) -> bytes:
 
 
 def _double(value: float) -> bytes:
-    """Returns a float64 as TF Serving prints it: six digits if they read back as the same value, else 17."""
+    """Returns a float64 as TF Serving prints it: six digits if they read back as the same value, otherwise 17."""
     text = b"%.6g" % value
     return _finished(text if float(text) == value else b"%.17g" % value)
 

@@ -144,8 +144,8 @@ class RestApi:
 
         Decided before the body is read: by its method, its size, and the time that such requests took before.
         """
-        if request.method != "POST":
-            return not request.target.endswith("/metadata")
+        if request.method != "POST" and not request.target.endswith("/metadata"):
+            return True
         if b"content-encoding" in request.headers:
             return False
         return self._paces.is_short(_kind(request), len(request.body))
@@ -199,7 +199,7 @@ class RestApi:
         if not route or not route.method.islower():
             raise bad_request(f"Malformed request: {request.method} {request.target}")
         if request.method == "GET":
-            return self._describe(route, number)
+            return self._describe(route, number, request)
         return self._infer(route, number, request)
 
     def _metrics_page(self, target: str) -> Response:
@@ -208,15 +208,17 @@ class RestApi:
             return Response(400, message.encode(), CONTENT_TYPE.encode())
         return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
 
-    def _describe(self, route: _Route, number: int | None) -> bytes:
+    def _describe(self, route: _Route, number: int | None, request: Request) -> bytes:
         if not route.name:
             raise bad_request("Missing model name in request.")
         if route.method == "status":
             return self._status(route.name, number)
+        started = time.perf_counter()
         with self._core.use(route.name, number, route.label) as version:
             page = self._metadata_pages.get(version.servable)
             if page is None:
                 page = self._metadata_pages[version.servable] = _metadata(version)
+            self._paces.record(_kind(request), version.servable, 0, time.perf_counter() - started)
             return page
 
     def _status(self, name: str, number: int | None) -> bytes:

@@ -1,6 +1,14 @@
 """All attacks, in the order in which they run."""
 
-from tests.attack import body_attacks, grpc_attacks, http_attacks, load_attacks, metrics_attacks, server_attacks
+from tests.attack import (
+    body_attacks,
+    grpc_attacks,
+    http_attacks,
+    load_attacks,
+    metrics_attacks,
+    rest_memory_attacks,
+    server_attacks,
+)
 from tests.attack.target import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -9,5 +17,6 @@ ATTACKS: tuple[Attack, ...] = (
     *metrics_attacks.ATTACKS,
     *server_attacks.ATTACKS,
     *body_attacks.ATTACKS,
+    *rest_memory_attacks.ATTACKS,
     *load_attacks.ATTACKS,
 )

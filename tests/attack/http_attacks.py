@@ -68,6 +68,12 @@ def endless_header(target: Target) -> list[Measure]:
     return _endless(target, b"POST / HTTP/1.1\r\nHost: a\r\nX-Endless: ")
 
 
+def many_headers(target: Target) -> list[Measure]:
+    """60,000 headers of an empty value: 240 KB, of which a name and a value are 60 KB."""
+    answer = statuses(target, b"POST / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 60_000 + b"\r\n")
+    return [Measure("answers other than 431", answer != [431], 0)]
+
+
 def endless_chunk_extension(target: Target) -> list[Measure]:
     """A chunk's line that does not end."""
     return _endless(target, _CHUNKED + b"5;name=")
@@ -235,6 +241,7 @@ ATTACKS = (
     pipelined_and_read,
     endless_trailer,
     endless_header,
+    many_headers,
     endless_chunk_extension,
     folded_header,
     tiny_chunks,

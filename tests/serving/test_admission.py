@@ -29,6 +29,14 @@ class _Wide(tf.Module):
     def parts(self, s):
         return {"y": tf.strings.split(s, "|").row_lengths()}
 
+    def __init__(self):
+        super().__init__()
+        self.calls = tf.Variable(0.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def counts(self, x):
+        return {"calls": self.calls.assign_add(1.0), "x": x}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="s")])
     def refuses(self, s):
         with tf.control_dependencies([tf.debugging.assert_equal(s, "x")]):
@@ -38,7 +46,7 @@ class _Wide(tf.Module):
 @pytest.fixture(scope="module", name="wide")
 def wide_servable(tmp_path_factory):
     folder, model = tmp_path_factory.mktemp("wide"), _Wide()
-    signatures = {name: getattr(model, name) for name in ("rows", "parts", "refuses")}
+    signatures = {name: getattr(model, name) for name in ("rows", "parts", "counts", "refuses")}
     tf.saved_model.save(model, str(folder / "1"), signatures)
     servable = Servable(folder / "1")
     yield servable
@@ -55,6 +63,11 @@ def test_a_row_costs_what_its_tensors_take(wide):
 def test_long_texts_count_too(wide):
     """A row of 20 parts: 20 strings of 24 bytes, and the places where they begin."""
     assert measure(wide, "parts").row_bytes > 20 * 24
+
+
+def test_a_signature_that_keeps_a_state_is_not_run_to_be_measured(wide):
+    assert measure(wide, "counts").row_bytes > 8000
+    assert wide.run("counts", {"x": np.zeros(1, np.float32)})["calls"] == 1
 
 
 def test_a_signature_that_takes_no_made_up_rows_has_a_cost_all_the_same(wide):

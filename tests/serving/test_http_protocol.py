@@ -570,3 +570,50 @@ def test_answers_wait_where_the_client_does_not_read():
         assert len(seen) < 50
         connection.shutdown(socket.SHUT_WR)
         assert status_of(read_all(connection)) == [200] * 200
+
+
+def unfinished(length=1_000_000):
+    return post("a" * length)[:-1]
+
+
+def test_a_body_that_does_not_end_makes_room_for_one_that_does():
+    """A body may take half of the budget: 5 of 10 MB."""
+    with served(max_request_bytes=1 << 21, budget=Budget(10_000_000, resident=lambda: 0)) as connect:
+        slow = [connect(unfinished()) for _ in range(5)]
+        wait_for(lambda: connect.server.budget.held_bytes > 4_900_000)
+        answer = read_all(connect(post("b" * 1_000_000, Connection="close")))
+        assert status_of(answer) == [200] and answer.endswith(b"b" * 1000)
+        assert status_of(read_all(slow[0])) == [503]
+        slow[4].sendall(b"a")
+        assert status_of(slow[4].recv(1 << 16)) == [200]
+    wait_for(lambda: connect.server.budget.held_bytes == 0)
+    assert connect.server.budget.held_bytes == 0
+
+
+def test_long_bodies_in_advance_are_left_in_the_socket():
+    go_on = threading.Event()
+
+    def answer(request):
+        go_on.wait(10)
+        return Response(200, request.body[:1])
+
+    count, most = 17, 0
+    with served(answer, never, max_request_bytes=1 << 22) as connect:
+        connection = connect()
+        text = (post("a" * 3_000_000) * (count - 1) + post("a" * 3_000_000, Connection="close")).encode()
+        sender = threading.Thread(target=connection.sendall, args=[text])
+        sender.start()
+        end = time.monotonic() + 0.4
+        while time.monotonic() < end:
+            most = max(most, connect.server.budget.held_bytes)
+            time.sleep(0.01)
+        go_on.set()
+        assert status_of(read_all(connection)) == [200] * count
+        sender.join()
+    assert 3_000_000 < most < 13_000_000  # one is answered, one waits, a third may have begun
+
+
+def wait_for(condition):
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)

@@ -1,0 +1,97 @@
+"""Bodies that are small by themselves, or never whole, and many at once: what they take of the process together."""
+
+import concurrent.futures
+import contextlib
+import gzip
+import socket
+import time
+from collections.abc import Callable
+
+from tests.attack.target import Bystander, Measure, Target, costs, until_idle
+from tests.fuzz.rest_requests import MODEL, request
+
+_MEBIBYTE = 1 << 20
+_BODY = 60 * _MEBIBYTE
+MAX_MEMORY = 1024 * _MEBIBYTE  # of the attacked server, whose model and libraries take about half
+# Memory that no request holds: what the threads' allocators keep, and what the sockets have received.
+_SLACK = 96 * _MEBIBYTE
+_SECONDS = 60.0
+
+
+def _attacked(target: Target, attack: Callable[[Target], None]) -> list[Measure]:
+    """Measures the memory of a server with a limit, and how long another client waits."""
+    if not target.models:
+        return []
+    with target.another(f"--max_memory={MAX_MEMORY}") as limited:
+        process = limited.server.process
+        assert process
+        before = process.memory_info().rss
+        with Bystander(limited) as other, costs(limited) as cost:
+            attack(limited)
+        until_idle(limited)
+        assert cost.peak_bytes is not None
+        peak = (before + cost.peak_bytes) / _MEBIBYTE
+        return [Measure("memory of the process", peak, (MAX_MEMORY + _SLACK) / _MEBIBYTE, "MiB"), *other.measures()]
+
+
+def unfinished_bodies(target: Target) -> list[Measure]:
+    """20 to 90 clients that send 60 MiB but for the last byte, and stay."""
+    head = f"POST {MODEL}:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {_BODY}\r\n\r\n".encode()
+
+    def attack(limited: Target) -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(target.take(90, 20)):
+                connection = stack.enter_context(socket.create_connection(limited.rest, 10))
+                with contextlib.suppress(OSError):  # refused: 503, and the rest is not read for ever
+                    connection.sendall(head + b" " * (_BODY - 1))
+            time.sleep(1)
+
+    return _attacked(target, attack)
+
+
+def bodies_in_advance(target: Target) -> list[Measure]:
+    """17 bodies of 60 MiB on one connection, whose client reads no answer."""
+    one = f"POST {MODEL}:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {_BODY}\r\n\r\n".encode() + b" " * _BODY
+
+    def attack(limited: Target) -> None:
+        with socket.create_connection(limited.rest, 10) as connection, contextlib.suppress(OSError):
+            for _ in range(17):
+                connection.sendall(one)
+
+    return _attacked(target, attack)
+
+
+def packed_strings(target: Target) -> list[Measure]:
+    """Eight clients, each with 340,000 empty strings in 1,077 bytes of gzip, several times."""
+    text = b'{"signature_name": "regress", "instances": [' + b",".join([b'""'] * 340_000) + b"]}"
+    return _attacked(target, _together(target, request(gzip.compress(text), headers=("Content-Encoding: gzip",))))
+
+
+def packed_numbers(target: Target) -> list[Measure]:
+    """The same with numbers, and with rows that are objects."""
+    numbers = gzip.compress(b'{"instances": [' + b",".join([b"1"] * 500_000) + b"]}")
+    rows = gzip.compress(b'{"instances": [' + b",".join([b'{"x":1}'] * 150_000) + b"]}")
+
+    def attack(limited: Target) -> None:
+        for packed in (numbers, rows):
+            _together(target, request(packed, headers=("Content-Encoding: gzip",)))(limited)
+
+    return _attacked(target, attack)
+
+
+def _together(target: Target, data: bytes) -> Callable[[Target], None]:
+    def ask(limited: Target) -> None:
+        for _ in range(target.take(5, 1)):
+            with limited.connect() as connection:
+                connection.send(data)
+                answer = connection.response(time.monotonic() + _SECONDS)
+                assert answer and answer[0] in (200, 400, 503, 504), answer
+
+    def attack(limited: Target) -> None:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(ask, [limited] * 8))
+
+    return attack
+
+
+ATTACKS = (unfinished_bodies, bodies_in_advance, packed_strings, packed_numbers)
