@@ -21,14 +21,14 @@ class InputError(Exception):
     """
 
     def _render_traceback_(self) -> list[str]:
-        """Returns one line, without secrets, which IPython and Jupyter show in place of a traceback."""
+        """Returns one line, without secrets, which IPython and Jupyter show instead of a traceback."""
         return [f"InputError: {printable(without_secrets(str(self)))}"]
 
 
 class NotFiniteError(InputError):
     """A figure of a run is NaN or infinite: a loss, a weight, a prediction, a metric.
 
-    The message is one line. Where a number of the log is the likely cause, the line names its column and its place.
+    The message is one line. If a number of the log is the likely cause, the line names its column and place.
 
     Args:
         what: The figure, such as "dcn_v2: the training loss is not a finite number in epoch 1".

@@ -35,7 +35,7 @@ _READ_ONLY = re.compile(r"Read-only file system|readonly database", re.IGNORECAS
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Returns a message for a failure, and the exit code: MISTAKE if the user can fix it, else FAILED."""
+    """Returns a message for a failure, and the exit code: MISTAKE if the user can fix it, FAILED otherwise."""
     mistake = explain_mistake(error)
     if mistake:
         return mistake, MISTAKE

@@ -25,11 +25,11 @@ def seconds_by_phase() -> dict[str, float]:
     """Returns the seconds of each phase so far, in order of their first start; {} before a run."""
     if not _starts:
         return {}
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     ends = [*(at for _, at in _starts[1:]), time.monotonic()]
     for (name, at), end in zip(_starts, ends, strict=True):
-        found[name] = found.get(name, 0.0) + end - at
-    return found
+        seconds[name] = seconds.get(name, 0.0) + end - at
+    return seconds
 
 
 def listed_phases(seconds: Mapping[str, float]) -> str:

@@ -13,7 +13,7 @@ def printable(text: str) -> str:
 
 
 def excerpt(value: bytes | str, most: int = MOST_SHOWN) -> str:
-    """Returns a value or a row of a file for a message: its first characters, and none of what is no text.
+    """Returns the beginning of a value or a row of a file for a message, without unprintable characters.
 
     Args:
         value: The text; bytes are UTF-8, and may contain invalid ones.

@@ -34,8 +34,8 @@ class Check(Result):
         return not self.errors
 
     def _records(self) -> list[dict[str, Any]]:
-        found = [("error", self.errors), ("note", self.notes)]
-        return [{"kind": kind, "text": text} for kind, texts in found for text in texts]
+        parts = [("error", self.errors), ("note", self.notes)]
+        return [{"kind": kind, "text": text} for kind, texts in parts for text in texts]
 
     def _table(self) -> Table:
         counts = f"{self.rows:,} rows read, {self.rejected:,} malformed"
@@ -67,5 +67,5 @@ def check(config: Config, data: Logs | None = None, **settings: Any) -> Check:
     from ctrpipe.pipeline.draft.check_log import check_log
 
     loaded = load_config(source_of(config), overrides(settings))
-    found = check_log(*log_of(loaded, data_of(config, data), None))
-    return Check(found.rows, found.rejected, tuple(found.errors), tuple(found.notes), found.splits)
+    findings = check_log(*log_of(loaded, data_of(config, data), None))
+    return Check(findings.rows, findings.rejected, tuple(findings.errors), tuple(findings.notes), findings.splits)

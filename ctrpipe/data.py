@@ -68,8 +68,8 @@ def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) 
     if not isinstance(data, Mapping):
         return config, files_of(data, folder) or config.data.paths
     if set(data) != {"train", "validation", "test"}:
-        found = ", ".join(map(str, data)) or "none"
-        raise InputError(f"data: a dict has the keys train, validation and test, not {found}; give the three logs")
+        given = ", ".join(map(str, data)) or "none"
+        raise InputError(f"data: a dict has the keys train, validation and test, not {given}; give the three logs")
     return config.with_files({name: files_of(part, folder) for name, part in data.items()}), []
 
 

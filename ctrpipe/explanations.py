@@ -89,8 +89,8 @@ class RowExplanation(Result):
     def _records(self) -> list[dict[str, Any]]:
         return [
             {"method": method, "column": one["name"], "value": _text(one), "logit": one["logit"], "error": one["error"]}
-            for method, found in self.by_method.items()
-            for one in found["columns"]
+            for method, attributed in self.by_method.items()
+            for one in attributed["columns"]
         ]
 
     def _table(self) -> Table:
@@ -193,17 +193,17 @@ def _line_of(row: Row) -> str:
     return f"{write_frame(row, scratch_folder())}:1"
 
 
-def _spread(metric: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    low, high = found["interval"]
-    return {metric: found["value"], f"{metric}_low": low, f"{metric}_high": high}
+def _spread(metric: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = measured["interval"]
+    return {metric: measured["value"], f"{metric}_low": low, f"{metric}_high": high}
 
 
 def _flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:
     """Flattens nested dicts, joining the keys with "_": `interplay_bits`."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
-        found |= _flat(value, f"{place}{name}_") if isinstance(value, Mapping) else {f"{place}{name}": value}
-    return found
+        flat |= _flat(value, f"{place}{name}_") if isinstance(value, Mapping) else {f"{place}{name}": value}
+    return flat
 
 
 def _text(column: Mapping[str, Any]) -> str:

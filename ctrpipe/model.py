@@ -271,8 +271,8 @@ def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
     folder = folder_of(source)
     if is_saved(folder):
         return Model(None, folder, trust)
-    found = find_model(folder)
-    return Model(found.version, found.kept(), trust)
+    trained = find_model(folder)
+    return Model(trained.version, trained.kept(), trust)
 
 
 def _is_missing(values: np.ndarray) -> bool:

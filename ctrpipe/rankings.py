@@ -27,9 +27,9 @@ class Ranking(Result):
 
     def _records(self) -> list[dict[str, Any]]:
         return [
-            {"order": name, "k": int(k), "gauc": side["gauc"], "mrr": side["mrr"], **found}
+            {"order": name, "k": int(k), "gauc": side["gauc"], "mrr": side["mrr"], **metrics}
             for name, side in self.report["sides"].items()
-            for k, found in side["at"].items()
+            for k, metrics in side["at"].items()
         ]
 
     def _table(self) -> Table:

@@ -99,6 +99,6 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)
-    found = score_log(versions_of(model), files_of(data, folder / FOLDER), folder, workers)
-    counts = (found.rows, found.scored, found.rejected, found.model_version)
-    return Scoring(folder, *counts, found.scores, found.drift)
+    result = score_log(versions_of(model), files_of(data, folder / FOLDER), folder, workers)
+    counts = (result.rows, result.scored, result.rejected, result.model_version)
+    return Scoring(folder, *counts, result.scores, result.drift)

@@ -36,22 +36,22 @@ def needed_by(block: str) -> set[str]:
 def closure(lock: dict[str, str], roots: tuple[str, ...], left_out: tuple[str, ...] = ()) -> list[str]:
     """Returns the roots and their direct and indirect dependencies, without those in `left_out`."""
     parents = {name: needed_by(block) for name, block in lock.items()}
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = set(roots)
     while waiting:
-        found |= waiting
+        reached |= waiting
         waiting = {
             name
             for name, above in parents.items()
-            if name not in found and above & waiting and not any(re.fullmatch(out, name) for out in left_out)
+            if name not in reached and above & waiting and not any(re.fullmatch(out, name) for out in left_out)
         }
-    return sorted(found)
+    return sorted(reached)
 
 
 def asked_for(*extras: str) -> tuple[str, ...]:
     """Returns the packages that ctrpipe's base and the given extras require, by their names in a lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found: list[str] = []
+    asked: list[str] = []
     waiting = list(project["dependencies"])
     for extra in extras:
         waiting += project["optional-dependencies"][extra]
@@ -59,9 +59,9 @@ def asked_for(*extras: str) -> tuple[str, ...]:
         name, own = re.match(r"([a-z0-9-]+)(?:\[(.*?)\])?", waiting.pop(0)).groups()
         if name == project["name"]:
             waiting += [each for extra in own.split(",") for each in project["optional-dependencies"][extra]]
-        elif name not in found:
-            found.append(name)
-    return tuple(found)
+        elif name not in asked:
+            asked.append(name)
+    return tuple(asked)
 
 
 def image_lock(image: str, lock: str) -> str:

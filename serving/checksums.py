@@ -34,10 +34,10 @@ def check_assets(version: pathlib.Path) -> None:
     for name, expected in sums.items():
         file = version / GRAPH_ASSETS / name
         try:
-            found = _sum(file)
+            checksum = _sum(file)
         except OSError as error:
             raise InputError(f"{file}: cannot be read ({error.strerror}); push the model again") from error
-        if found != expected:
+        if checksum != expected:
             raise InputError(f"{file}: differs from what was exported; push the model again")
 
 

@@ -73,9 +73,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what was imported: looking through it takes 0.4 s each time."""
+    """Spares the garbage collector what was imported: looking through it takes 0.4 s each time.
+
+    Of what tests make it looks through the newest 10,000 objects at a time; 700, Python's own, took 3% of all.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

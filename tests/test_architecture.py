@@ -107,3 +107,9 @@ def test_the_base_of_models_imports_no_model_no_trees_and_no_text_encoder():
     assert imported and not {pair for pair in imported if not pair[1].startswith(below)}
     few = {f"ctrpipe.models.layers.{name}" for name in ("tree_ensemble", "text_encoder")}
     assert not {pair for pair in imported if pair[0].startswith(below[0]) and pair[1] in few}
+
+
+def test_a_file_of_the_training_room_imports_few_others():
+    training = [module for module in modules() if room(module) == "pipeline/training"]
+    counts = {module: len({other for other, _ in imports(module)}) for module in training}
+    assert training and not {module: count for module, count in counts.items() if count > 12}

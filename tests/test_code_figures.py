@@ -3,6 +3,9 @@
 import ast
 
 import tests.code_figures as figures
+from ctrpipe.common.printable import printable
+from ctrpipe.common.significance import holm
+from tests import row_trip
 
 
 def test_kinds_and_lazy_imports_are_counted_in_any_nesting():
@@ -21,3 +24,18 @@ def test_kinds_and_lazy_imports_are_counted_in_any_nesting():
 def test_every_arrow_goes_between_two_rooms():
     arrows = figures.arrows()
     assert arrows and all(here != there and lines for (here, there), lines in arrows.items())
+
+
+def test_a_climb_is_a_step_up():
+    assert row_trip.climbs([9, 3, 0, 3, 2, 5, 5, 6]) == 3
+    assert row_trip.climbs([]) == 0
+
+
+def test_a_trip_has_the_project_s_files_in_the_order_of_their_first_call():
+    trip = row_trip.Trip()
+    with trip.recorded():
+        printable("a\x1b")
+        holm([0.1, 0.2])
+        printable("b")
+    assert list(trip.files) == ["common/printable.py", "common/significance.py"]
+    assert row_trip.floors_of(["pipeline/cli.py", "common/printable.py"])[1] == 0

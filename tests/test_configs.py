@@ -16,7 +16,7 @@ from ctrpipe.pipeline.sweep.check import check_models
 from ctrpipe.pipeline.sweep.plan import make_plan
 from ctrpipe.pipeline.training.network import build_network, count_parameters
 from ctrpipe.transforms.features.preprocessing import layout
-from tests.models.small_models import KINDS
+from tests.models.small_models import FAMILIES, KINDS, SMALL
 
 FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 CONFIGS = [FOLDER / name for name in config_names() if not name.startswith("sweeps/")]
@@ -41,10 +41,11 @@ def test_a_configuration_loads_and_names_its_models_and_their_options(path):
 
 
 def models_to_build() -> Iterator[ParameterSet]:
-    """In `make test` the first configuration of each model, and of 12 layers of 768, which take seconds, one."""
+    """In `make test` the first one of each kind of layer, and of 12 layers of 768, which take seconds, one."""
     seen: set[str] = set()
     for path in sorted(CONFIGS, key=lambda path: "papers/bert4ctr" in str(path)):
         again = path.stem in seen or (path.parent.name == "bert4ctr" and path.stem != "bert4ctr")
+        again |= path.stem in SMALL and path.stem not in FAMILIES
         seen.add(path.stem)
         yield pytest.param(path, marks=[pytest.mark.large] if again else [pytest.mark.slow] * (path.stem not in KINDS))
 

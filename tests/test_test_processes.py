@@ -8,6 +8,8 @@ import tempfile
 
 import pytest
 
+from tests.worker_memory import BOUND_MB, worth_starting
+
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGINS = "pytest_plugins = ['tests.temporary_folder', 'tests.worker_memory']\n"
 # The other workers have ended once their pipe is closed, which may take a moment.
@@ -63,6 +65,14 @@ def run(folder: pathlib.Path, files: dict[str, str], *arguments: str, code: int 
 def test_this_run_has_a_temporary_folder_of_its_own():
     assert tempfile.gettempdir() == os.environ["TMPDIR"]
     assert pathlib.Path(tempfile.gettempdir()).name.startswith("ctrpipe-tests-")
+
+
+@pytest.mark.parametrize(
+    ("processors", "available_mb", "started"),
+    [(2, 23_000, 3), (4, 64_000, 5), (2, 2 * BOUND_MB, 2), (8, 16_000, 4), (2, 1000, 1)],
+)
+def test_a_process_more_than_cores_waits_for_servers_where_the_memory_is_enough(processors, available_mb, started):
+    assert worth_starting(processors, available_mb) == started
 
 
 @pytest.mark.slow

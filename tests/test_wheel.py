@@ -14,7 +14,7 @@ import pytest
 from ctrpipe.common.packages import PARTS
 
 ROOT = pathlib.Path(__file__).parents[1]
-# The first rows of the log as a client sends them to a server of the model.
+# The first rows of the log as a client sends them to a server of the model; then the whole log is scored.
 ASKS = """
 import json
 import pathlib
@@ -32,6 +32,7 @@ if __name__ == "__main__":
                 for n, name in enumerate(names)
             }
             print(json.dumps([float(value) for value in model.predict(columns)["ctr"]]))
+    ctrpipe.score("run", "log.tsv", "scores")
 """
 VERSION = "8.7.6"
 DEPENDENCIES = sysconfig.get_paths()["purelib"]
@@ -97,9 +98,8 @@ def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_name
     ctrpipe("ctrpipe", "run", "configs/criteo/lr.yaml", "--data", "log.tsv", "--output", "run", *small)
     history = json.loads((tmp_path / "run" / "report_data" / "history.json").read_text())
     assert history["backend"] == "jax"
-    ctrpipe("ctrpipe", "score", "--model", "run/models/ctr", "--input", "log.tsv", "--output", "scores")
     (tmp_path / "asks.py").write_text(ASKS)
-    served = json.loads(ctrpipe("python", "asks.py"))
+    served = json.loads(ctrpipe("python", "asks.py").splitlines()[0])
     [scores] = (tmp_path / "scores").glob("*.parquet")
     column = pq.read_table(scores)["ctr"].to_pylist()
     assert len(column) == 2000 and served == pytest.approx(column[:5], abs=1e-6)

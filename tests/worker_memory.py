@@ -14,10 +14,23 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from ctrpipe.common.processes import cores
+
 BOUND_MB = 3584  # 3.5 GiB
 REPLACED_ABOVE_MB = 2600  # a worker starts at 1,010, and a file adds 900 at most; a new one takes 15 s of a core
+WORTH_GIVING_BACK_MB = 32
 
 _PEAKS = pytest.StashKey[list[int]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores, as far as the memory goes: tests wait for servers and deadlines."""
+    return worth_starting(cores(), psutil.virtual_memory().available // 2**20)
+
+
+def worth_starting(processors: int, available_mb: int) -> int:
+    return max(1, min(processors + 1, available_mb // BOUND_MB))
 
 
 class ShortLivedWorkers(LoadFileScheduling):
@@ -73,10 +86,16 @@ def give_memory_back() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_given_back() -> Iterator[None]:
-    """What a file's tests compiled, as far as it can be had back."""
+    """What a file's tests compiled, as far as it can be had back.
+
+    Most files compile nothing, and looking for garbage takes up to 0.3 s.
+    """
+    before = memory_mb()
     yield
     if "keras" in sys.modules:
-        sys.modules["keras"].utils.clear_session()
+        sys.modules["keras"].utils.clear_session(free_memory=False)  # names begin anew in the next file
+    if memory_mb() - before < WORTH_GIVING_BACK_MB:
+        return
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     give_memory_back()

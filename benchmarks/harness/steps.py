@@ -184,7 +184,7 @@ STEPS = (
     Step(
         "latency",
         (sys.executable, "-c", "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')", "bench", "latency")
-        + ("--quick", "--no-papers"),
+        + ("--quick", "--no-papers", "--bars"),
         4,
         (),
         latency,

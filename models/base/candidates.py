@@ -64,8 +64,8 @@ def rows_by_field(feature_map: FeatureMap, table: Tensor, context: Inputs, candi
     """
     of_candidate = feature_map.candidate_fields
     of_context = [field for field in feature_map.fields if field not in of_candidate]
-    found = by_field(ops.take(table, context["ids"], axis=0), of_context)
-    return found | by_field(ops.take(table, candidates["ids"], axis=0), of_candidate)
+    rows = by_field(ops.take(table, context["ids"], axis=0), of_context)
+    return rows | by_field(ops.take(table, candidates["ids"], axis=0), of_candidate)
 
 
 def by_field(rows: Tensor, fields: Iterable[Field]) -> dict[str, Tensor]:

@@ -69,9 +69,9 @@ class HistoryModel(CTRModel):
         groups = feature_map.histories
         unshared = [group[0].name for group in groups if not any(field.shared_with for field in group)]
         if not groups or unshared:
-            found = f"no column is shared with {unshared[0]}" if unshared else "there is none"
+            reason = f"no column is shared with {unshared[0]}" if unshared else "there is none"
             raise ValueError(
-                f"{type(self).__name__} needs a sequence with shared_with, the candidate's column; {found}"
+                f"{type(self).__name__} needs a sequence with shared_with, the candidate's column; {reason}"
             )
 
     def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
@@ -80,11 +80,11 @@ class HistoryModel(CTRModel):
         For one context and many candidates, if `shares_history` and no sequence is the candidate's, returns them by
         field: (1, slots, width) for the context's fields, (candidates, slots, width) for the others.
         """
-        found = (gathered or {}).get(table.name)
+        given = (gathered or {}).get(table.name)
         candidates_have = any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
-        if not isinstance(found, Mapping) or not self.shares_history or candidates_have:
+        if not isinstance(given, Mapping) or not self.shares_history or candidates_have:
             return super()._embedded(table, inputs, gathered)
-        return table.masked_by_field(inputs["ids"], found)[0]
+        return table.masked_by_field(inputs["ids"], given)[0]
 
     def of_fields(self, rows: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Returns the output of `rows` split by field, (batch_size, slots, embedding_dim) each.
@@ -102,7 +102,7 @@ class HistoryModel(CTRModel):
         """
         slots_of = self.feature_map.slots_of
         of_fields = self.of_fields(rows)
-        found = []
+        histories = []
         for group in self.feature_map.histories:
             items = [of_fields[field.name] for field in group]
             candidates = [
@@ -115,8 +115,8 @@ class HistoryModel(CTRModel):
                 item_ids = ops.reshape(item_ids[:1], (1, shared.slots))
             is_candidate = item_ids == ids[:, slots_of(shared.shared_with)]
             joined = ops.concatenate(items, axis=2)
-            found.append(History(join_rows(candidates), joined, item_ids, item_ids > 0, is_candidate))
-        return found
+            histories.append(History(join_rows(candidates), joined, item_ids, item_ids > 0, is_candidate))
+        return histories
 
     def other_rows(self, rows: Tensor) -> Tensor:
         """Returns the embeddings of the fields that are not sequences, (batch_size, fields, embedding_dim).

@@ -14,14 +14,14 @@ _OF_TENSORFLOW = "_self_"  # prefix of the attributes that TensorFlow adds to a 
 
 def weight_names(model: keras.Model) -> list[str]:
     """Returns a name for each of `model.variables`, such as `tower.hidden.0.kernel`; "" for a random state."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for place, layer in _layers(model, "", set()):
         for variable in layer._trainable_variables + layer._non_trainable_variables:
             name = f"{place}{variable.name}"
-            same = sum(other == name or other.startswith(f"{name}#") for other in found.values())
-            found.setdefault(id(variable), f"{name}#{same}" if same else name)
+            same = sum(other == name or other.startswith(f"{name}#") for other in names.values())
+            names.setdefault(id(variable), f"{name}#{same}" if same else name)
     return [
-        "" if variable.name == _SEED else found.get(id(variable), f"variable_{index}")
+        "" if variable.name == _SEED else names.get(id(variable), f"variable_{index}")
         for index, variable in enumerate(model.variables)
     ]
 

@@ -70,14 +70,14 @@ def interplay(counts: Counts, draws: int, random: np.random.Generator) -> Interp
     cells, rows = filled_cells(counts.sum(axis=2))
     observed = counts[cells.first, cells.second][:, :, None]
     expected = fit_additive(cells, observed, np.ones(observed.shape))
-    found = float(deviance(observed, expected)[0])
+    statistic = float(deviance(observed, expected)[0])
     likely = _shrunk(cells, observed)
     of_chance = _drawn(cells, rows, likely, draws, random)
-    first = _against(found, of_chance, int(rows.sum()))
+    first = _against(statistic, of_chance, int(rows.sum()))
     if first.p_value >= BORDERLINE or first.z > SURE:
         return first
     more = [_drawn(cells, rows, likely, draws, random) for _ in range(MORE)]
-    return _against(found, np.concatenate([of_chance, *more]), int(rows.sum()))
+    return _against(statistic, np.concatenate([of_chance, *more]), int(rows.sum()))
 
 
 def _drawn(cells: Cells, rows: Counts, expected: Floats, draws: int, random: np.random.Generator) -> Floats:
@@ -88,13 +88,13 @@ def _drawn(cells: Cells, rows: Counts, expected: Floats, draws: int, random: np.
     return deviance(drawn, fit_additive(cells, drawn, np.repeat(expected, draws, axis=2)))
 
 
-def _against(found: float, of_chance: Floats, rows: int) -> Interplay:
+def _against(statistic: float, of_chance: Floats, rows: int) -> Interplay:
     """Returns the deviation of a G² from the simulated G²."""
     mean, variance = float(of_chance.mean()), float(of_chance.var(ddof=1))
     if variance < LEAST_VARIANCE:
         return Interplay(0.0, 0.0, 1.0)
-    p_value = float(gammaincc(mean**2 / variance, found * mean / variance))
-    return Interplay(float((found - mean) / (2 * np.log(2) * rows)), (found - mean) / variance**0.5, p_value)
+    p_value = float(gammaincc(mean**2 / variance, statistic * mean / variance))
+    return Interplay(float((statistic - mean) / (2 * np.log(2) * rows)), (statistic - mean) / variance**0.5, p_value)
 
 
 def filled_cells(rows: Counts) -> tuple[Cells, Counts]:

@@ -26,8 +26,8 @@ def inner_products(covariances: Sequence[Floats], factors: Floats | None = None)
         factors: Factor f of each pair, symmetric, `[parts, parts]`; None for 1.
     """
     flat = np.stack([each.reshape(-1) for each in covariances]).astype(np.float64)
-    found = np.sqrt(np.maximum(flat @ flat.T, 0))  # tr(C_v C_w) of symmetric matrices
-    return off_diagonal(found if factors is None else np.abs(factors) * found)
+    norms = np.sqrt(np.maximum(flat @ flat.T, 0))  # tr(C_v C_w) of symmetric matrices
+    return off_diagonal(norms if factors is None else np.abs(factors) * norms)
 
 
 def crossed(covariances: Sequence[Floats], kernel: Floats) -> npt.NDArray[np.float64]:

@@ -164,9 +164,9 @@ class SelfAttention(keras.layers.Layer):
         scores = ops.cast(ops.matmul(asked, ops.transpose(inputs, (0, 2, 1))), "float32") / self.head_dim**0.5
         scores = ops.where(mask[:, None], scores, -1e9)
         attention = self.drop(ops.cast(ops.softmax(scores, axis=-1), inputs.dtype), training=training)
-        found = ops.einsum("bhw,whd->bhd", ops.matmul(attention, inputs), of_value)
-        found += ops.sum(attention, axis=-1, keepdims=True) * ops.reshape(biases[2], by_head)
-        mixed = self.out(ops.reshape(found, (-1, inputs.shape[2])))
+        output = ops.einsum("bhw,whd->bhd", ops.matmul(attention, inputs), of_value)
+        output += ops.sum(attention, axis=-1, keepdims=True) * ops.reshape(biases[2], by_head)
+        mixed = self.out(ops.reshape(output, (-1, inputs.shape[2])))
         return self.norm(first + self.drop(mixed, training=training))
 
     def get_config(self) -> dict[str, Any]:

@@ -72,9 +72,9 @@ def logits_of_products(logits: Tensor) -> Tensor:
     The computation uses odds: `1 / (σ(a) σ(b)) - 1 = e^-a + e^-b + e^-(a+b)`. The logarithm of this sum neither
     overflows nor loses the precision of a probability near 0 or 1.
     """
-    found = [logits[:, :1]]
+    products = [logits[:, :1]]
     for task in range(1, logits.shape[1]):
-        before, after = -found[-1], -logits[:, task : task + 1]
+        before, after = -products[-1], -logits[:, task : task + 1]
         odds = ops.concatenate([before, after, before + after], axis=1)
-        found.append(-ops.logsumexp(odds, axis=1, keepdims=True))
-    return ops.concatenate(found, axis=1)
+        products.append(-ops.logsumexp(odds, axis=1, keepdims=True))
+    return ops.concatenate(products, axis=1)

@@ -141,11 +141,11 @@ def attention_to_text(
     layers: Sequence[UniAttentionLayer], tokens: Tensor, states: Sequence[Tensor], mask: Tensor
 ) -> list[Tensor]:
     """Returns each layer's attention, float32 (batch_size, tokens, T). See `attend` for the arguments."""
-    found = []
+    maps = []
     for layer, layer_states in zip(layers, states[1:], strict=True):
-        found.append(layer.attention(tokens, layer_states, mask, return_attention=True)[1])
+        maps.append(layer.attention(tokens, layer_states, mask, return_attention=True)[1])
         tokens = layer(tokens, layer_states, mask)
-    return found
+    return maps
 
 
 def attend(

@@ -29,6 +29,8 @@ def bench() -> None:
 @bench.command()
 @click.option("--target", default="local", show_default=True, help="local, or http://HOST:PORT/v1/models/NAME.")
 @click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address of --target. A local server has one.")
+@click.option("--beside", default=None, metavar="URL", help="Compare with this server of the same model, interleaved.")
+@click.option("--beside-grpc", default=None, metavar="HOST:PORT", help="gRPC address of --beside.")
 @click.option("--model", "models", multiple=True, type=PATH, help="Folder of versions. Further models: ratios only.")
 @click.option("--baseline", type=PATH, default=None, help="One-layer Transformer, Hiformer's unit of latency.")
 @click.option("--data", type=PATH, default=None, help="Raw log for the requests. Default: rows kept with the model.")
@@ -44,11 +46,14 @@ def bench() -> None:
 @click.option("--rounds", type=click.IntRange(1), help="Rounds; each measures every cell once.", default=None)
 @click.option("--seconds", type=float, help="Seconds per cell and round.", default=None)
 @click.option("--papers/--no-papers", default=None, help="Measure by the methods of Hiformer and BERT4CTR.")
+@click.option("--bars", is_flag=True, help="Set the ratios beside the bars that ctrpipe's own server is held to.")
 @click.option("--server-flag", "flags", multiple=True, help="A flag of the local server; repeatable.")
 @click.option("--output", type=PATH, default=pathlib.Path("runs/benchmarks/latency"), show_default=True)
 def latency(
     target: str,
     grpc: str | None,
+    beside: str | None,
+    beside_grpc: str | None,
     models: tuple[pathlib.Path, ...],
     baseline: pathlib.Path | None,
     data: pathlib.Path | None,
@@ -62,6 +67,7 @@ def latency(
     rounds: int | None,
     seconds: float | None,
     papers: bool | None,
+    bars: bool,
     flags: tuple[str, ...],
     output: pathlib.Path,
 ) -> None:
@@ -72,6 +78,9 @@ def latency(
     counts from the intended start. Without --model, first exports a DCN-v2, a logistic regression and a Transformer,
     trained on a generated log, to OUTPUT/exports. Prints tables and, as the last line, a JSON object; writes
     latency.json and latency.html. Ctrl-C stops early and keeps the results so far. Takes 5 to 8 minutes.
+
+    With --beside, measures the server of --target and another one that serves the same model, request by request in
+    random order, and prints ratios with 95% intervals; writes beside.json.
     """
     from ctrpipe.serving.latency.settings import read_settings  # lazy: pydantic takes 0.1 s
 
@@ -79,15 +88,28 @@ def latency(
     settings = read_settings(config, quick, rates=rates, papers=papers, history=history, **options)
     if target != "local" and not models:
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
+    if beside and len(models) != 1:
+        raise InputError("--beside: give --model once, the folder of the model that both servers serve")
+    if beside_grpc and not beside:
+        raise InputError("--beside-grpc goes with --beside; give the URL of the other server")
     if not models:
         require("pipeline", "a model to measure", "give --model")
     set_environment(parse_flags(flags))  # direct calls run with the same settings as the server
     check_output(output)
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import. Invalid options fail before it.
+    from ctrpipe.serving.latency.compare import show_comparison, summary, write_comparison
     from ctrpipe.serving.latency.report import last_line, show, write
-    from ctrpipe.serving.latency.run import measure_latency
+    from ctrpipe.serving.latency.run import measure_beside, measure_latency
 
+    if beside:
+        other = beside, beside_grpc
+        found = measure_beside(models[0], data, settings, SERVE, other, target, grpc, flags, announce)
+        written = write_comparison(found, output)
+        show_comparison(found)
+        click.echo(f"Written to {written}")
+        click.echo(json.dumps(summary(found)))
+        sys.exit(INTERRUPTED if found["interrupted"] else 0)
     if not models:
         from ctrpipe.pipeline.demo.sample_export import LOG  # lazy: 0.4 s, and not needed with --model
 
@@ -99,7 +121,7 @@ def latency(
         models = tuple(export(name) for name in (EXPORTED[:1] if quick else EXPORTED))
         baseline = baseline or (export(BASELINE) if settings.papers else None)
         data = data or output / "exports" / LOG
-    report = measure_latency(models, data, settings, SERVE, target, grpc, flags, baseline, announce)
+    report = measure_latency(models, data, settings, SERVE, target, grpc, flags, baseline, announce, bars)
     paths = write(report, output)
     show(report)
     click.echo(f"Written to {', '.join(map(str, paths))}")

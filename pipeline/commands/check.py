@@ -25,14 +25,14 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     from ctrpipe.pipeline.draft.check_log import check_log
 
     loaded = load_config(config, settings)
-    found = check_log(loaded, list(data) or loaded.data.paths)
-    for text in found.notes:
+    findings = check_log(loaded, list(data) or loaded.data.paths)
+    for text in findings.notes:
         click.echo(f"Note:  {text}")
-    for text in found.divided:
+    for text in findings.divided:
         click.echo(text)
-    for text in found.errors:
+    for text in findings.errors:
         click.echo(f"Error: {text}")
-    counts = f"{len(found.errors)} errors, {len(found.notes)} notes"
-    click.echo(f"{found.rows:,} rows read, {found.rejected:,} malformed; {counts}")
-    if found.errors:
+    counts = f"{len(findings.errors)} errors, {len(findings.notes)} notes"
+    click.echo(f"{findings.rows:,} rows read, {findings.rejected:,} malformed; {counts}")
+    if findings.errors:
         sys.exit(MISTAKE)

@@ -210,7 +210,7 @@ def labels(
 @click.option("--split", type=click.Choice(["time", "leave_one_out"]), default="time", show_default=True)
 @click.option("--validation", type=float, default=0.1, show_default=True, help="Share of the events, by time.")
 @click.option("--test", type=float, default=0.1, show_default=True, help="Share of the events, by time.")
-@click.option("--validation-from", help="Start time of the validation part, in place of shares.")
+@click.option("--validation-from", help="Start time of the validation part, instead of shares.")
 @click.option("--test-from", help="Start time of the test part.")
 @click.option("--negatives", type=click.IntRange(0), default=0, show_default=True, help="Negatives per positive event.")
 @click.option("--test-negatives", type=click.IntRange(0), help="The same for the test part. Default: --negatives.")

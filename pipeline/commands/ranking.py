@@ -15,7 +15,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--group", help="Column that groups rows into lists. Default: user.")
 @click.option(
     "--item",
-    help="Candidate column. Default: the one that shares a vocabulary with a history, else the first of role item.",
+    help="Candidate column. Default: the one that shares its vocabulary with a history, or the first of role item.",
 )
 @click.option("--k", "depths", multiple=True, type=click.IntRange(1), help="The k of NDCG@k; repeatable. Default: 10.")
 @click.option("--output", type=PATH, help="Folder for ranking.json and ranking.html.")
@@ -44,7 +44,7 @@ def ranking(
 
     if output and output.is_file():
         raise InputError(f"--output {output}: a file; name a folder")
-    found = rank(find_model(source), data, group, item, depths)
-    print_ranking(found)
+    ranked = rank(find_model(source), data, group, item, depths)
+    print_ranking(ranked)
     if output:
-        click.echo(f"Written: {', '.join(str(path) for path in write_ranking(found, output))}")
+        click.echo(f"Written: {', '.join(str(path) for path in write_ranking(ranked, output))}")

@@ -12,7 +12,8 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--model", type=PATH, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--items", multiple=True, help="Item log: a file or quoted glob; repeatable. Default: the training rows.")
 @click.option(
-    "--item", help="Item column. Default: the one that shares a vocabulary with a history, else the first of role item."
+    "--item",
+    help="Item column. Default: the one that shares its vocabulary with a history, or the first of role item.",
 )
 @click.option("--top", type=click.IntRange(1), default=100, show_default=True, help="Items to retrieve per query.")
 @click.option(
@@ -65,15 +66,17 @@ def retrieve(
     asked = Approximate(recall, cells)
     done = retrieve_items(model, items, output, queries, answers, item, top, index, asked)
     if indexed := done.indexed:
-        found = indexed.found
-        click.echo(f"{found.rows:,} rows, {found.unnamed:,} of them without an item")
-        click.echo(f"{found.unknown:,} items are not in the model's vocabulary and left out")
+        catalogue = indexed.found
+        click.echo(f"{catalogue.rows:,} rows, {catalogue.unnamed:,} of them without an item")
+        click.echo(f"{catalogue.unknown:,} items are not in the model's vocabulary and left out")
         if indexed.cells is not None and indexed.recall is not None:
             click.echo(
                 f"Approximate: {indexed.cells.probes:,} of {len(indexed.cells.centers):,} cells are read; recall@"
                 f"{indexed.recall.top} {indexed.recall.share:.4f}, by {indexed.recall.users:,} users"
             )
-        click.echo(f"Written: {done.version}, with {len(found.names):,} items of {found.vectors.shape[1]} numbers")
+        click.echo(
+            f"Written: {done.version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers"
+        )
     if of := done.answered:
         click.echo(f"{of.rows:,} rows answered in {of.seconds:.2f} s; {of.malformed:,} malformed lines left out")
         click.echo(f"Written: {answers}")

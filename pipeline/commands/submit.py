@@ -18,7 +18,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option(
     "--recurring", metavar="CRON", help='Schedule: "0 4 * * *" is every day at four; six fields: seconds first.'
 )
-@click.option("--replace", is_flag=True, help="Put the schedule in place of those that the pipeline has.")
+@click.option("--replace", is_flag=True, help="Replace the existing schedules of the pipeline.")
 @click.option("--namespace", help="Namespace of the profile, if Kubeflow has several users.")
 @click.option("--experiment", help="Kubeflow experiment. Default: the name of the pipeline.")
 @click.option("--service-account", help="Service account of the steps.")

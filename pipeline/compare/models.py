@@ -30,8 +30,8 @@ def compare(
 
     A model's metrics are means over its training runs. Every model but the first has its differences from the first in
     AUC and RIG with a verdict (see `sides.compare_sides`). They are corrected for their number, in two families: those
-    on ALL, one per model, and those of all models on all slices (see `corrected.correct`). The differences are over the
-    rows alone if a side has one training run.
+    on ALL, one per model, and those of all models on all slices (see `corrected.correct`). The differences cover only
+    the rows if a side has one training run.
 
     Args:
         scored: For each model's name, the predictions of its training runs, which differ by their seeds. At least two

@@ -1,8 +1,8 @@
 """Tests whether a model is better than another, over other test rows and other training runs.
 
 Each side is one or more training runs of a model that differ by their seeds, all scored on the same rows. Rows are
-crossed with training runs, and training runs are nested in models. This is the design of diagnostic studies in which
-several readers of each method read the same cases. The estimator comes from these studies.
+crossed with training runs, and training runs are nested in models. Diagnostic studies have the same design: several
+readers of each method read the same cases. The estimator comes from these studies.
 
 References:
     Obuchowski and Rockette, "Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests", 1995.
@@ -32,7 +32,7 @@ class Difference:
         seeds: The number of training runs of the first and of the second model.
         rows_error: Its standard error over other rows.
         seeds_error: Its standard error over other seeds. None if a side has one training run: it cannot be estimated.
-        standard_error: Its standard error over both, or over rows alone if `seeds_error` is None.
+        standard_error: Its standard error over both, or over rows only if `seeds_error` is None.
         freedom: Degrees of freedom of `t`. None for the normal distribution.
         t: The difference in standard errors. None if the standard error is 0.
         p: The two-sided p-value of `t`. None if `t` is None.

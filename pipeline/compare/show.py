@@ -40,7 +40,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
 
 
 def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
-    """Returns the line that states the verdict on a difference, and what it generalizes over.
+    """Returns the line with the verdict on a difference, and whether it covers rows only or also seeds.
 
     Args:
         subject: The model and the metric.

@@ -19,8 +19,8 @@ def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | 
     """Returns the predictions of each model's training runs, by the model's name.
 
     A training run is named by the last part of its path, or by the whole path if two are equal. A model of several
-    training runs is named by the folder that holds them all, or by its first run. The folder of a sweep stands for all
-    its points, one model each.
+    training runs is named by the folder that holds them all, or by its first run. The folder of a sweep contributes
+    all its points, one model each.
 
     Args:
         models: For each model, the folders of its runs or scorings, or files that a sweep left in `results`.
@@ -40,7 +40,7 @@ def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | 
 
 
 def _points(trainings: Sequence[pathlib.Path]) -> dict[str, list[pathlib.Path]]:
-    """Returns the files of a sweep by point if the path is a finished sweep's folder, else {}.
+    """Returns the files of a sweep by point if the path is a finished sweep's folder, otherwise {}.
 
     Raises:
         InputError: the sweep's summary is damaged, or its predictions were removed.

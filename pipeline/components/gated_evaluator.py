@@ -134,5 +134,5 @@ def _end_of_training(model: Model) -> dict[str, Any]:
 
 def _seed_probabilities(folder: pathlib.Path, task: str) -> list[np.ndarray]:
     """Returns the probabilities of a task, [N], of each training of the model in seeds.json."""
-    found = read_seeds(folder)
-    return [each.probabilities[task] for each in found.model.read_scores(folder)] if found else []
+    seeds = read_seeds(folder)
+    return [each.probabilities[task] for each in seeds.model.read_scores(folder)] if seeds else []

@@ -17,7 +17,7 @@ from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.transforms.log.described_files import read_states
 from ctrpipe.transforms.log.ingest import described_splits, ingest
-from ctrpipe.transforms.log.read_ahead import handed_over
+from ctrpipe.transforms.log.read_ahead import take
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
 
@@ -33,6 +33,7 @@ class ExampleGenSettings(StageSettings):
             known. The states are not among the settings, because a copy of a log must not miss the cache.
         seed: Seed of `split.by: hash` and `by: group`.
         dead_letter: Folder of the dead-letter files with the malformed rows.
+        ahead: Folder in which a ReadAhead may have left its result.
     """
 
     spec: LogSpec
@@ -41,6 +42,7 @@ class ExampleGenSettings(StageSettings):
     states: pathlib.Path | None
     seed: int
     dead_letter: pathlib.Path
+    ahead: pathlib.Path | None = None
 
 
 @component
@@ -63,18 +65,12 @@ def LogExampleGen(
     folders = {name: pathlib.Path(examples.uri) / f"Split-{name}" for name in SPLITS}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
-    with handed_over(given.spec, given.files, given.seed) as partial:
-        result = ingest(
-            given.spec,
-            given.files,
-            given.seed,
-            folders,
-            given.dead_letter,
-            Workers.from_json(workers),
-            throttled_announce(),
-            partial,
-            read_states(given.states) if given.states else None,
-        )
+    states = read_states(given.states) if given.states else {}
+    read = (given.spec, given.files, given.seed)
+    result = take(given.ahead, *read, states, folders, given.dead_letter) if given.ahead else None
+    if result is None:
+        workers_given = Workers.from_json(workers)
+        result = ingest(*read, folders, given.dead_letter, workers_given, throttled_announce(), states)
     for line in described_splits(given.spec.data.split, result):
         announce(line)
     for column, count in result.rates.items():

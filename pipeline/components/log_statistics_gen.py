@@ -55,11 +55,11 @@ def LogStatisticsGen(
     rows = {split: payload_rows(payload_files(source / f"Split-{split}")) for split in splits}
     statistics.set_string_custom_property(ROWS, json.dumps(rows))
     if spec:
-        found = _suspects(
+        suspects = _suspects(
             LogSpec.model_validate_json(spec), source, [split for split in splits if rows[split]], max_rows
         )
-        write_json(pathlib.Path(statistics.uri) / SUSPECTS, [dataclasses.asdict(each) for each in found])
-        for each in found:
+        write_json(pathlib.Path(statistics.uri) / SUSPECTS, [dataclasses.asdict(each) for each in suspects])
+        for each in suspects:
             announce(f"Column: {each.column}, {each.split} rows: {each.text}")
 
 

@@ -77,7 +77,7 @@ class TrainerSettings(StageSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TrainerInputs:
-    """What a training reads, of the artifacts of the nodes before it.
+    """The inputs of a training, artifacts of the nodes before it.
 
     Args:
         payload: The folder of the payload.
@@ -128,7 +128,7 @@ def LogTrainer(
 def train_and_export(
     given: TrainerSettings, inputs: TrainerInputs, folder: pathlib.Path, code_version: str
 ) -> dict[str, Any]:
-    """Trains a model and exports it. A training that was cut goes on from the checkpoint in `given.work`.
+    """Trains a model and exports it. An interrupted training resumes from the checkpoint in `given.work`.
 
     Args:
         given: What to train.

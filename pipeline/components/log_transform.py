@@ -135,6 +135,6 @@ def _read_counts(kept: str, window: int) -> pa.Table:
         return SCHEMA.empty_table()
     path = pathlib.Path(kept) / COUNTS
     if not path.exists():
-        announce("Warm start: the parent kept no counts of values; min_count and top_k count today's rows alone")
+        announce("Warm start: the parent has no counts of values; min_count and top_k use only today's rows")
         return SCHEMA.empty_table()
     return read_counts(path, window)

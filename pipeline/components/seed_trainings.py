@@ -1,6 +1,6 @@
 """Trains a run's model and its baseline with other seeds (`ctrpipe run --seeds`), and scores the test rows with each.
 
-One training of a model says what these weights are worth. Several say what the model is worth.
+One training of a model measures these weights. Several measure the model.
 """
 
 import gc
@@ -10,6 +10,7 @@ import shutil
 from typing import Any
 
 import keras
+import numpy as np
 import pyarrow as pa
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
@@ -37,7 +38,7 @@ TRAINING, SCORES = "training.json", "scores.parquet"  # of a finished training
 
 
 class SideSettings(StageSettings):
-    """What is trained of a side.
+    """The training of one side, the model or the baseline.
 
     Args:
         name: The name of the model.
@@ -53,7 +54,7 @@ class SeedSettings(StageSettings):
 
     Args:
         seeds: The number of trainings of a side, with the run's own.
-        task: The task whose metrics are compared.
+        task: The first task, whose metrics the gates read.
         model: The model.
         baseline: The baseline; None for none.
         rows: The identity of the test rows, see ScoredRows.
@@ -124,10 +125,10 @@ def train_seeds(
                 announce(f"seed {number} of {given.seeds}: {name}, trained before")
             else:
                 announce(f"seed {number} of {given.seeds}: {name} ...")
-                scored, found = _train(trainer, given, inputs, folder / "unfinished", workers, code_version)
+                scored, described = _train(trainer, given, inputs, folder / "unfinished", workers, code_version)
                 kept.mkdir(parents=True, exist_ok=True)
                 write_scored(kept / SCORES, scored)
-                write_json(kept / TRAINING, found)  # the last one: with it, the training is whole
+                write_json(kept / TRAINING, described)  # the last one: with it, the training is whole
                 shutil.rmtree(trainer.work, ignore_errors=True)
             scores = f"scores/{side}-{trainer.seed}.parquet"
             (folder / "scores").mkdir(exist_ok=True)
@@ -145,7 +146,7 @@ def _train(
     workers: Workers,
     code_version: str,
 ) -> tuple[ScoredRows, dict[str, Any]]:
-    """Trains with one seed. Returns the test rows with the export's predictions, and what is said of the training.
+    """Trains with one seed. Returns the test rows with the export's predictions, and the summary of the training.
 
     Args:
         trainer: What to train.
@@ -163,15 +164,17 @@ def _train(
     predicted = predict({SEED: work / SERVABLE}, test, spec.target_columns, work / "predictions", workers)
     table = pa.Table.from_batches(read_payload(predicted))
     shutil.rmtree(work)
-    labels = table[spec.data.columns_by_task[given.task]].to_numpy()
-    probabilities = table[prediction_column(SEED, given.task)].to_numpy()
+    labels = {task: table[column].to_numpy() for task, column in spec.data.columns_by_task.items()}
+    probabilities = {task: table[prediction_column(SEED, task)].to_numpy() for task in labels}
     with naming_the_number(spec, inputs.payload):
-        check_predictions(trainer.model.name, probabilities, "test")
+        check_predictions(trainer.model.name, np.stack(list(probabilities.values()), axis=1), "test")
     weights = table[spec.data.weight].to_numpy() if spec.data.weight else None
-    found = {
+    tasks = {task: summarise(labels[task], probabilities[task], weights) for task in labels}
+    described = {
         "seed": trainer.seed,
-        "metrics": summarise(labels, probabilities, weights),
+        "metrics": tasks[given.task],
+        "tasks": tasks,
         "stopped": history["stopped"],
         "converged": has_converged(history),
     }
-    return ScoredRows(given.rows, {given.task: labels}, {given.task: probabilities}, weights=weights), found
+    return ScoredRows(given.rows, labels, probabilities, weights=weights), described

@@ -1,4 +1,4 @@
-"""The base class of what a stage is told."""
+"""The base class of a stage's settings."""
 
 import pydantic
 
@@ -7,7 +7,7 @@ class StageSettings(pydantic.BaseModel):
     """Settings of a stage: everything but its artifacts that decides its result.
 
     A component takes them as one JSON text, because TFX takes only strings and numbers. The text is part of the
-    component's cache key. It has only what the stage reads, so that no other change reruns the stage.
+    component's cache key. It contains only what the stage reads, so other changes do not rerun the stage.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

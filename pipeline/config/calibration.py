@@ -12,7 +12,7 @@ class Calibration(Section):
 
     The correction is fitted after training and is a part of the SavedModel. It is non-decreasing in the model's logit.
     It is taken only if it lowers the log loss of held-out folds of these rows: few clicks can make a correction worse
-    than none. Where the method does not, a simpler one is taken (`beta`, `platt`), or none.
+    than none. Otherwise a simpler method is used (`beta`, `platt`), or none.
     Early stopping uses the same rows to select the weights, but does not train on them. `training.refit` trains on
     these rows, and therefore cannot be combined with `calibration`.
 
@@ -28,13 +28,13 @@ class Calibration(Section):
     `histogram` these are `beta` and `platt`, for `beta` it is `platt`.
     """
     clicks_per_step: int = pydantic.Field(50, ge=0)
-    """Least number of clicks, and of rows without one, in a step of `isotonic` and in a bin of `histogram`. Steps with
-    fewer are joined with their neighbours: a few clicked rows are no evidence of a rate of 1. 0: the
+    """Least number of clicks, and of rows without one, in a step of `isotonic` and in a bin of `histogram`. Steps
+    with fewer are joined with their neighbours: a few clicked rows do not prove a rate of 1. 0: the
     steps as they are.
     """
     by: list[str] = pydantic.Field([], examples=[["device"]])
-    """Categorical or bucketized numeric feature columns. Each value gets an additional correction of its own; the
-    fewer clicks it has, the closer its correction is to none (see `shrinkage`).
+    """Categorical or bucketized numeric feature columns. Each value gets an additional correction, which is smaller
+    for a value with fewer clicks (see `shrinkage`).
     """
     on: Literal["validation"] = "validation"
     """The rows that the correction is fitted on."""

@@ -168,7 +168,7 @@ class Gates(Section):
     """
     max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.0}
     """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or how much
-    higher the log loss may be. By default no deterioration is permitted that the noise does not explain.
+    higher the log loss may be. By default only deteriorations within the noise are permitted.
     """
     max_drop_confidence: float | None = pydantic.Field(0.95, gt=0.5, lt=1, examples=[0.99])
     """Confidence level at which a test on the same rows must find a drop above `max_drop` to block a model, so that
@@ -179,7 +179,7 @@ class Gates(Section):
     training_noise: dict[Literal["auc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
         {}, examples=[{"auc": 0.001}]
     )
-    """Standard deviation of a metric over trainings that differ by their seeds alone. It is used where fewer than six
+    """Standard deviation of a metric over trainings that differ only in their seeds. It is used where fewer than six
     trainings show it. By default 0.002 for the AUC, and 0.002 of the log loss for the log loss.
     """
 

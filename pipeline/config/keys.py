@@ -1,4 +1,4 @@
-"""The known keys of a configuration, and the search for the one nearest to an unknown key."""
+"""The known keys of a configuration, and the search for the nearest key to an unknown one."""
 
 import difflib
 import functools

@@ -69,7 +69,7 @@ class Resources(Section):
     tolerations: list[Toleration] = pydantic.Field([], examples=[[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]])
     """Taints of nodes on which the step may run all the same."""
     retries: int = pydantic.Field(0, ge=0, examples=[2])
-    """How often the step is started again after it has failed, for whatever reason. The step Verdict never is."""
+    """Number of retries of the step after a failure. The step Verdict is never retried."""
     timeout: int | None = pydantic.Field(None, ge=1, examples=[86400])
     """Seconds after which the step's container is stopped; null: no limit. Vertex AI ignores it."""
 
@@ -97,7 +97,7 @@ class Kubeflow(Section):
     environment: dict[Variable, str] = pydantic.Field({}, examples=[{"TF_CPP_MIN_LOG_LEVEL": "1"}])
     """Environment variables of every step."""
     secrets: dict[Variable, Secret] = pydantic.Field({}, examples=[{"HF_TOKEN": {"name": "hub", "key": "token"}}])
-    """Environment variables of every step that Kubernetes takes from secrets; the pipeline has their names alone."""
+    """Environment variables of every step, taken from Kubernetes secrets; the pipeline contains only their names."""
     image_pull_secrets: list[Name] = pydantic.Field([], examples=[["registry"]])
     """Names of the secrets with which the cluster may pull `image`."""
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])

@@ -17,7 +17,8 @@ def config_names() -> list[str]:
 
 
 def find_config(path: pathlib.Path) -> pathlib.Path:
-    """Returns a configuration's path: the file itself if it exists, else the packaged one of that name.
+    """Returns a configuration's path: the file itself if it exists, otherwise the packaged configuration of that
+    name.
 
     Example:
         >>> find_config(pathlib.Path("criteo/deepfm.yaml"))

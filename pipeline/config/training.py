@@ -139,8 +139,8 @@ class Training(Section):
     optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad", "lbfgs"] = "adam"
     """`adam`: Adam on all weights. `lazy_adam` and `rowwise_adagrad`: Adam on the dense weights; on embedding tables,
     they update only the rows that occur in a batch. `lazy_adam` stores two numbers per weight, `rowwise_adagrad` one
-    per row (equations: pipeline/training/row_optimizers.py). `lbfgs`: L-BFGS on all rows at once, for the model `lr`
-    alone, which a baseline `lr` is always trained with. It ends at the optimum and does not depend on the seed. The
+    per row (equations: pipeline/training/row_optimizers.py). `lbfgs`: L-BFGS on all rows at once, only for the model
+    `lr`. A baseline `lr` is always trained with it. It ends at the optimum and does not depend on the seed. The
     validation log loss chooses the strength of the L2 penalty, unless `table_l2` is given. Learning rate, batch size,
     epochs and `patience` have no effect.
     """
@@ -193,7 +193,7 @@ class Training(Section):
     patience: int = pydantic.Field(2, ge=1)
     """Number of evaluations without improvement after which training stops; the best weights are kept."""
     not_finite: Literal["fail", "keep_best"] = "fail"
-    """What to do if the loss, a prediction or a metric of an evaluation is NaN or infinite. `fail`: end the run with a
+    """Reaction to a loss, a prediction or a metric of an evaluation that is NaN or infinite. `fail`: end the run with a
     line that says where. `keep_best`: stop training there and keep the best weights of the evaluations before; if there
     are none, `fail`.
     """
@@ -292,8 +292,8 @@ class Training(Section):
     def of_baseline(self, model: str) -> "Training":
         """Returns the settings of a baseline, by the name of its model.
 
-        A linear one is trained to its optimum, whatever the model beside it needs. With `fake_negative_weighting`, the
-        loss has no single optimum, and the settings are the model's.
+        A linear baseline is always trained to its optimum, independent of the model. With `fake_negative_weighting`,
+        the loss has no single optimum, and the settings are the model's.
         """
         if model != LINEAR or self.fake_negative_weighting:
             return self

@@ -54,51 +54,51 @@ class Findings:
 
 def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     """Checks the models' options, the files' columns and the first ROWS rows of the log."""
-    found = Findings()
+    findings = Findings()
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
-            found.errors += [f"{key}: {text}" for text in _model_faults(model)]
+            findings.errors += [f"{key}: {text}" for text in _model_faults(model)]
     for key in ("previous", "serving"):
         if named := getattr(config.monitoring, key):
-            _collect(found, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]
+            _collect(findings, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]
     if len(patterns) == 1 and is_kddcup2012(pathlib.Path(patterns[0])):
-        found.notes.append(f"{patterns[0]}: a run joins these files before it reads them, which is not checked")
-        return found
+        findings.notes.append(f"{patterns[0]}: a run joins these files before it reads them, which is not checked")
+        return findings
     if config.events:
-        _collect(found, "", lambda: find_files(list(patterns)))
-        found.notes.append("events: a run makes impressions of the log before it reads them, which is not checked")
-        return found
+        _collect(findings, "", lambda: find_files(list(patterns)))
+        findings.notes.append("events: a run makes impressions of the log before it reads them, which is not checked")
+        return findings
     if config.data.label_delay:
         for named in (list(patterns), config.data.label_delay.labels or list(patterns)):
-            _collect(found, "", lambda named=named: find_files(named))  # type: ignore[misc]
-        found.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
-        return found
+            _collect(findings, "", lambda named=named: find_files(named))  # type: ignore[misc]
+        findings.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
+        return findings
     files: list[str] = []
     try:
         config, files = config.placed(patterns)
     except InputError as error:
-        found.errors.append(str(error))
+        findings.errors.append(str(error))
     reader = LogReader(config.log_spec)
-    before = len(found.errors)
+    before = len(findings.errors)
     for path in files[:_FILES]:
-        _collect(found, "", lambda path=path: reader.check_columns(path))  # type: ignore[misc]
-    if files and len(found.errors) == before:
+        _collect(findings, "", lambda path=path: reader.check_columns(path))  # type: ignore[misc]
+    if files and len(findings.errors) == before:
         try:
             if config.data.split.by == "time":
                 ordering = find_ordering(config.log_spec, [part for path in files for part in reader.ranges(path)])
                 reader = LogReader(config.log_spec, ordering=ordering)
-            _check_rows(config, reader, files, found)
-            _check_splits(config, files, found)
+            _check_rows(config, reader, files, findings)
+            _check_splits(config, files, findings)
         except InputError as error:
-            found.errors.append(str(error))
-    return found
+            findings.errors.append(str(error))
+    return findings
 
 
-def _collect(found: Findings, where: str, work: collections.abc.Callable[[], object]) -> None:
+def _collect(findings: Findings, where: str, work: collections.abc.Callable[[], object]) -> None:
     try:
         work()
     except InputError as error:
-        found.errors.append(f"{where}{error}")
+        findings.errors.append(f"{where}{error}")
 
 
 def _model_faults(model: Model) -> list[str]:
@@ -115,34 +115,34 @@ def _model_faults(model: Model) -> list[str]:
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
-def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], found: Findings) -> None:
+def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], findings: Findings) -> None:
     batches: list[pa.RecordBatch] = []
     reasons: collections.Counter[str] = collections.Counter()
     first: dict[str, str] = {}
     is_whole = True
     for path, batch in ((file, batch) for file in files for batch in reader.read(file)):
         batches.append(batch.rows)
-        found.rows += batch.rows.num_rows
-        found.rejected += len(batch.rejects)
+        findings.rows += batch.rows.num_rows
+        findings.rejected += len(batch.rejects)
         for reject in batch.rejects:
             kind = kind_of_reject(reject)
             reasons[kind] += 1
             first.setdefault(kind, f"{path}: {config.line_or_row} {reject.line}: {reject.reason}")
-        if found.rows + found.rejected >= ROWS:
+        if findings.rows + findings.rejected >= ROWS:
             is_whole = False
             break
-    total = found.rows + found.rejected
-    listed = found.errors if found.rejected > config.data.max_bad_row_rate * total else found.notes
+    total = findings.rows + findings.rejected
+    listed = findings.errors if findings.rejected > config.data.max_bad_row_rate * total else findings.notes
     for kind, count in reasons.most_common(_REASONS):
         listed.append(f"{count:,} of {total:,} rows are malformed, as {first[kind]}")
-    if not found.rows:
+    if not findings.rows:
         return
     rows = pa.Table.from_batches(batches)
     # A finding about the whole log would end the run. About its first rows only, it may be a mistake.
-    (found.errors if is_whole else found.notes).extend(_faults(config, rows))
+    (findings.errors if is_whole else findings.notes).extend(_faults(config, rows))
     for column in config.feature_columns:
-        found.notes += _column_notes(config, column, rows[column])
-    found.notes += [f"Column: {each.column}: {each.text}" for each in suspects(config, rows)]
+        findings.notes += _column_notes(config, column, rows[column])
+    findings.notes += [f"Column: {each.column}: {each.text}" for each in suspects(config, rows)]
 
 
 def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
@@ -184,20 +184,20 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     yield from feature.notes(column, Seen(rows, len(present), len(distinct), most, holds))
 
 
-def _check_splits(config: RunConfig, files: Sequence[str], found: Findings) -> None:
+def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -> None:
     """Counts the rows of each split, and adds the faults that would end a run."""
     if not is_countable(files):
-        found.notes.append("data.split: the log is too large to count the rows of each split here; a run says them")
+        findings.notes.append("data.split: the log is too large to count the rows of each split here; a run says them")
         return
     counted = count_splits(config.log_spec, files)
-    found.splits = counted.rows
-    found.divided = list(described_splits(config.data.split, counted))
+    findings.splits = counted.rows
+    findings.divided = list(described_splits(config.data.split, counted))
     if is_readable(files):
         of_splits = constant_columns(config, rows_of_splits(config.log_spec, files))
-        found.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
+        findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:
-            found.errors.append(f"data.split: the {name} split has no rows")
+            findings.errors.append(f"data.split: the {name} split has no rows")
         elif counted.positives[name] in (0, rows):
             only = int(counted.positives[name] > 0)
-            found.errors.append(f"data.split: {config.label_columns[0]} is {only} in all {rows:,} {name} rows")
+            findings.errors.append(f"data.split: {config.label_columns[0]} is {only} in all {rows:,} {name} rows")

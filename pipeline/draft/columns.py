@@ -77,8 +77,8 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     if not likely:
         rates = {name.lower(): name for name in sample.columns}
         named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
-        found = ((name, rule) for name in named_rates if (rule := _rate_rule(name, sample.columns[name])))
-        return next((LabelGuess(name, *rule) for name, rule in found), None)
+        guesses = ((name, rule) for name in named_rates if (rule := _rate_rule(name, sample.columns[name])))
+        return next((LabelGuess(name, *rule) for name, rule in guesses), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
 
@@ -105,7 +105,7 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
 
 
 def _rate_rule(name: str, values: Sequence[str]) -> tuple[str, str] | None:
-    """Returns the rule of a label that is a rate, as the clicks of a row's impressions; None if it is none."""
+    """Returns the rule of a label that is a rate of clicks per impression; None if the label is not a rate."""
     if not all(NUMBER.fullmatch(value) and 0 <= float(value) <= 1 for value in values):
         return None
     if not any(0 < float(value) < 1 for value in values):

@@ -89,15 +89,15 @@ def _of_kddcup2012(folder: str) -> str:
 def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     if label is not None and label not in sample.columns:
         raise InputError(f"{path}: --label {label}: no such column; it has {excerpt(', '.join(sample.columns))}")
-    found = guess_label(sample, label)
-    if found is None and label is not None:
+    guess = guess_label(sample, label)
+    if guess is None and label is not None:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
-    if found is None:
+    if guess is None:
         raise InputError(
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
         )
-    return found
+    return guess
 
 
 def _name_of(path: str) -> str:

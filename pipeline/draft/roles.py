@@ -1,4 +1,4 @@
-"""Finds the columns of a log that are no features: weights, split markers, numbers of rows, and other labels.
+"""Finds the columns of a log that are not features: weights, split markers, row numbers, and other labels.
 
 A model that has one of them is almost perfect on the log and useless in production, where a request has none.
 """
@@ -63,7 +63,7 @@ _CHANCE = 1e-6  # of a value that is in rows with a click alone
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """What a column is, if it is no feature.
+    """The role of a column that is not a feature.
 
     Attributes:
         comment: What it is taken for, and what to do with it.
@@ -93,25 +93,25 @@ def may_be_weight(name: str, values: Sequence[str]) -> bool:
 
 
 def roles(sample: LogSample, label: str, clicks: Sequence[float]) -> dict[str, Role]:
-    """Returns the columns that are no features, beside the label.
+    """Returns the columns that are not features, without the label.
 
     Args:
         sample: The first rows of a log.
         label: The label's column.
         clicks: The label of each row, 0 to 1.
     """
-    found: dict[str, Role] = {}
+    by_column: dict[str, Role] = {}
     for name, values in sample.columns.items():
         if name == label or name in sample.lists:
             continue
         if is_split_marker(name, values):
-            found[name] = Role(_MARKER)
+            by_column[name] = Role(_MARKER)
         elif text := _row_id(name, values):
-            found[name] = Role(text)
+            by_column[name] = Role(text)
         elif text := _other_label(name, values, clicks):
-            found[name] = Role(text)
-    rest = {name: values for name, values in sample.columns.items() if name not in {label, *sample.lists, *found}}
-    return found | _weights(rest, clicks)
+            by_column[name] = Role(text)
+    rest = {name: values for name, values in sample.columns.items() if name not in {label, *sample.lists, *by_column}}
+    return by_column | _weights(rest, clicks)
 
 
 def _numbers(values: Sequence[str]) -> list[float] | None:
@@ -128,7 +128,7 @@ def _numbers(values: Sequence[str]) -> list[float] | None:
 def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> dict[str, Role]:
     """Returns the weight of the rows, and the columns that may be one."""
     is_rate = any(0 < click < 1 for click in clicks)
-    found: dict[str, Role] = {}
+    by_column: dict[str, Role] = {}
     numbers_by_name = {name: numbers for name, values in columns.items() if (numbers := _numbers(values)) is not None}
     for name, numbers in numbers_by_name.items():
         of_impressions = is_rate and _IMPRESSIONS.fullmatch(name) is not None
@@ -136,21 +136,21 @@ def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> d
         if not is_sure and not _WEIGHT.fullmatch(name):
             continue
         if len(set(numbers)) == 1:
-            found[name] = Role(f"{numbers[0]:g} in each row, as a weight that does not weigh: left out")
+            by_column[name] = Role(f"{numbers[0]:g} in each row, as a weight that does not weigh: left out")
         elif is_sure or _weighs(numbers, clicks):
-            if any(role.is_weight for role in found.values()):
-                found[name] = Role("a second weight of the rows: left out; or is this one data.weight?")
+            if any(role.is_weight for role in by_column.values()):
+                by_column[name] = Role("a second weight of the rows: left out; or is this one data.weight?")
             else:
                 of_what = "the impressions of the rate" if of_impressions else "the weight of the row"
-                found[name] = Role(f"taken for {of_what}, which is no feature; is it one?", is_weight=True)
+                by_column[name] = Role(f"taken for {of_what}, which is no feature; is it one?", is_weight=True)
         elif len(set(numbers)) <= _FEW_WEIGHTS:
-            found[name] = Role("the weight of the row (data.weight), or a feature? Left out until you say which")
+            by_column[name] = Role("the weight of the row (data.weight), or a feature? Left out until you say which")
     if is_rate:
-        shown = next((numbers_by_name[name] for name, role in found.items() if role.is_weight), None)
+        shown = next((numbers_by_name[name] for name, role in by_column.items() if role.is_weight), None)
         for name, numbers in numbers_by_name.items():
-            if shown and name not in found and _counts_clicks(numbers, shown, clicks):
-                found[name] = Role("the label's rate times the weight: left out, as it would betray the label")
-    return found
+            if shown and name not in by_column and _counts_clicks(numbers, shown, clicks):
+                by_column[name] = Role("the label's rate times the weight: left out, as it would betray the label")
+    return by_column
 
 
 def _weighs(numbers: Sequence[float], clicks: Sequence[float]) -> bool:
@@ -174,7 +174,7 @@ def _counts_clicks(numbers: Sequence[float], shown: Sequence[float], rates: Sequ
 
 
 def _row_id(name: str, values: Sequence[str]) -> str:
-    """Returns what says that a column is an id of the row or its request; "" if it is none."""
+    """Returns the evidence that a column is an id of the row or its request; "" if it is not."""
     present = [value for value in values if _is(value)]
     if len(present) < _FEWEST_IDS:
         return ""

@@ -23,7 +23,7 @@ NOTHING: Counts = (np.zeros(0), np.zeros(0), np.zeros(0))
 def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
     """Returns the area under the ROC curve by ranks.
 
-    Ties count half. With one class only it is 0, as in TFMA.
+    Ties count half. It is 0 if there is only one class, as in TFMA.
 
     Args:
         predictions: The distinct predictions, ascending, [N].

@@ -44,9 +44,9 @@ def frequent_slices(
     rows = np.bincount(codes, minlength=len(texts))
     counts = np.bincount(elements, rows[places], len(names))
     order = sorted((number for number in range(len(names)) if counts[number]), key=lambda n: (-counts[n], names[n]))
-    found = []
+    slices = []
     for number in order[:most]:
         holds = np.zeros(len(texts), bool)
         holds[places[elements == number]] = True
-        found.append((names[number], holds[codes]))
-    return found
+        slices.append((names[number], holds[codes]))
+    return slices

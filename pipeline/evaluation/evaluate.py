@@ -15,7 +15,7 @@ from ctrpipe.pipeline.config import Evaluation
 from ctrpipe.pipeline.evaluation.elements import MISSING, frequent_slices
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
 from ctrpipe.pipeline.evaluation.predictions import prediction_column
-from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, baseline_column
 from ctrpipe.pipeline.evaluation.tail import TAIL
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
@@ -43,8 +43,8 @@ def evaluate(
 
     Returns:
         A tuple: the contents of metrics.json, without the verdict of the gates; the candidate's predictions; and other
-        predictions, if there are any: `baseline_probability` of the baseline and `uncalibrated_probability` of the
-        candidate before its calibration.
+        predictions, if there are any: `baseline_probability` of the baseline, see `baseline_column`, and
+        `uncalibrated_probability` of the candidate before its calibration.
 
     Raises:
         NotFiniteError: a prediction or a metric is not finite.
@@ -76,9 +76,14 @@ def evaluate(
         of_tail = summarise(label[is_tail], probabilities[primary][is_tail], own)
         metrics["tail"] = {**evaluation.tail.model_dump(), **of_tail}
     if baseline:
-        others["baseline_probability"] = _read_probabilities(predicted, TRAINED_BASELINE, [primary])[primary]
-        _check_finite(f"the baseline {baseline}", {primary: others["baseline_probability"]})
-        metrics["baseline"] = {"name": baseline, **summarise(label, others["baseline_probability"], weights)}
+        known = pa.parquet.read_schema(predicted[0]).names
+        answered = [task for task in tasks if prediction_column(TRAINED_BASELINE, task) in known]
+        by_baseline = _read_probabilities(predicted, TRAINED_BASELINE, answered)
+        _check_finite(f"the baseline {baseline}", by_baseline)
+        others |= {baseline_column(list(tasks), task): values for task, values in by_baseline.items()}
+        columns = spec.data.columns_by_task
+        of_tasks = {task: summarise(labels[columns[task]], by_baseline[task], weights) for task in answered}
+        metrics["baseline"] = {"name": baseline, **of_tasks[primary], "tasks": of_tasks}
     if prediction_column(UNCALIBRATED_MODEL, primary) in pa.parquet.read_schema(predicted[0]).names:
         before = _read_probabilities(predicted, UNCALIBRATED_MODEL, list(spec.data.labels))
         _check_finite("the model before its calibration", before)

@@ -193,13 +193,13 @@ def change_gate(
         return gate_row(metric, "change", bound, math.nan, False)
     usual = STATED[metric] * (abs(known[1][0].value) if metric == "log_loss" else 1.0)
     first, second = (known[0], known[1]) if metric == "auc" else (known[1], known[0])  # worse is above 0
-    found = noisy_difference(first, second, gates.training_noise.get(metric, usual))
-    best = found.at_least(confidence)
+    difference = noisy_difference(first, second, gates.training_noise.get(metric, usual))
+    best = difference.at_least(confidence)
     passed = best <= drop
-    noise = f"standard error {found.standard_error:.4f} over rows and trainings, {found.noise}"
-    worse = f"{found.value:.4f} worse, at least {best:.4f} with {confidence:.0%} confidence"
+    noise = f"standard error {difference.standard_error:.4f} over rows and trainings, {difference.noise}"
+    worse = f"{difference.value:.4f} worse, at least {best:.4f} with {confidence:.0%} confidence"
     reason = f"{worse} ({noise}), {_is(passed)} {bound}"
-    return gate_row(metric, "change", bound, found.value, passed, reason)
+    return gate_row(metric, "change", bound, difference.value, passed, reason)
 
 
 def slice_gates(bounds: CalibrationBounds, scored: ScoredRows, task: str) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def slice_gates(bounds: CalibrationBounds, scored: ScoredRows, task: str) -> lis
     A column fails if a value is outside by more than chance explains. All values of all columns share one level.
     """
     labels, probabilities = scored.labels[task], scored.probabilities[task]
-    found = {
+    calibrations = {
         column: slice_calibrations(
             scored.slices[column],
             labels,
@@ -220,12 +220,12 @@ def slice_gates(bounds: CalibrationBounds, scored: ScoredRows, task: str) -> lis
         for column in bounds.slices
     }
     assert bounds.max_error is not None  # the configuration sets both or none
-    tests = {column: one.p_values(bounds.max_error) for column, one in found.items()}
+    tests = {column: one.p_values(bounds.max_error) for column, one in calibrations.items()}
     alone = [tests[column] for column in bounds.slices]
     adjusted = np.split(holm(np.concatenate(alone)), np.cumsum([len(each) for each in alone])[:-1])
     judged = sum(len(each) for each in alone)
     return [
-        _of_slices(column, bounds, found[column], tests[column], p_values, judged)
+        _of_slices(column, bounds, calibrations[column], tests[column], p_values, judged)
         for column, p_values in zip(bounds.slices, adjusted, strict=True)
     ]
 
@@ -233,7 +233,7 @@ def slice_gates(bounds: CalibrationBounds, scored: ScoredRows, task: str) -> lis
 def _of_slices(
     column: str,
     bounds: CalibrationBounds,
-    found: SliceCalibrations,
+    slices: SliceCalibrations,
     alone: np.ndarray,
     adjusted: np.ndarray,
     judged: int,
@@ -243,23 +243,23 @@ def _of_slices(
     Args:
         column: The column.
         bounds: The limits.
-        found: The calibration of each judged value.
+        slices: The calibration of each judged value.
         alone: Their p-values.
         adjusted: Their p-values, corrected for the number of values.
         judged: The number of judged values of all columns.
     """
     bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_clicks:,} clicks or more, beyond chance"
-    if not found.values:
+    if not slices.values:
         return gate_row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_clicks:,} clicks")
-    ratios = found.calibrations
+    ratios = slices.calibrations
     worst = int(np.lexsort((-np.abs(ratios - 1), alone))[0])
     passed = bool(adjusted[worst] >= 1 - SLICE_LEVEL)
-    low, high = found.interval(worst, 1 - (1 - SLICE_LEVEL) / judged)
-    where = f"where {column} is {found.values[worst]} ({found.rows[worst]:,} rows, {found.clicks[worst]:,} clicks)"
+    low, high = slices.interval(worst, 1 - (1 - SLICE_LEVEL) / judged)
+    where = f"where {column} is {slices.values[worst]} ({slices.rows[worst]:,} rows, {slices.clicks[worst]:,} clicks)"
     many = "1 value" if judged == 1 else f"the largest of {judged:,} values"
     interval = f"{SLICE_LEVEL:.0%} interval {low:.4f} to {high:.4f}, of {many}"
-    if not found.observed[worst]:
-        reason = f"no click {where}, {found.expected[worst]:.1f} expected; {interval}"
+    if not slices.observed[worst]:
+        reason = f"no click {where}, {slices.expected[worst]:.1f} expected; {interval}"
         return gate_row("calibration", "slice", bound, None, passed, reason)
     value = float(ratios[worst])
     return gate_row("calibration", "slice", bound, value, passed, f"{value:.4f} at worst, {where}; {interval}")

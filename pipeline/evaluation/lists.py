@@ -78,7 +78,7 @@ def candidate_lists(groups: pa.ChunkedArray, items: pa.ChunkedArray, labels: np.
 
 
 def hit_rate(lists: Lists, ranks: np.ndarray, k: int) -> np.ndarray:
-    """Returns HR@k of each list: 1 if a positive candidate is among the first k, else 0, float64 [lists]."""
+    """Returns HR@k of each list: 1 if a positive candidate is among the first k, otherwise 0, float64 [lists]."""
     return _most(lists, ((ranks <= k) & (lists.labels == 1)).astype(np.float64))
 
 
@@ -91,9 +91,9 @@ def ndcg(lists: Lists, ranks: np.ndarray, k: int) -> np.ndarray:
     gains = np.where(ranks <= k, lists.labels / np.log2(1.0 + ranks), 0.0)
     positives = np.bincount(lists.lists, lists.labels, lists.count).astype(np.int64)
     best = np.append(0.0, np.cumsum(1.0 / np.log2(np.arange(2, k + 2))))[np.minimum(positives, k)]
-    found: np.ndarray = np.full(lists.count, np.nan)
-    np.divide(np.bincount(lists.lists, gains, lists.count), best, out=found, where=best > 0)
-    return found
+    values: np.ndarray = np.full(lists.count, np.nan)
+    np.divide(np.bincount(lists.lists, gains, lists.count), best, out=values, where=best > 0)
+    return values
 
 
 def reciprocal_rank(lists: Lists, ranks: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path
 
 LABEL, PROBABILITY, TAIL, WEIGHT = "label", "probability", "tail", "weight"
+BASELINE_PROBABILITY = "baseline_probability"  # of the first task
 SLICE = "slice."
 _KEY = b"ctrpipe"
 
@@ -59,12 +60,17 @@ class ScoredRows:
         )
 
     def known(self, task: str) -> np.ndarray:
-        """Returns whether each row has a label of the task, bool [N]: one that is not NaN."""
+        """Returns whether each row has a label of the task, bool [N]: the label is not NaN."""
         known: np.ndarray = ~np.isnan(self.labels[task])
         return known
 
     def __len__(self) -> int:
         return len(next(iter(self.labels.values())))
+
+
+def baseline_column(tasks: list[str], task: str) -> str:
+    """Returns the column of a baseline's predictions of a task, in a file with the predictions of a run."""
+    return BASELINE_PROBABILITY + (f".{task}" if task != tasks[0] else "")
 
 
 def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.ndarray] | None = None) -> None:

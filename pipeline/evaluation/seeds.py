@@ -1,25 +1,28 @@
-"""The trainings of a run that differ by their seeds alone (`ctrpipe run --seeds`), in one file: seeds.json.
+"""The trainings of a run with different seeds (`ctrpipe run --seeds`), in one file: seeds.json.
 
 A run with several seeds trains its model and its baseline with each of them. The file is written twice, in one format:
 
 - In the artifact of `SeedTrainings`, for the gates. It has the trainings besides the run's own.
-- Beside metrics.json, for everybody. It has all trainings of both sides, the run's own first.
+- A public file next to metrics.json. It has all trainings of both sides, the run's own first.
 
     {
       "task": "ctr",
       "model": {"name": "deepfm", "trainings": [
         {"seed": 1, "metrics": {"auc": 0.75, "log_loss": 0.45, "rig": 0.1, "calibration": 1.0, "examples": 8000, ...},
-         "stopped": "log_loss did not improve for 2 evaluations", "converged": true,
-         "scores": "report_data/seeds/model-1.parquet"}, ...]},
+         "tasks": {"ctr": {"auc": 0.75, ...}, ...}, "stopped": "log_loss did not improve for 2 evaluations",
+         "converged": true, "scores": "report_data/seeds/model-1.parquet"}, ...]},
       "baseline": {"name": "lr", "trainings": [...]},
-      "difference": {"auc": {"difference": 0.01, "seeds": [3, 3], "interval": [0.005, 0.015], ...}, "rig": {...}}
+      "difference": {"auc": {"difference": 0.01, "seeds": [3, 3], "interval": [0.005, 0.015], ...}, "rig": {...}},
+      "differences": {"ctr": {"auc": {...}, "rig": {...}}, ...}
     }
 
-`metrics` are those of the task on the test rows, by the names of `metrics.summarise`. `scores` is a file of
+`task` is the first task, and `metrics` are its metrics on the test rows, by the names of `metrics.summarise`; `tasks`
+has those of every task. `scores` is a file of
 `write_scored`, by its path from the folder of seeds.json: every file has the same rows in the same order. `baseline` is
-null without a baseline. `difference` is the model's mean less the baseline's, as `Compared.to_json` writes it: over
-other rows and other seeds. It is null in the artifact, and without a baseline. A side that L-BFGS trains depends on no
-seed: its run's own training is its only one.
+null without a baseline. `difference` is the model's mean less the baseline's in the first task, as `Compared.to_json`
+writes it: over other rows and other seeds. `differences` has it for every task in which it can be known: a task needs
+test rows of both classes. Both are null in the artifact, and without a baseline. A side that L-BFGS trains depends on
+no seed: its run's own training is its only one.
 """
 
 import dataclasses
@@ -45,6 +48,7 @@ class SeedTraining:
         converged: Whether more epochs or iterations would hardly change it, see `has_converged`. None if its history
             was not kept.
         scores: Path of its predictions, from the folder of seeds.json.
+        tasks: The metrics of each task.
     """
 
     seed: int
@@ -52,6 +56,7 @@ class SeedTraining:
     stopped: str
     converged: bool | None
     scores: str
+    tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Seeds:
     model: SeedSide
     baseline: SeedSide | None = None
     difference: dict[str, dict[str, Any]] | None = None
+    differences: dict[str, dict[str, dict[str, Any]]] | None = None
 
 
 def write_seeds(folder: pathlib.Path, seeds: Seeds) -> None:
@@ -94,7 +100,7 @@ def read_seeds(folder: pathlib.Path) -> Seeds | None:
         value = json.loads(path.read_text(encoding="utf-8"))
         model, baseline = (_side(value[key]) if value[key] else None for key in ("model", "baseline"))
         assert model
-        return Seeds(value["task"], model, baseline, value["difference"])
+        return Seeds(value["task"], model, baseline, value["difference"], value.get("differences"))
     except (OSError, ValueError, LookupError, TypeError, AssertionError) as error:
         raise InputError(f"{path}: damaged ({one_line(error, 100)}); run `ctrpipe run --seeds` again") from error
 

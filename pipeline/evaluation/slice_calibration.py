@@ -1,12 +1,12 @@
 """The calibration of each value of a column with its error, and whether it is off by more than chance explains.
 
-The value that is farthest from calibrated is far by chance where there are many values, or few clicks. Each value gets
+With many values or few clicks, the value with the worst calibration is far off by chance. Each value gets
 an exact interval, and all values together a level.
 
 References:
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", 1934.
-    Hoeffding, "On the distribution of the number of successes in independent trials", 1956: trials with probabilities
-    of their own deviate less from their mean than trials with the mean probability, so that the interval holds.
+    Hoeffding, "On the distribution of the number of successes in independent trials", 1956: trials with different
+    probabilities deviate less from their mean than trials with the mean probability, so the interval holds.
     Fay and Feuer, "Confidence intervals for directly standardized rates: a method based on the gamma distribution",
     1997: weighted counts, as a scaled count.
 """

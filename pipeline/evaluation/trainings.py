@@ -1,8 +1,8 @@
 """Whether a model is worse than the last blessed one by more than the noise of test rows and of trainings.
 
-A metric of a trained model has two kinds of noise. Other test rows give another value, and so does another training of
-the same configuration, whose seed draws other initial weights and another order of rows. A test that knows the first
-kind alone calls two trainings of one model different far more often than its level says.
+A metric of a trained model has two kinds of noise. Other test rows give another value. So does another training of
+the same configuration: its seed draws other initial weights and another order of rows. A test that ignores the second
+kind calls two trainings of one model different far more often than its level.
 
 References:
     Obuchowski and Rockette, "Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests", 1995:
@@ -81,23 +81,23 @@ def noisy_difference(first: Sequence[Estimate], second: Sequence[Estimate], stat
     if not measured:
         error = math.sqrt(of_rows + share * stated**2)
         return NoisyDifference(value, error, None, f"with a stated noise of trainings of {stated:.2g}")
-    found = sum(float(np.sum((each - each.mean()) ** 2)) for each in values)
+    squares = sum(float(np.sum((each - each.mean()) ** 2)) for each in values)
     # Two trainings also differ by the errors that each makes on these rows alone. of_rows has them already.
     alone = sum(_apart(side, mean) for side, mean in zip(sides, means, strict=True))
-    of_trainings, noise = max(found - alone, 0.0) / measured, f"noise of {measured + 2} trainings"
+    of_trainings, noise = max(squares - alone, 0.0) / measured, f"noise of {measured + 2} trainings"
     freedom = float(measured)
     if measured < ENOUGH_FREEDOM:
         freedom += ENOUGH_FREEDOM
         of_trainings = (measured * of_trainings + ENOUGH_FREEDOM * stated**2) / freedom
         noise += f" and a stated one of {stated:.2g}"
     variance = of_rows + share * of_trainings
-    estimated = share * max(of_trainings, found / measured if measured >= ENOUGH_FREEDOM else 0.0)
+    estimated = share * max(of_trainings, squares / measured if measured >= ENOUGH_FREEDOM else 0.0)
     free = (variance / estimated) ** 2 * freedom if estimated else None
     return NoisyDifference(value, math.sqrt(variance), free, noise)
 
 
 def _apart(trainings: Sequence[Estimate], mean: np.ndarray) -> float:
-    """Returns the part of the trainings' sum of squares that is expected from the rows alone."""
+    """Returns the part of the trainings' sum of squares that is expected from the rows."""
     return float(sum(np.sum((estimate.components - mean) ** 2) for estimate in trainings))
 
 
@@ -119,15 +119,15 @@ def retrained_probabilities(
         folder: An existing folder for temporary files.
         workers: The processes that predict.
     """
-    found = []
+    probabilities = []
     work, column = folder / RETRAINED, prediction_column(RETRAINED, task)
     for version in filter(pathlib.Path.exists, versions):
         try:
             predicted = predict({RETRAINED: version}, files, [], work, workers)
             if column in pa.parquet.read_schema(predicted[0]).names:
-                found.append(pa.Table.from_batches(read_payload(predicted, [column]))[column].to_numpy())
+                probabilities.append(pa.Table.from_batches(read_payload(predicted, [column]))[column].to_numpy())
         except InputError:  # it reads other columns, and is no training of the same configuration
             continue
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    return found
+    return probabilities

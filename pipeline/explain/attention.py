@@ -49,8 +49,8 @@ class PickedRows:
         """Returns the shares of a pair of tokens, `[rows]`, or None if the model does not attend over both."""
         if not {first, second} <= set(self.tokens):
             return None
-        found = self.shares[:, self.tokens.index(first), self.tokens.index(second)]
-        return None if np.isnan(found).any() else found
+        shares = self.shares[:, self.tokens.index(first), self.tokens.index(second)]
+        return None if np.isnan(shares).any() else shares
 
 
 def attention_of_rows(

@@ -1,4 +1,4 @@
-"""`ctrpipe explain`: what a model uses, what its log contains, and why a row has its click probability."""
+"""`ctrpipe explain`: the columns that a model uses, the interactions in its log, the explanation of a row."""
 
 import dataclasses
 import pathlib
@@ -71,7 +71,7 @@ class Settings:
 
 
 def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> dict[str, Any]:
-    """Returns what the model uses and what the log contains.
+    """Returns the importance of the columns and the interactions in the log.
 
     A sample of the log's rows is drawn, pairs of values are counted over all rows, and the model scores the sample.
 
@@ -154,7 +154,7 @@ def _stored_rows(
     ]
     announce(f"Explaining {len(chosen)} rows")
     by_gradients = None if _no_gradients(source, scorer) else _by_gradients(source, scorer, groups)
-    found = []
+    stored = []
     for why, place in chosen:
         row = rows.slice(place, 1)
         if by_gradients:
@@ -162,8 +162,8 @@ def _stored_rows(
         else:
             random = np.random.default_rng(settings.seed)
             one = shapley_of_row(score_with(scorer), row, rows, groups, STORED_ORDERS, random)
-        found.append({"why": why, "label": float(labels[place]), **dataclasses.asdict(one)})
-    return found
+        stored.append({"why": why, "label": float(labels[place]), **dataclasses.asdict(one)})
+    return stored
 
 
 def explain_line(
@@ -185,7 +185,7 @@ def explain_line(
         baseline: What the row is compared with: "average" for rows of the log, "missing" for a row of missing values,
             or FILE:LINE for another row.
         orders: How many orders of the columns are drawn for Shapley values.
-        method: One of METHODS. None: gradients if the model has them, else Shapley values.
+        method: One of METHODS. None: gradients if the model has them, otherwise Shapley values.
 
     Raises:
         InputError: as in `explain`, the line is not a row of the model's log, or the model has no gradients.
@@ -199,16 +199,16 @@ def explain_line(
             others = _read_sample(source, data, scorer.spec, settings)
         elif baseline != "missing":
             others = pa.Table.from_batches([read_row(baseline, scorer.spec, "--baseline")])
-        found = []
+        explained = []
         reason = None if method == SHAPLEY else _no_gradients(source, scorer)
         if reason and method is not None:
             raise InputError(f"--method {method}: {reason}; take --method {SHAPLEY}")
         if method != SHAPLEY and not reason:
-            found.append(_by_gradients(source, scorer, groups)(row, others))
+            explained.append(_by_gradients(source, scorer, groups)(row, others))
         if method in (SHAPLEY, BOTH) or reason:
             random = np.random.default_rng(settings.seed)
-            found.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
-        return found
+            explained.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
+        return explained
     finally:
         scorer.close()
 
@@ -271,8 +271,8 @@ def _by_gradients(
 
     def explained(row: pa.Table, others: pa.Table | None) -> RowExplained:
         # The served model may have a calibration. The Keras model has none.
-        found = gradients_of_row(model, pack, row, others, groups, scorer.spec)
-        return dataclasses.replace(found, probability=float(served(row)[0]))
+        attributed = gradients_of_row(model, pack, row, others, groups, scorer.spec)
+        return dataclasses.replace(attributed, probability=float(served(row)[0]))
 
     return explained
 
@@ -317,7 +317,7 @@ def _read(
 ) -> tuple[pa.Table, LogCodes, PairCounts]:
     """Returns a sample of the rows, the codes of their values, and the counts of all rows by pairs of columns.
 
-    The log is read twice: first for the sample, from which the codes are learned, then to count. A log may be sorted,
+    The log is read twice: first for the sample that the codes are learned from, then to count. A log may be sorted,
     so its first rows would not be representative.
     """
     sample = RowSample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))

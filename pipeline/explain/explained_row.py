@@ -63,7 +63,7 @@ def served_explanation(
     Args:
         row: The row, a table of one row.
         probability, logit, baseline: As in RowExplained.
-        columns: The contribution of each column. `text` stands for the columns that are not named.
+        columns: The contribution of each column. `text` is the group of all columns that are not named.
     """
     text = [name for name in row.column_names if name not in columns]
     groups = {name: [name] if name in row.column_names else text for name in columns}
@@ -82,11 +82,11 @@ def attributions_of(
         values: The contribution of each group to the logit.
         errors: Their standard errors, None if not known.
     """
-    found = [
+    attributions = [
         ColumnAttribution(name, tuple(shown(row[column][0].as_py()) for column in members), value, error)
         for (name, members), value, error in zip(groups.items(), values, errors, strict=True)
     ]
-    return tuple(sorted(found, key=lambda one: -abs(one.logit)))
+    return tuple(sorted(attributions, key=lambda one: -abs(one.logit)))
 
 
 def shown(value: bytes | float | None) -> str | None:

@@ -139,11 +139,11 @@ class RowGradients:
             stages.append(now)
         stacked = {key: np.concatenate([stage[key] for stage in stages]) for key in row}
         logits = self._logits(stacked, {key: np.repeat(part, len(stages), axis=0) for key, part in start.items()})
-        found = dict(zip(names, logits[:-1] - logits[1:], strict=True))
+        changes = dict(zip(names, logits[:-1] - logits[1:], strict=True))
         if has_text:
             last = self._logits(baseline, self._parts(baseline))[0]
-            found[TEXT] = logits[-1] - last
-        return {name: float(change) for name, change in found.items()}
+            changes[TEXT] = logits[-1] - last
+        return {name: float(change) for name, change in changes.items()}
 
     def _exchange(self, now: Arrays, baseline: Arrays, column: str) -> Arrays:
         """Returns packed tensors of one row with the ids and numbers of one column replaced by the baseline's."""
@@ -180,8 +180,8 @@ def _tensorflow_rates(model: CTRModel) -> Rates:
             parts = {name: start[name] + _as_factor(places, part) * part for name, part in change.items()}
             tape.watch(parts)
             logits = logits_by_parts(model, row, parts)[:, 0]
-        found = tape.gradient(logits, parts, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return logits, {name: _of_units(found[name] * part) for name, part in change.items()}
+        gradients = tape.gradient(logits, parts, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return logits, {name: _of_units(gradients[name] * part) for name, part in change.items()}
 
     def rates(row: Arrays, start: Arrays, change: Arrays, places: Array) -> tuple[Array, Arrays]:
         logits, by_part = compiled(_repeated(row, len(places)), start, change, places)
@@ -201,8 +201,8 @@ def _jax_rates(model: CTRModel) -> Rates:
             return logits.sum(), logits
 
         parts = {name: start[name] + _as_factor(places, part) * part for name, part in change.items()}
-        (_, logits), found = jax.value_and_grad(total, has_aux=True)(parts)
-        return logits, {name: _of_units(found[name] * part) for name, part in change.items()}
+        (_, logits), gradients = jax.value_and_grad(total, has_aux=True)(parts)
+        return logits, {name: _of_units(gradients[name] * part) for name, part in change.items()}
 
     def rates(row: Arrays, start: Arrays, change: Arrays, places: Array) -> tuple[Array, Arrays]:
         logits, by_part = compiled(_repeated(row, len(places)), start, change, places)

@@ -32,7 +32,7 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Importance:
-    """The importance of a group of columns: what the model loses if they are permuted.
+    """The importance of a group of columns: the loss of the model if they are permuted.
 
     Attributes:
         name: The name of the group or of the column.
@@ -157,12 +157,12 @@ class Permuter:
 def adjusted(importances: Sequence[Importance]) -> list[Importance]:
     """Returns the groups with adjusted p-values, the largest increase of the log loss first."""
     p_values = holm([_chance_of(one.log_loss) for one in importances])
-    found = [dataclasses.replace(one, p_value=float(p)) for one, p in zip(importances, p_values, strict=True)]
-    return sorted(found, key=lambda one: -one.log_loss.value)
+    groups = [dataclasses.replace(one, p_value=float(p)) for one, p in zip(importances, p_values, strict=True)]
+    return sorted(groups, key=lambda one: -one.log_loss.value)
 
 
 def _chance_of(loss: Loss) -> float:
-    """Returns the one-sided p-value of a loss: the probability of at least this loss if there is none."""
+    """Returns the one-sided p-value of a loss: the probability of at least this value if the true loss is 0."""
     error = (loss.interval[1] - loss.interval[0]) / (2 * NORMAL_QUANTILE)
     if not error:
         return 0.0 if loss.value > 0 else 1.0

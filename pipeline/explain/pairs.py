@@ -112,17 +112,17 @@ def column_pairs(codes: LogCodes, counts: PairCounts, seed: int) -> list[ColumnP
     """Returns all pairs of columns, the largest deviation from additive log-odds (z) first."""
     report = throttled_announce()
     places = list(counts.pairs())
-    found: list[ColumnPair] = []
+    pairs: list[ColumnPair] = []
     with ThreadPoolExecutor(cores()) as threads:
         for pair in threads.map(lambda place: _column_pair(codes, counts, place, seed), places):
-            found.append(pair)
-            report(f"Complementarity: {len(found)} of {len(places)} pairs")
-    p_values = holm([pair.interplay.p_value for pair in found])
-    found = [
+            pairs.append(pair)
+            report(f"Complementarity: {len(pairs)} of {len(places)} pairs")
+    p_values = holm([pair.interplay.p_value for pair in pairs])
+    pairs = [
         dataclasses.replace(pair, interplay=dataclasses.replace(pair.interplay, p_value=float(p_value)))
-        for pair, p_value in zip(found, p_values, strict=True)
+        for pair, p_value in zip(pairs, p_values, strict=True)
     ]
-    return sorted(found, key=lambda pair: -pair.interplay.z)
+    return sorted(pairs, key=lambda pair: -pair.interplay.z)
 
 
 def _column_pair(codes: LogCodes, counts: PairCounts, place: tuple[int, int], seed: int) -> ColumnPair:
@@ -192,7 +192,7 @@ def rank_correlations(pairs: Sequence[ColumnPair]) -> list[dict[str, str | int |
 
     Correlations that do not exist are left out.
     """
-    found: list[dict[str, str | int | float]] = []
+    correlations: list[dict[str, str | int | float]] = []
     names = list(MEASURES)
     for place, first in enumerate(names):
         for second in names[place + 1 :]:
@@ -200,8 +200,8 @@ def rank_correlations(pairs: Sequence[ColumnPair]) -> list[dict[str, str | int |
             both = [(one, other) for one, other in known if one is not None and other is not None]
             value = _spearman(both)
             if value is not None:
-                found.append({"first": first, "second": second, "pairs": len(both), "spearman": value})
-    return found
+                correlations.append({"first": first, "second": second, "pairs": len(both), "spearman": value})
+    return correlations
 
 
 def _spearman(known: Sequence[tuple[float, float]]) -> float | None:
@@ -231,24 +231,24 @@ def pairs_of_values(
     cells: list[npt.NDArray[np.float64]] = []
     for place in counts.pairs():
         names = codes.columns[place[0]], codes.columns[place[1]]
-        found = value_pairs(counts.of(*place), LEAST_ROWS)
-        asked = np.zeros((2, len(found.rows)))
+        pairs = value_pairs(counts.of(*place), LEAST_ROWS)
+        asked = np.zeros((2, len(pairs.rows)))
         shares = picked.of(*names) if picked else None
         if rows is not None and shares is not None:
-            asked = _by_values(found, rows[list(place)], shares, counts.of(*place).shape)
-            cells.append(np.stack([found.complementarity, *asked]))
-        for cell in np.argsort(-found.complementarity)[:VALUE_PAIRS]:
+            asked = _by_values(pairs, rows[list(place)], shares, counts.of(*place).shape)
+            cells.append(np.stack([pairs.complementarity, *asked]))
+        for cell in np.argsort(-pairs.complementarity)[:VALUE_PAIRS]:
             best.append(
                 ValuePair(
                     names[0],
-                    codes.names[place[0]][found.first[cell]],
+                    codes.names[place[0]][pairs.first[cell]],
                     names[1],
-                    codes.names[place[1]][found.second[cell]],
-                    int(found.rows[cell]),
-                    float(found.complementarity[cell]),
-                    float(found.rate_of_first[cell]),
-                    float(found.rate_of_second[cell]),
-                    float(found.rate_of_both[cell]),
+                    codes.names[place[1]][pairs.second[cell]],
+                    int(pairs.rows[cell]),
+                    float(pairs.complementarity[cell]),
+                    float(pairs.rate_of_first[cell]),
+                    float(pairs.rate_of_second[cell]),
+                    float(pairs.rate_of_both[cell]),
                     float(asked[1, cell] / asked[0, cell]) if asked[0, cell] else None,
                 )
             )
@@ -257,13 +257,13 @@ def pairs_of_values(
 
 
 def _by_values(
-    found: ValuePairs, rows: npt.NDArray[np.integer], shares: npt.NDArray[np.floating], shape: tuple[int, ...]
+    pairs: ValuePairs, rows: npt.NDArray[np.integer], shares: npt.NDArray[np.floating], shape: tuple[int, ...]
 ) -> npt.NDArray[np.float64]:
     """Returns the number of rows with each pair of values, and the sum of their picked shares, `[2, P]`."""
     cell = rows[0].astype(np.intp) * shape[1] + rows[1]
     size = shape[0] * shape[1]
     totals = np.stack([np.bincount(cell, minlength=size), np.bincount(cell, shares, size)])
-    return np.asarray(totals[:, found.first * shape[1] + found.second])
+    return np.asarray(totals[:, pairs.first * shape[1] + pairs.second])
 
 
 def _curve(cells: npt.NDArray[np.float64]) -> list[CurvePoint]:

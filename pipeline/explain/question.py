@@ -66,14 +66,14 @@ def explain_model(
     if settings.prune is not None and (settings.slice is not None or output is None):
         raise _not_with_prune(settings.prune)
     source = find_model(model, trust)
-    found = explain(source, data, settings)
+    explanation = explain(source, data, settings)
     report = None
     if source.run is not None and not data and settings.slice is None:
-        report = _add_to_report(source.run, found)
+        report = _add_to_report(source.run, explanation)
     if output is None:
-        return Explained(found, report, None, None)
-    pruned = None if settings.prune is None else write_pruned(output, config_of_run(source), found["pruned"])
-    return Explained(found, report, pruned, write_explanation(output, "explanation.json", found))
+        return Explained(explanation, report, None, None)
+    pruned = None if settings.prune is None else write_pruned(output, config_of_run(source), explanation["pruned"])
+    return Explained(explanation, report, pruned, write_explanation(output, "explanation.json", explanation))
 
 
 def _not_with_prune(limit: float) -> InputError:
@@ -105,12 +105,12 @@ def explain_row(
     if settings.prune is not None:
         raise _not_with_prune(settings.prune)
     source = find_model(model, trust)
-    found = tuple(explain_line(source, row, data, settings, baseline, orders, method))
+    explained = tuple(explain_line(source, row, data, settings, baseline, orders, method))
     if output is None:
-        return LineExplained(found, None)
-    by_method = {one.method: dataclasses.asdict(one) for one in found}
+        return LineExplained(explained, None)
+    by_method = {one.method: dataclasses.asdict(one) for one in explained}
     written = write_explanation(output, "row.json", {"row": row, "model": str(source.version), **by_method})
-    return LineExplained(found, written)
+    return LineExplained(explained, written)
 
 
 def _add_to_report(run: pathlib.Path, explanation: dict[str, Any]) -> pathlib.Path | None:

@@ -122,7 +122,7 @@ def _sample(patterns: list[str], spec: LogSpec, seed: int) -> pa.Table:
 
 
 def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
-    """Returns a function that attributes rows' logits, by the served graph or else by the Keras model.
+    """Returns a function that attributes rows' logits, with the served graph or the Keras model.
 
     Raises:
         InputError: the model has neither, or it has no gradients.

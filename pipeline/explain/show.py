@@ -11,7 +11,7 @@ MODEL_COLUMNS = ("need each other, log loss", "95%", "picked", "strength")
 
 
 def print_explanation(explanation: dict[str, Any]) -> None:
-    """Prints what the model uses and what the log contains."""
+    """Prints the importance of the columns and the interactions in the log."""
     where = f", {explanation['slice']}" if explanation["slice"] else ""
     title = f"{explanation['task']}: AUC {explanation['auc']:.4f}, log loss {explanation['log_loss']:.4f}"
     columns = titled(f"{title} on {explanation['rows']:,} rows{where}; lost without the column")

@@ -15,9 +15,9 @@ def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
         batches: Packed tensors of one batch or more, for the covariances of the embeddings.
     """
     names = [*(field.name for field in model.feature_map.fields), *model.feature_map.dense]
-    found = model.pair_strengths(covariances(model, batches))
+    strengths = model.pair_strengths(covariances(model, batches))
     return {
-        frozenset((names[first], names[second])): float(found[first, second])
+        frozenset((names[first], names[second])): float(strengths[first, second])
         for first, second in zip(*np.triu_indices(len(names), 1), strict=True)
     }
 

@@ -37,9 +37,9 @@ class TextCodes:
     def codes(self, column: pa.Array) -> npt.NDArray[np.int16]:
         """Returns the code of each row's value, `[N]`."""
         places = pc.index_in(column, value_set=self.values).fill_null(len(self.values))
-        found: npt.NDArray[np.int16] = places.to_numpy().astype(np.int16)
-        found[column.is_null().to_numpy(zero_copy_only=False)] = len(self.values) + 1
-        return found
+        codes: npt.NDArray[np.int16] = places.to_numpy().astype(np.int16)
+        codes[column.is_null().to_numpy(zero_copy_only=False)] = len(self.values) + 1
+        return codes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +66,9 @@ class NumberCodes:
     def codes(self, column: pa.Array) -> npt.NDArray[np.int16]:
         """Returns the code of each row's value, `[N]`."""
         values = number_array(column)
-        found = np.searchsorted(self.edges, values).astype(np.int16)
-        found[np.isnan(values)] = len(self.edges) + 1
-        return found
+        codes = np.searchsorted(self.edges, values).astype(np.int16)
+        codes[np.isnan(values)] = len(self.edges) + 1
+        return codes
 
 
 class LogCodes:

@@ -80,14 +80,14 @@ def attended_words(
         tokens.append(ids)
     often = np.flatnonzero(counts >= LEAST_WORDS)
     vocabulary = _names_of(set(often.tolist()), tokens, rows, feature, text)
-    found = []
+    attended = []
     for layer, total in enumerate(totals):
         for place, name in enumerate(names):
             attention = total[place, often] / counts[often]
             best = np.argsort(-attention, kind="stable")[:SHOWN_WORDS]
             words = [Word(vocabulary[int(often[b])], int(counts[often[b]]), float(attention[b])) for b in best]
-            found.append(WordsOfQuery(layer + 1, name, tuple(words)))
-    return found
+            attended.append(WordsOfQuery(layer + 1, name, tuple(words)))
+    return attended
 
 
 def _names_of(

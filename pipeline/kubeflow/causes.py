@@ -49,7 +49,7 @@ class Cause:
 
 
 class Argo:
-    """What Argo has noted of a run's nodes. Kubeflow answers it by its older API alone, which may be absent."""
+    """What Argo has noted of a run's nodes. Only Kubeflow's older API answers it, and it may be absent."""
 
     def __init__(self, host: Host, run_id: str):
         self._nodes: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
 
 
 def with_advice(name: str, reason: str) -> str:
-    """Returns a reason with what to do, if it is one of those for which that is known."""
+    """Returns a reason, with advice if there is any for it."""
     for pattern, advice in _ADVICE:
         if pattern.search(reason.lower()):
             return f"{reason}; {advice.replace('<name>', name)}"
@@ -130,7 +130,7 @@ def _read_log(host: Host, run_id: str, argo: Argo, nodes: Iterable[str]) -> tupl
 
 
 def _is_error(text: str) -> bool:
-    """Returns whether an answer is an error. Kubeflow gives it with the status 200, in place of the log."""
+    """Returns whether an answer is an error. Kubeflow returns it with the status 200 instead of the log."""
     try:
         answer = json.loads(text)
     except ValueError:

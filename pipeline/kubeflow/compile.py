@@ -224,7 +224,8 @@ def _set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) ->
         config: The run's configuration.
         task: kfp's task.
         name: The step's name.
-        in_cluster: Whether the task gets what Kubernetes alone knows. Vertex AI has no volumes, tolerations or secrets.
+        in_cluster: Whether the task gets settings that only Kubernetes has. Vertex AI has no volumes, tolerations or
+        secrets.
     """
     resources = config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
     if resources.cpu:

@@ -127,21 +127,21 @@ class RunSteps:
         return Step(name, state, _seconds(task) if state in ENDED else None, cached, attempts, nodes)
 
     def _executor(self, task: Any) -> Any:
-        """Returns the node `executor` of a step whose attempts are nodes of their own, or None."""
-        parents = {child: found for found in self._executors for child in self._children[found.task_id]}
+        """Returns the node `executor` of a step with a node per attempt, or None."""
+        parents = {child: executor for executor in self._executors for child in self._children[executor.task_id]}
         for name in _node_names(self._workflow, "root", task.display_name, "executor"):
-            if found := parents.get(node_id(self._workflow, name)):
-                return found
+            if executor := parents.get(node_id(self._workflow, name)):
+                return executor
         return None
 
     def _is_cached(self, task: Any) -> bool:
         """Returns whether Argo has skipped the executor of a step that succeeded.
 
-        Skipped nodes have no children that tell whose they are. Where the step is from the cache, its own node, which
-        ends with its executor, ends in the second in which it starts.
+        Skipped nodes have no children that tell whose they are. For a cached step, its own node, which ends with its
+        executor, starts and ends in the same second.
         """
         return task.end_time == task.start_time and any(
-            found.state == "SKIPPED" and found.start_time == task.start_time for found in self._executors
+            executor.state == "SKIPPED" and executor.start_time == task.start_time for executor in self._executors
         )
 
     def _pods(self, task: Any, *path: str) -> tuple[str, ...]:
@@ -152,9 +152,9 @@ class RunSteps:
         """Returns the nodes that may be the container of a step whose executor's attempts are not known."""
         ids = list(self._known_ids("root", task.display_name, "executor"))
         if task.state == "FAILED":
-            failed = [found for found in self._executors if found.state == "FAILED" and found.start_time]
-            failed.sort(key=lambda found: abs(_since(found, task)))
-            ids += [child for found in failed for child in reversed(self._children[found.task_id])]
+            failed = [executor for executor in self._executors if executor.state == "FAILED" and executor.start_time]
+            failed.sort(key=lambda executor: abs(_since(executor, task)))
+            ids += [child for executor in failed for child in reversed(self._children[executor.task_id])]
         own = [task.pod_name] if task.pod_name else []
         return tuple(dict.fromkeys([*ids, *own, *self._children[task.task_id]]))
 

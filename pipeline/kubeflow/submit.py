@@ -335,7 +335,7 @@ def _has_run(step: Step | None) -> bool:
 
 
 def _is_a_block(cause: Cause) -> bool:
-    """Returns whether Verdict has failed as it does for a blocked model, and not for a reason of its own."""
+    """Returns whether Verdict failed because the model is blocked, not for another reason."""
     return not cause.reason and not any(_OTHER_END.search(line) for line in cause.log or ())
 
 
@@ -384,7 +384,7 @@ class _Waits:
             if is_too_long:
                 why = f": {with_advice(name, reason)}" if reason else _UNKNOWN_WAIT
                 raise InputError(
-                    f"{name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} goes on"
+                    f"{name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} continues"
                 )
             if reason:
                 self._say(f"{name}: waits; {with_advice(name, reason)}")

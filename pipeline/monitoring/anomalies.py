@@ -1,7 +1,7 @@
 """TFDV's comparison of statistics with a schema, split into groups of columns.
 
 TFDV looks up a column by scanning all columns, several times per column. With 5,000 columns this takes minutes. The
-result for a column depends on this column alone. Groups of columns therefore give the same result, in a time that grows
+result for a column depends only on this column. Groups of columns therefore give the same result, in a time that grows
 linearly with the number of columns.
 """
 

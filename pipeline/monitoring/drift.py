@@ -116,8 +116,8 @@ def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) 
     total shares of the values that are frequent in the other log. The latter detects a thousand values that are
     replaced by others, where no single share changes much.
 
-    A breach is above its limit, and by more than chance moves samples of these sizes that are drawn alike: the p-values
-    of all columns are corrected for their number (Holm). What chance explains is in `chance`, and is no breach.
+    A breach is above its limit and statistically significant: the p-values of all columns are corrected for their
+    number (Holm). Differences that are not significant are in `chance` and are not breaches.
 
     The values of a sequence are compared one by one over all rows, and its lengths as numbers. Time and text columns
     are compared only if `limits.columns` names them: two days have no hour in common, and hardly two texts are equal.

@@ -1,14 +1,28 @@
-"""TFDV's histogram with bins of equal width, computed on arrays.
+"""TFDV's histogram with bins of equal width, computed on arrays."""
 
-TFDV creates a proto message for each of 4,000 quantiles and compares it with each bin in Python. This takes 20 ms per
-numeric column, nine tenths of the time for its statistics. Importing this module replaces TFDV's function by the one
-below.
-"""
+import contextlib
+from collections.abc import Iterator
 
 import numpy as np
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from ctrpipe.pipeline.monitoring.validation import quantiles_util
+
+
+@contextlib.contextmanager
+def histograms_on_arrays() -> Iterator[None]:
+    """Makes TFDV compute its histograms by `generate_equi_width_histogram` inside the block.
+
+    TFDV creates a proto message for each of 4,000 quantiles and compares it with each bin in Python. On arrays, the
+    statistics of a run with 13 numeric columns take 0.4 s of CPU time less, whatever its rows, and those of 100 columns
+    3 s less. No class of TFDV has the function as a method that a subclass could override.
+    """
+    of_tfdv = quantiles_util.generate_equi_width_histogram
+    quantiles_util.generate_equi_width_histogram = generate_equi_width_histogram
+    try:
+        yield
+    finally:
+        quantiles_util.generate_equi_width_histogram = of_tfdv
 
 
 def generate_equi_width_histogram(
@@ -62,6 +76,3 @@ def _shares_within(left: float, right: float, low: np.ndarray, high: np.ndarray,
     shares: np.ndarray = inside / np.where(is_point, 1, width)
     shares[is_point] = ((low > left) & (low <= right) | (closed & (low == left)))[is_point]
     return shares
-
-
-quantiles_util.generate_equi_width_histogram = generate_equi_width_histogram

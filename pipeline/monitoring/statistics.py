@@ -12,16 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-import ctrpipe.pipeline.monitoring.histogram  # noqa: F401  TFDV's histograms, faster
 from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.monitoring.histogram import histograms_on_arrays
 from ctrpipe.pipeline.monitoring.validation import (
     BasicStatsGenerator,
     CanonicalizeRecordBatch,
-    TopKUniquesSketchStatsGenerator,
     stats_impl,
     tfdv,
 )
-from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES
+from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES, ValueCountsGenerator
 from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -125,7 +124,7 @@ def _parts(
 def _generators() -> list[Any]:
     """Returns TFDV's default generators that can merge accumulators, and therefore run without Beam."""
     basic = BasicStatsGenerator(num_quantiles_histogram_buckets=QUANTILES)
-    values = TopKUniquesSketchStatsGenerator(
+    values = ValueCountsGenerator(
         num_top_values=SHOWN_VALUES,
         num_rank_histogram_buckets=RANKED_VALUES,
         num_misragries_buckets=COUNTED_VALUES,
@@ -182,7 +181,8 @@ def _merge(parts: list[list[Any]]) -> statistics_pb2.DatasetFeatureStatisticsLis
         generator.merge_accumulators(accumulators)
         for generator, accumulators in zip(generators, zip(*parts, strict=True), strict=True)
     ]
-    return stats_impl.extract_statistics_output(kept, generators)
+    with histograms_on_arrays():
+        return stats_impl.extract_statistics_output(kept, generators)
 
 
 # As TFX's artifact ---------------------------------------------------------------------------------------------------
@@ -272,15 +272,15 @@ def summarise_statistics(
 
 def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str]) -> list[dict[str, str]]:
     """Returns the feature columns without information: one value in all training rows, or none in a split."""
-    found = []
+    failures = []
     for split in splits:
         dataset = read_statistics(statistics, split).datasets[0]
         features = {feature.path.step[0]: feature for feature in dataset.features}
         for column in spec.feature_columns:
             text = _soft_failure(features.get(column), split, dataset.num_examples)
             if text:
-                found.append({"column": column, "split": split, "text": text})
-    return found
+                failures.append({"column": column, "split": split, "text": text})
+    return failures
 
 
 def _soft_failure(feature: Any, split: str, rows: float) -> str:

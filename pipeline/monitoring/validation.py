@@ -1,4 +1,4 @@
-"""Imports TensorFlow Data Validation in the only order in which it loads."""
+"""Imports TensorFlow Data Validation in the only order that works."""
 
 import contextlib
 import io

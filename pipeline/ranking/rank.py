@@ -65,7 +65,7 @@ def rank(
     lists, kept = lists.only(judged)
     orders = {"model": scores[kept], "popularity": popularity[lists.items].astype(np.float64)}
     strata = popularity_strata(popularity.astype(np.int64))
-    sides = {name: _side(lists, found, strata, depths) for name, found in orders.items()}
+    sides = {name: _side(lists, order, strata, depths) for name, order in orders.items()}
     return {
         "version": str(source.version),
         "group": columns.group,
@@ -120,7 +120,7 @@ def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence
     first = np.zeros(lists.count, np.int64)
     positive = lists.labels == 1
     first[lists.lists[positive]] = strata[lists.items[positive]]
-    found: dict[str, Any] = {
+    side: dict[str, Any] = {
         "gauc": grouped_auc(lists.lists, lists.labels, scores),
         "mrr": float(reciprocal_rank(lists, ranks).mean()),
         "at": {},
@@ -128,18 +128,18 @@ def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence
     }
     for k in depths:
         hits, gains = hit_rate(lists, ranks, k), ndcg(lists, ranks, k)
-        found["at"][str(k)] = {
+        side["at"][str(k)] = {
             "hit_rate": float(hits.mean()),
             "ndcg": float(gains.mean()),
             "ecs": shown_catalogue(lists, ranks, k),
             "take_rate": take_rate(lists, ranks, k),
         }
-        found["strata"][str(k)] = {
+        side["strata"][str(k)] = {
             name: {"lists": int(of.sum()), "hit_rate": float(hits[of].mean()), "ndcg": float(gains[of].mean())}
             for code, name in enumerate(STRATA)
             if (of := first == code).any()
         }
-    return found
+    return side
 
 
 def _curves(lists: Lists, orders: dict[str, np.ndarray], popularity: np.ndarray) -> dict[str, Any]:
@@ -159,5 +159,5 @@ def _curves(lists: Lists, orders: dict[str, np.ndarray], popularity: np.ndarray)
 
 def _steps(most: int) -> list[int]:
     """Returns integers from 1 to `most`, evenly spaced on a logarithmic scale."""
-    found: list[int] = np.unique(np.geomspace(1, max(most, 1), CURVE_POINTS).round().astype(int)).tolist()
-    return found
+    steps: list[int] = np.unique(np.geomspace(1, max(most, 1), CURVE_POINTS).round().astype(int)).tolist()
+    return steps

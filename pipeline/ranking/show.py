@@ -10,43 +10,43 @@ from ctrpipe.pipeline.report.charts import Chart, Line, chart_svg
 from ctrpipe.pipeline.report.report import template
 
 
-def print_ranking(found: dict[str, Any]) -> None:
+def print_ranking(ranking: dict[str, Any]) -> None:
     """Prints the metrics of the model's ranking and of the ranking by popularity."""
-    table = titled(f"{found['lists']:,} lists of {found['rows']:,} candidates")
+    table = titled(f"{ranking['lists']:,} lists of {ranking['rows']:,} candidates")
     names = ["", "GAUC", "MRR"]
-    for k in found["depths"]:
+    for k in ranking["depths"]:
         names += [f"HR@{k}", f"NDCG@{k}", f"ECS@{k}", f"take-rate@{k}"]
     for name in names:
         table.add_column(name)
-    for name, side in found["sides"].items():
+    for name, side in ranking["sides"].items():
         cells = ["-" if side["gauc"] is None else f"{side['gauc']:.4f}", f"{side['mrr']:.4f}"]
-        for k in found["depths"]:
+        for k in ranking["depths"]:
             at = side["at"][str(k)]
             cells += [f"{at['hit_rate']:.4f}", f"{at['ndcg']:.4f}", f"{at['ecs']:.1f}", f"{at['take_rate']:.4f}"]
         add_row(table, name, *cells)
     console().print(table)
-    strata = titled(f"By popularity, in the {found['popularity_of']}: about a third of the events each")
-    for name in ("item", "lists", *(f"{metric}@{k}, {side}" for k, metric, side in _columns(found))):
+    strata = titled(f"By popularity, in the {ranking['popularity_of']}: about a third of the events each")
+    for name in ("item", "lists", *(f"{metric}@{k}, {side}" for k, metric, side in _columns(ranking))):
         strata.add_column(name)
-    last = str(found["depths"][-1])
-    for name, model in found["sides"]["model"]["strata"][last].items():
-        cells = [f"{found['sides'][side]['strata'][str(k)][name][_KEYS[m]]:.4f}" for k, m, side in _columns(found)]
+    last = str(ranking["depths"][-1])
+    for name, model in ranking["sides"]["model"]["strata"][last].items():
+        cells = [f"{ranking['sides'][side]['strata'][str(k)][name][_KEYS[m]]:.4f}" for k, m, side in _columns(ranking)]
         add_row(strata, name, f"{model['lists']:,}", *cells)
     console().print(strata)
-    if found["left_out"]:
-        print(f"{found['left_out']:,} lists are left out: all of their candidates have one label")
+    if ranking["left_out"]:
+        print(f"{ranking['left_out']:,} lists are left out: all of their candidates have one label")
 
 
 _KEYS = {"HR": "hit_rate", "NDCG": "ndcg"}
 
 
-def _columns(found: dict[str, Any]) -> list[tuple[int, str, str]]:
-    return [(found["depths"][-1], metric, side) for metric in _KEYS for side in found["sides"]]
+def _columns(ranking: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [(ranking["depths"][-1], metric, side) for metric in _KEYS for side in ranking["sides"]]
 
 
-def charts(found: dict[str, Any]) -> dict[str, Chart]:
+def charts(ranking: dict[str, Any]) -> dict[str, Chart]:
     """Returns the two charts of a ranking by title."""
-    curves = found["curves"]
+    curves = ranking["curves"]
     sizes = [
         Line("by popularity: of what the k most popular items take", curves["items"], curves["ecs_by_popularity"]),
         Line("by the model: of what the first k places show", curves["places"], curves["ecs_by_rank"]),
@@ -61,7 +61,7 @@ def charts(found: dict[str, Any]) -> dict[str, Chart]:
     }
 
 
-def write_ranking(found: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+def write_ranking(ranking: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes ranking.json and ranking.html, and returns their paths.
 
     Raises:
@@ -70,9 +70,9 @@ def write_ranking(found: dict[str, Any], folder: pathlib.Path) -> list[pathlib.P
     data, page = folder / "ranking.json", folder / "ranking.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(data, found)
-        plots = {title: chart_svg(chart) for title, chart in charts(found).items()}
-        write_text(page, template("ranking_page.html.jinja").render(ranking=found, plots=plots))
+        write_json(data, ranking)
+        plots = {title: chart_svg(chart) for title, chart in charts(ranking).items()}
+        write_text(page, template("ranking_page.html.jinja").render(ranking=ranking, plots=plots))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
     return [data, page]

@@ -1,1 +1,1 @@
-"""`ctrpipe replay`: measures what a retraining policy would have gained, day by day, on a past log."""
+"""`ctrpipe replay`: measures retraining policies day by day on a past log."""

@@ -48,8 +48,8 @@ def _files_of(path: pathlib.Path) -> tuple[str, ...]:
 
 
 def _date_of(name: str) -> datetime.date | None:
-    found = _DATE.search(name)
+    match = _DATE.search(name)
     try:
-        return datetime.date.fromisoformat(found[0]) if found else None
+        return datetime.date.fromisoformat(match[0]) if match else None
     except ValueError:  # such as 2026-13-01
         return None

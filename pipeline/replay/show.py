@@ -45,12 +45,12 @@ def replay_figure(results: Results) -> Figure:
 
 def summaries(results: Results) -> dict[str, dict[str, float | None]]:
     """Returns the mean metrics over days and seeds (None if undefined) and the total CPU seconds of each policy."""
-    found: dict[str, dict[str, float | None]] = {}
+    by_policy: dict[str, dict[str, float | None]] = {}
     for policy in _policies(results):
         own = [result for result in results if result["policy"] == policy]
         means = {key: _mean([result[key] for result in own]) for key in MEASURED}
-        found[policy] = {**means, "cpu_seconds": sum(result["cpu_seconds"] for result in own)}
-    return found
+        by_policy[policy] = {**means, "cpu_seconds": sum(result["cpu_seconds"] for result in own)}
+    return by_policy
 
 
 def differences(results: Results) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def differences(results: Results) -> list[dict[str, Any]]:
     divided by the first policy's, or None if the first policy has none.
     """
     first, *others = _policies(results)
-    found = []
+    rows = []
     for policy in others:
         days, by_day = [], []
         for day in _days(results)[1:]:
@@ -79,8 +79,8 @@ def differences(results: Results) -> list[dict[str, Any]]:
         )
         compared = {"policy": policy, "than": first, "days": len(days), "seeds": len(by_day[0])}
         compared |= {"auc": float(np.mean(by_day)), "low": interval[0], "high": interval[1]}
-        found.append({**compared, "cpu_share": cost / cost_of_first if cost_of_first else None})
-    return found
+        rows.append({**compared, "cpu_share": cost / cost_of_first if cost_of_first else None})
+    return rows
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
@@ -135,12 +135,12 @@ def print_replay(results: Results) -> None:
     add_row(table, "mean; CPU in all", *(cell for policy in policies for cell in _cells(every[policy])))
     shown = console()
     shown.print(table)
-    for found in differences(results):
-        interval = "" if found["low"] is None else f" ({found['low']:+.4f} .. {found['high']:+.4f}, 95%)"
-        cost = "" if found["cpu_share"] is None else f", for {found['cpu_share']:.0%} of its CPU seconds"
+    for row in differences(results):
+        interval = "" if row["low"] is None else f" ({row['low']:+.4f} .. {row['high']:+.4f}, 95%)"
+        cost = "" if row["cpu_share"] is None else f", for {row['cpu_share']:.0%} of its CPU seconds"
         shown.print(
-            f"{found['policy']}: AUC {found['auc']:+.4f} beside {found['than']}{interval}{cost}; days after the first: "
-            f"{found['days']}, seeds: {found['seeds']}"
+            f"{row['policy']}: AUC {row['auc']:+.4f} beside {row['than']}{interval}{cost}; days after the first: "
+            f"{row['days']}, seeds: {row['seeds']}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the end of a run says about a model whatever the gates say."""
+"""Warnings about a model at the end of a run, independent of the gates."""
 
 from collections.abc import Mapping
 from typing import Any

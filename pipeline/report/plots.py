@@ -83,7 +83,7 @@ def _models(columns: Columns) -> list[tuple[str, np.ndarray]]:
 def roc_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the false and the true positive rates, `[P]` each, at every score where the curve bends.
 
-    The same as scikit-learn's roc_curve, whose import takes longer than the whole report.
+    Equals scikit-learn's roc_curve, without its import, which takes longer than the whole report.
 
     Args:
         labels: 0 or 1, `[N]`, of both classes.

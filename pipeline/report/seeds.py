@@ -1,4 +1,4 @@
-"""What the end of a run and its report say of a run with several seeds."""
+"""The summary of a run with several seeds, for the terminal and the report."""
 
 import statistics
 
@@ -30,6 +30,9 @@ def seeds_verdict(seeds: Seeds) -> str:
         return ""
     sides = {seeds.model.name: seeds.model, f"the baseline {seeds.baseline.name}": seeds.baseline}
     text = verdict(f"{seeds.model.name}: AUC", seeds.difference["auc"], seeds.baseline.name)
+    for task, difference in (seeds.differences or {}).items():
+        if task != seeds.task:
+            text += f"; {verdict(f'AUC of {task}', difference['auc'], seeds.baseline.name)}"
     alone = [name for name, side in sides.items() if len(side.trainings) == 1]
     if alone:
         has = "has" if len(alone) == 1 else "have"

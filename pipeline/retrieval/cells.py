@@ -69,12 +69,12 @@ def recall_by_probes(
     An item is found with n probes if fewer than n centers have a larger inner product with the user than its own
     center.
     """
-    found = np.zeros(len(centers), np.int64)
+    hits = np.zeros(len(centers), np.int64)
     for start in range(0, len(users), QUERIES):
         some = users[start : start + QUERIES]
         best = np.argpartition(-(some @ vectors.T), top - 1, axis=1)[:, :top]
         ranks = np.argsort(np.argsort(-(some @ centers.T), axis=1), axis=1)
         needed = np.take_along_axis(ranks, of_vector[best], axis=1)
-        found += np.bincount(needed.ravel(), minlength=len(centers))
-    shares: npt.NDArray[np.float64] = np.cumsum(found) / found.sum()
+        hits += np.bincount(needed.ravel(), minlength=len(centers))
+    shares: npt.NDArray[np.float64] = np.cumsum(hits) / hits.sum()
     return shares

@@ -189,16 +189,16 @@ def index_items(
         if ITEM_VECTORS not in servable.signatures:
             raise InputError(f"{source.version}: the model has no towers; train model.name: two_tower or starspace")
         column = _item_column(spec, item)
-        found = _catalogue(servable, spec, column, _item_rows(source, items, spec))
-        top = min(top, len(found.names))
-        divided_by = _divided(servable, source, spec, found.vectors, top, approximate) if approximate else ()
+        catalogue = _catalogue(servable, spec, column, _item_rows(source, items, spec))
+        top = min(top, len(catalogue.names))
+        divided_by = _divided(servable, source, spec, catalogue.vectors, top, approximate) if approximate else ()
     finally:
         servable.close()
-    indexed = Indexed(_next_version(output, source.version), found, *divided_by)
+    indexed = Indexed(_next_version(output, source.version), catalogue, *divided_by)
     try:
         output.mkdir(parents=True, exist_ok=True)
         with atomic_folder(indexed.version) as unfinished:
-            add_index(source.version, found.names, found.vectors, top, unfinished, indexed.cells)
+            add_index(source.version, catalogue.names, catalogue.vectors, top, unfinished, indexed.cells)
             write_json(asset_path(unfinished, Asset.ITEM_INDEX), indexed.described(top))
             check_servable(unfinished)
     except OSError as error:
@@ -266,9 +266,9 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, 
                 for batch in reader.read(path):
                     good, malformed = good + batch.rows.num_rows, malformed + len(batch.rejects)
                     began = time.perf_counter()
-                    found = _answers(servable, batch, SIGNATURES[index])
+                    answers = _answers(servable, batch, SIGNATURES[index])
                     seconds += time.perf_counter() - began
-                    writer.write_table(found)
+                    writer.write_table(answers)
     except OSError as error:
         raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --answers") from error
     finally:
@@ -277,12 +277,12 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, 
 
 
 def _answers(servable: Servable, batch: LogBatch, signature: str) -> pa.Table:
-    found = [servable.run(signature, inputs) for inputs in raw_batches(servable, batch.rows, QUERY_ROWS, signature)]
+    outputs = [servable.run(signature, inputs) for inputs in raw_batches(servable, batch.rows, QUERY_ROWS, signature)]
     columns = {
         "file": [batch.path] * len(batch.lines),
         "line": batch.lines,
-        ITEMS: [row for part in found for row in part[ITEMS].tolist()],
-        SCORES: [row for part in found for row in part[SCORES]],
+        ITEMS: [row for part in outputs for row in part[ITEMS].tolist()],
+        SCORES: [row for part in outputs for row in part[SCORES]],
     }
     return pa.table(columns, ANSWERS)
 

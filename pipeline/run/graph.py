@@ -100,6 +100,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
         states=_states_of(inputs),
         seed=config.data.split.seed,
         dead_letter=inputs.output / "dead_letter",
+        ahead=inputs.output / METADATA.parent,
     )
     examples = LogExampleGen(settings=read.model_dump_json(), workers=workers, code_version=_code_of(LogExampleGen))
     statistics = LogStatisticsGen(
@@ -124,7 +125,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
 
 
 def _former(config: RunConfig, inputs: RunInputs) -> FormerSettings | None:
-    """Returns what the transform keeps of the parent's state, or None if it keeps nothing."""
+    """Returns the part of the parent's state that the transform keeps, or None."""
     start, parent = config.training.warm_start, inputs.parent
     if start is None or (start.window == 1 and (parent is None or (start.boundaries == "learn" and not start.max_age))):
         return None

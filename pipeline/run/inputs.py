@@ -42,7 +42,7 @@ class RunInputs:
     def training_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
         """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model.
 
-        `training` are other settings than the configuration's, those of a baseline.
+        `training` replaces the configuration's settings, for a baseline.
         """
         settings = training or config.training
         parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
@@ -81,7 +81,7 @@ def encoders(config: RunConfig) -> list[str]:
 
 
 def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
-    """Returns the RunInputs for a run up to Transform. `complete` adds what the later stages need.
+    """Returns the RunInputs for a run up to Transform. `complete` adds the inputs of the later stages.
 
     Args:
         config: The run's configuration, as `RunConfig.placed` returns it.

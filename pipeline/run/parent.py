@@ -31,8 +31,8 @@ def complete_with_parent(config: RunConfig, inputs: RunInputs, monitored: dict[s
     if start is None:
         return complete(config, inputs, monitored)
     if start.parent != LATEST:
-        found = find_parent(pathlib.Path(start.parent), inputs.output)
-        inputs = complete(config, dataclasses.replace(inputs, parent=found), monitored)
+        parent = find_parent(pathlib.Path(start.parent), inputs.output)
+        inputs = complete(config, dataclasses.replace(inputs, parent=parent), monitored)
     else:
         inputs = complete(config, inputs, monitored)
         if not inputs.baseline_version:

@@ -172,6 +172,6 @@ def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts
 
 
 def _parent(model: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the parent of a model's warm start and what was taken from it. None without a warm start."""
+    """Returns the parent of a model's warm start and the values taken from it. None without a warm start."""
     path = asset_path(model, Asset.PARENT)
     return dict(json.loads(path.read_text())) if path.exists() else None

@@ -1,4 +1,4 @@
-"""Puts all trainings of a run with several seeds into one file: seeds.json, beside metrics.json."""
+"""Writes all trainings of a run with several seeds to one file, seeds.json, next to metrics.json."""
 
 import dataclasses
 import pathlib
@@ -8,7 +8,14 @@ from typing import Any
 from ctrpipe.common.files import link_or_copy
 from ctrpipe.common.metrics import summarise
 from ctrpipe.pipeline.compare.sides import compare_trainings
-from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, as_numpy, read_scored, read_table, write_scored
+from ctrpipe.pipeline.evaluation.scored_rows import (
+    ScoredRows,
+    as_numpy,
+    baseline_column,
+    read_scored,
+    read_table,
+    write_scored,
+)
 from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, read_seeds
 
 FOLDER = "report_data"
@@ -38,16 +45,20 @@ def all_seeds(
         assert other is not None
         scored[name] = [rows, *other.read_scores(artifact)]
         write_scored(data / _scores(name, seed), rows)
-        summary = summarise(rows.labels[others.task], rows.probabilities[others.task], rows.weights)
-        end = ends[name]
-        trainings = [SeedTraining(seed, summary, end["stopped"], end["converged"], f"{FOLDER}/{_scores(name, seed)}")]
+        tasks = {task: summarise(rows.labels[task], rows.probabilities[task], rows.weights) for task in rows.labels}
+        end, place = ends[name], f"{FOLDER}/{_scores(name, seed)}"
+        trainings = [SeedTraining(seed, tasks[others.task], end["stopped"], end["converged"], place, tasks)]
         for training in other.trainings:
             place = _scores(name, training.seed)
             link_or_copy(artifact / training.scores, data / place)
             trainings.append(dataclasses.replace(training, scores=f"{FOLDER}/{place}"))
         sides[name] = SeedSide(other.name, tuple(trainings))
-    found = _difference(scored["baseline"], scored["model"], others.task) if "baseline" in scored else None
-    return Seeds(others.task, sides["model"], sides.get("baseline"), found)
+    if "baseline" not in scored:
+        return Seeds(others.task, sides["model"])
+    tasks = sides["model"].trainings[0].tasks
+    known = [task for task, metrics in tasks.items() if metrics["auc"] is not None or task == others.task]
+    differences = {task: _difference(scored["baseline"], scored["model"], task) for task in known}
+    return Seeds(others.task, sides["model"], sides["baseline"], differences[others.task], differences)
 
 
 def _scores(side: str, seed: int) -> str:
@@ -55,20 +66,22 @@ def _scores(side: str, seed: int) -> str:
 
 
 def _own_rows(predictions: pathlib.Path, others: Seeds) -> dict[str, ScoredRows]:
-    """Returns the test rows of the task with the predictions of the run's own trainings, by side."""
-    whole, task = read_scored(predictions), others.task
-    model = ScoredRows(whole.rows, {task: whole.labels[task]}, {task: whole.probabilities[task]}, weights=whole.weights)
+    """Returns the test rows with the predictions of the run's own trainings, by side."""
+    whole = read_scored(predictions)
+    model = ScoredRows(whole.rows, whole.labels, whole.probabilities, weights=whole.weights)
     if others.baseline is None:
         return {"model": model}
-    values = as_numpy(read_table(predictions, ["baseline_probability"])[0])
-    return {"model": model, "baseline": dataclasses.replace(model, probabilities={task: values})}
+    columns = {task: baseline_column(list(whole.labels), task) for task in whole.labels}
+    table = read_table(predictions, list(columns.values()))
+    of_baseline = {task: as_numpy(table[column]) for task, column in columns.items()}
+    return {"model": model, "baseline": dataclasses.replace(model, probabilities=of_baseline)}
 
 
 def _difference(baseline: Sequence[ScoredRows], model: Sequence[ScoredRows], task: str) -> dict[str, dict[str, Any]]:
     """Returns the model's difference from the baseline by metric, over rows and trainings.
 
     A side that depends on no seed has one training, and would have the same one with each seed. It is repeated here:
-    it has no noise of trainings, which does not hide that of the other side.
+    it has no noise of trainings, and the other side's noise remains visible.
     """
     most = max(len(baseline), len(model), 2)
     first, second = (list(side) * most if len(side) == 1 else list(side) for side in (baseline, model))

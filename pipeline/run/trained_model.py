@@ -40,8 +40,8 @@ class TrainedModel:
         if self.run is not None:
             return _if_saved(self.version.parent / KEPT_MODEL)
         base = self.version.absolute().parent
-        if found := _if_saved(base.parent.parent / KEPT_BY_VERSION / self.version.name):
-            return found
+        if folder := _if_saved(base.parent.parent / KEPT_BY_VERSION / self.version.name):
+            return folder
         try:
             newest = _artifact(base.parent.parent)
             ours = _identity(self.version)

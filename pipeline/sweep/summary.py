@@ -43,9 +43,10 @@ def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -
     """Returns the contents of sweep.json.
 
     `best` is the point with the best mean of the monitored metric on the validation rows. Each point is compared with
-    the plan's reference, or else with the first point. `auc_difference`, `rig_difference`, `log_loss_ratio` and
-    `latency_ratio` compare the means on the test rows. `tested` has the differences in AUC and RIG over rows and seeds.
-    Their p-values and intervals are corrected for the number of points (see `compare.corrected`).
+    the plan's reference, or with the first point if there is none. `auc_difference`, `rig_difference`,
+    `log_loss_ratio` and `latency_ratio` compare the means on the test rows. `tested` has the differences in AUC and
+    RIG over rows and seeds. Their p-values and intervals are corrected for the number of points (see
+    `compare.corrected`).
 
     Args:
         plan: The points and seeds.

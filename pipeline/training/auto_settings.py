@@ -63,7 +63,7 @@ def settled(model: Model, training: Training, rows: int) -> Training:
 
 
 def slow_precision(training: Training) -> str:
-    """Returns a warning if mixed_bfloat16 is configured and slower than float32 on this CPU, else "".
+    """Returns a warning if mixed_bfloat16 is configured and slower than float32 on this CPU, otherwise "".
 
     On a CPU with AVX-512 but without bfloat16 instructions, mixed_bfloat16 takes 2.0 to 2.4 times as long as float32.
     """

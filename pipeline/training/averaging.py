@@ -1,6 +1,6 @@
 """Averages a model's weights over the evaluations of a training run.
 
-The average is evaluated, saved and served in place of the last weights.
+The average is evaluated, saved and served instead of the last weights.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class WeightAverage:
     needs only one copy of the weights.
 
     Args:
-        span: Number of evaluations, at least 1. With 1 nothing is averaged, and the last weights are used.
+        span: Number of evaluations, at least 1. 1 disables averaging: the last weights are used.
     """
 
     def __init__(self, span: int):

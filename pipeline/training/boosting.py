@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
-from ctrpipe.common.finite import SMALLER_STEPS, check_predictions
+from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.common.metrics import has_rates
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.data import packed_batches, weights_of
@@ -42,6 +42,9 @@ def train_trees(job: TrainingJob, network: CascadingNNGBDT) -> dict[str, float |
 
     Returns:
         The validation metrics with the trees, before a refit.
+
+    Raises:
+        NotFiniteError: a prediction or a metric with the trees is not finite.
     """
 
     def rows(files: list[str]) -> Iterable[Batch]:
@@ -57,8 +60,11 @@ def train_trees(job: TrainingJob, network: CascadingNNGBDT) -> dict[str, float |
     ]
     labels, probabilities = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
     in_order = job.feature_map.negative_sampling == 1
-    check_predictions(f"{job.model.name} with its trees", probabilities, "validation", in_order=in_order)
-    return validation_metrics(labels, probabilities, weights_of(job.validation_files), job.feature_map.tasks)
+    name = f"{job.model.name} with its trees"
+    check_predictions(name, probabilities, "validation", in_order=in_order)
+    metrics = validation_metrics(labels, probabilities, weights_of(job.validation_files), job.feature_map.tasks)
+    check_figures(name, metrics, SMALLER_STEPS, "validation")
+    return metrics
 
 
 def learn_trees(

@@ -10,7 +10,7 @@ from ctrpipe.transforms.features.preprocessing import layout
 
 
 def why_impossible(model: Model, config: RunConfig) -> str:
-    """Builds the model on tiny vocabularies, and returns the error message if that fails, else "".
+    """Builds the model on tiny vocabularies. Returns the error message if this fails, otherwise "".
 
     Args:
         model: Registry name and hyperparameters.

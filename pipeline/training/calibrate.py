@@ -170,7 +170,7 @@ def fit_task(
 
 
 def _reason(settings: Calibration, taken: str, by: bool | None) -> str:
-    """Returns a sentence about what was taken."""
+    """Returns a sentence about the choice."""
     if taken == NONE:
         text = "no method lowers the log loss on held-out rows"
     elif taken != settings.method:
@@ -186,7 +186,7 @@ def _reason(settings: Calibration, taken: str, by: bool | None) -> str:
 def fold_numbers(rows: CalibrationRows) -> npt.NDArray[np.int64]:
     """Returns the fold of each row, `[N]`: at random, with equal shares of the clicks in each fold.
 
-    The folds depend on the labels alone, so a repeated run has the same.
+    The folds depend only on the labels, so a repeated run has the same folds.
     """
     shuffled = np.random.default_rng(0).permutation(len(rows.labels))
     by_label = shuffled[np.argsort(rows.labels[shuffled], kind="stable")]
@@ -370,9 +370,9 @@ class _Steps:
     others_scale: float
 
     def joined(self, firsts: npt.NDArray[np.int64], least: float) -> npt.NDArray[np.int64]:
-        """Returns the first places of steps, of which each has `least` clicks and as many rows without one.
+        """Returns the first indices of steps that each have at least `least` clicks and `least` rows without a click.
 
-        A step with fewer is joined with the next one, and what is left at the end with the last one.
+        A step with fewer is joined with the next step; the remainder at the end joins the last step.
         """
         clicks, weights = np.add.reduceat(self.clicks, firsts), np.add.reduceat(self.weights, firsts)
         others = (weights - clicks) / self.others_scale
@@ -475,7 +475,7 @@ def _fit_lines(
 
     options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-15, "gtol": 1e-9}
     start = np.zeros(2 * len(used))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     lines = np.zeros((groups, 2))
-    lines[used] = found.x.reshape(2, -1).T
+    lines[used] = optimum.x.reshape(2, -1).T
     return lines

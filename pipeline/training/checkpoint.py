@@ -1,4 +1,4 @@
-"""What a training run saves and resumes from: the learner's state, its averaged weights and the progress."""
+"""The checkpoint of a training run: the learner's state, its averaged weights and the progress."""
 
 import dataclasses
 import json
@@ -81,7 +81,7 @@ class Checkpoint:
             (unfinished / PROGRESS).write_text(json.dumps(dataclasses.asdict(progress)))
 
     def _write_best(self, folder: pathlib.Path) -> None:
-        """Writes the evaluated weights, and the training state with these weights in place of the trained ones."""
+        """Writes the evaluated weights, and the training state with these weights instead of the trained ones."""
         trained = self._learner.weights()
         evaluated = self._average.of(trained)
         np.savez(folder / BEST, *evaluated)

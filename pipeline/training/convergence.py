@@ -23,7 +23,7 @@ def still_falling(history: Mapping[str, Any]) -> tuple[float, float] | None:
 def has_converged(history: Mapping[str, Any]) -> bool:
     """Returns whether more epochs or iterations would hardly change a model.
 
-    One evaluation alone shows no end of the fall, and a training that all epochs ended after it has not converged.
+    A single evaluation cannot show that the loss has stopped falling: a training with only one has not converged.
     """
     if not history["stopped"].startswith(ALL_DONE):
         return True

@@ -1,4 +1,4 @@
-"""The stages that train before a model: which ones there are, whether their weights fit, and where they are kept."""
+"""The stages that train before a model: their list, the check that their weights fit, and their folders."""
 
 import dataclasses
 import itertools
@@ -63,7 +63,7 @@ def _settings(job: TrainingJob) -> Mapping[str, FirstStage]:
 
 
 def check_stages(job: TrainingJob, network: CTRModel) -> None:
-    """Checks on untrained networks that the weights of all first stages, and of their own stages, would fit.
+    """Checks on untrained networks that the weights of all first stages, including their own first stages, fit.
 
     Raises:
         InputError: a copied layer has another shape in the model of the stage.

@@ -20,7 +20,7 @@ RETRY_SECONDS = 1.0
 
 
 @click.command()
-@click.option("--wait", default=3600.0, show_default=True, help="End when no training has begun for so many seconds.")
+@click.option("--wait", default=3600.0, show_default=True, help="Exit if no training starts for this many seconds.")
 @click.option(
     "--backend",
     type=click.Choice(["tensorflow", "jax"]),
@@ -28,7 +28,7 @@ RETRY_SECONDS = 1.0
     show_default=True,
     help="The training.backend of the chief's configuration.",
 )
-@click.option("--trainings", type=click.IntRange(1), help="End after so many trainings.")
+@click.option("--trainings", type=click.IntRange(1), help="Exit after this many trainings.")
 def main(wait: float, backend: str, trainings: int | None) -> None:
     """Joins the training runs of the chief in TF_CONFIG.
 

@@ -50,7 +50,7 @@ def check_hosts(job: TrainingJob) -> None:
 
 
 def train_on_backend(job: TrainingJob, work: pathlib.Path, report: Report | None) -> TrainResult:
-    """Trains a job in a process of its own Keras backend.
+    """Trains a job in a separate process with its Keras backend.
 
     Args:
         job, work, report: As in `train`.

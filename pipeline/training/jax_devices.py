@@ -17,7 +17,8 @@ def make_distribution(distribution: str, shard_tables: bool) -> Any:
     """Returns Keras's distribution of the weights over several devices, or None for one device.
 
     Args:
-        distribution: `auto` uses all accelerators of the host if it has several, else one device. `mirrored` uses all
+        distribution: `auto` uses all accelerators of the host if it has several, otherwise one device. `mirrored`
+        uses all
             devices, CPUs included. `multi_worker` uses the devices of all connected hosts. `one_device` uses one.
         shard_tables: Whether to shard the rows of embedding tables over the devices. All other weights are replicated.
     """
@@ -51,7 +52,7 @@ class Devices:
         """Returns a batch as one or two parts on the devices.
 
         The rows of the first part are sharded evenly over the devices. The remaining rows, fewer than there are
-        devices, are replicated. Every host passes the whole batch, and keeps the rows of its own devices.
+        devices, are replicated. Every host passes the whole batch and keeps the rows of its devices.
         """
         if not self.sharded:
             return [_put(batch, slice(None), None)]

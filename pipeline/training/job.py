@@ -26,7 +26,7 @@ LEARNERS = {
 
 @dataclasses.dataclass(frozen=True)
 class TrainingJob:
-    """A model to train: what it is, how it is trained, and on which rows.
+    """A model to train, its training settings and its rows.
 
     Args:
         model: Registry name and hyperparameters.

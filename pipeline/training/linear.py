@@ -1,8 +1,9 @@
 """Trains a linear model to its optimum (`optimizer: lbfgs`).
 
 The strength of the L2 penalty is chosen by the log loss on rows that a fit has not seen: from the strongest on, each
-fit starts from the one before, and the search ends where weaker ones are no better. Few steps of a stochastic optimizer
-may end far from the optimum, with a wrong mean prediction; beside such a baseline every model looks good.
+fit starts from the one before, and the search ends where weaker ones are no better. A few steps of a stochastic
+optimizer may end far from the optimum, with a wrong mean prediction. Compared with such a baseline every model looks
+good.
 """
 
 import dataclasses
@@ -85,7 +86,7 @@ class _Search:
 
 
 def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
-    """Trains a linear model, in this process and on one core. An interrupted training begins anew.
+    """Trains a linear model, in this process and on one core. An interrupted training starts again.
 
     Args:
         job: The training job. With `training.table_l2`, that is the strength, and none is chosen.

@@ -36,7 +36,7 @@ _LEAST_RATE = 1e-6  # as in CTRModel.start_at
 class _Block:
     """Some rows: features as they enter the logit, `[n, ids]` and `[n, dense]`, labels `[n, tasks]`, weights `[n]`.
 
-    `folds`, `[n]`, is the fold of cross-validation in which a row is held out, from 0.
+    `folds`, `[n]`, is the cross-validation fold of each row, from 0.
     """
 
     ids: scipy.sparse.csr_array
@@ -153,9 +153,9 @@ class LinearRows:
             start = Weights(np.zeros(ids), np.zeros(dense), float(logit(rate)))
         begin = np.concatenate([start.ids, start.dense, [start.bias]]) / scale
         options = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": decrease, "gtol": SLOPE}
-        found = scipy.optimize.minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
-        weights = unpacked(found.x)
-        return Fit(weights, self.loss(weights, task, fold)[0] / total, int(found.nit), found.status == 0)
+        optimum = scipy.optimize.minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
+        weights = unpacked(optimum.x)
+        return Fit(weights, self.loss(weights, task, fold)[0] / total, int(optimum.nit), optimum.status == 0)
 
     def load(self, network: CTRModel, weights: list[Weights]) -> None:
         """Assigns the weights of all tasks to a linear model."""

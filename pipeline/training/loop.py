@@ -1,4 +1,4 @@
-"""The training loop of all backends: trains a part of an epoch, evaluates, and goes on until the progress stops it."""
+"""The training loop of all backends: trains a part of an epoch, evaluates, and repeats until the progress stops it."""
 
 import dataclasses
 import math

@@ -109,7 +109,7 @@ def state_names(
 
 
 def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:
-    """Returns the learning-rate factor of each weight: `encoder_rate` for the text encoder's weights, else 1."""
+    """Returns the learning-rate factor of each weight: `encoder_rate` for the text encoder's weights, otherwise 1."""
     slow = {id(weight) for weight in network.encoder_weights()}
     return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]
 

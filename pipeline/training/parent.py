@@ -18,7 +18,6 @@ from ctrpipe.transforms.features.source_rows import (
     rows_of_positions,
     rows_of_tokens,
 )
-from ctrpipe.transforms.features.table_rows import SourceRows
 from ctrpipe.transforms.features.transform import GRAPH, NUMBERS
 from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
@@ -59,18 +58,18 @@ def check_alike(
         InputError: they differ and `on_mismatch` is `refuse`, or the parent's files are absent or damaged.
     """
     version = pathlib.Path(parent.version)
-    found = differences(spec, read_log_spec(version))
+    differing = differences(spec, read_log_spec(version))
     name = read_description(pathlib.Path(parent.kept))["name"]
     if name != model:
-        found.append(f"another model: {name}")
+        differing.append(f"another model: {name}")
     if read_feature_map(pathlib.Path(parent.kept)).fake_negatives != fake_negatives:
-        found.append(f"logits {'before' if fake_negatives else 'for'} training.fake_negative_calibration")
-    if found and settings.on_mismatch == "refuse":
+        differing.append(f"logits {'before' if fake_negatives else 'for'} training.fake_negative_calibration")
+    if differing and settings.on_mismatch == "refuse":
         raise InputError(
-            f"training.warm_start: {parent.name} has {'; '.join(found)}; set training.warm_start.on_mismatch: take "
+            f"training.warm_start: {parent.name} has {'; '.join(differing)}; set training.warm_start.on_mismatch: take "
             "to begin with what fits, or name another parent"
         )
-    return found
+    return differing
 
 
 def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pathlib.Path) -> Start:
@@ -89,7 +88,7 @@ def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pa
         spec, feature_map, read_vocabularies(graph / GRAPH / "assets", spec), read_numbers(graph / NUMBERS)
     )
     former = _values_of(parent)
-    rows: dict[str, SourceRows] = {"ids": rows_of_ids(today, former)}
+    rows = {"ids": rows_of_ids(today, former)}
     rows["positions"] = rows_of_positions(feature_map, former.feature_map, rows["ids"])
     tokens = rows_of_tokens(today, former)
     if tokens is not None:
@@ -109,6 +108,6 @@ def _values_of(parent: Parent) -> LearnedValues:
 
 
 def _columns(feature_map: FeatureMap) -> list[object]:
-    """Returns what the non-embedding weights depend on: the columns, but not their vocabularies."""
+    """Returns the inputs of the non-embedding weights: the columns, without their vocabularies."""
     fields = [dataclasses.replace(field, size=3, offset=1) for field in feature_map.fields]
     return [fields, feature_map.dense, feature_map.tasks, feature_map.numbers]

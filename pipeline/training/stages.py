@@ -2,27 +2,18 @@
 
 import pathlib
 
-from ctrpipe.common.finite import SMALLER_STEPS, check_figures
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.averaging import WeightAverage
-from ctrpipe.pipeline.training.base_rate import check_correctable, start_at_base_rate
 from ctrpipe.pipeline.training.boosting import load_lightgbm, train_trees
 from ctrpipe.pipeline.training.checkpoint import REFIT, Checkpoint, read_state, write_state
 from ctrpipe.pipeline.training.finite_learner import check_weights
-from ctrpipe.pipeline.training.first_stages import (
-    check_stages,
-    first_stages,
-    language_stage,
-    stage_folder,
-    train_language_stage,
-)
+from ctrpipe.pipeline.training.initial_weights import initialise
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.loop import train_again_on_all_rows, train_and_evaluate
 from ctrpipe.pipeline.training.process import Report
 from ctrpipe.pipeline.training.progress import Progress
 from ctrpipe.pipeline.training.tensorboard_log import TensorBoardLog
-from ctrpipe.pipeline.training.warm_start import begin_with_parent
 
 
 def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> TrainResult:
@@ -52,7 +43,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     # 2. Without a checkpoint, give the weights their initial values.
     if progress is None:
         progress = Progress(learning_rate=training.learning_rate)
-        _initialise(job, learner, work, report)
+        initialise(job, learner, work, report, train_here)
 
     # 3. Train and evaluate in turn, and save each evaluation.
     log = TensorBoardLog(work / "tensorboard") if learner.is_chief else None
@@ -66,7 +57,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     # 4. Return to the best weights, or train again from the start on all rows.
     if training.refit:
         learner = job.learner()
-        _initialise(job, learner, work, report)
+        initialise(job, learner, work, report, train_here)
         train_again_on_all_rows(job, learner, progress)
         if learner.is_chief:
             write_state(work / REFIT, learner)
@@ -82,48 +73,12 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     # 6. Train the boosted trees on the residual error of the network.
     if boosts and learner.is_chief:
         with_trees = train_trees(job, learner.network)
-        check_figures(f"{job.model.name} with its trees", with_trees, SMALLER_STEPS, "validation")
         if progress.best is not None and not training.refit:
             progress.evaluations[progress.best] |= with_trees
 
     written = None if training.refit or boosts else checkpoint.best
     state = read_state(work, training.refit)
     return TrainResult(job, learner, progress, training.precision == "float32", written, state)
-
-
-def _initialise(job: TrainingJob, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """Sets the output biases of an untrained model to the base rate, and its weights to those of trained models.
-
-    These are the parent, or without one the first stages.
-    """
-    start_at_base_rate(job, learner.network)
-    check_correctable(job, learner.network)
-    if job.start:
-        assert job.training.warm_start is not None
-        begin_with_parent(learner, pathlib.Path(job.start), job.training.warm_start, work)
-        check_weights(job.model.name, learner, "in the parent", "name another training.warm_start.parent")
-    else:
-        _train_first_stages(job, learner, work, report)
-
-
-def _train_first_stages(job: TrainingJob, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """Trains the stages that come before the model, and copies their weights into the learner's network.
-
-    A masked language model first trains a text model's encoder, if it is configured. Then each model of `first_stages`
-    is trained after its own first stages, and the network takes its weights.
-
-    Raises:
-        InputError: the weights of a stage would not fit. This is checked before any training.
-    """
-    network = learner.network
-    check_stages(job, network)
-    if language := language_stage(job, network):
-        if learner.is_chief:
-            train_language_stage(job, language, network.encoder, work, report)
-        learner.load_weights(learner.from_chief(learner.weights()))
-    for first in first_stages(job, network):
-        result = train_here(first, stage_folder(first, work), report)
-        network.take_weights(result.model)
 
 
 def _in_float32(job: TrainingJob, learner: Learner) -> Learner:

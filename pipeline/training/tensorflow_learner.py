@@ -40,7 +40,7 @@ _MOST_PARTS = 64  # approximate maximum of sums per table gradient
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
     """Returns the distribution strategy of `training.distribution`.
 
-    `auto` uses a TPU if TPU_NAME is set, else all GPUs if there are several, else one device.
+    `auto` uses a TPU if TPU_NAME is set, otherwise all GPUs if there are several, otherwise one device.
 
     Raises:
         InputError: `multi_worker` without a TF_CONFIG that names the workers.

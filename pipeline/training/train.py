@@ -5,15 +5,13 @@ import pathlib
 
 import keras
 
-from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import derives_from
-from ctrpipe.pipeline.training.auto_settings import settled, slow_precision
 from ctrpipe.pipeline.training.base_rate import logit_correction
-from ctrpipe.pipeline.training.data import check_order, count_rows
+from ctrpipe.pipeline.training.data import check_order
 from ctrpipe.pipeline.training.handover import check_hosts, train_on_backend, train_on_hosts
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
+from ctrpipe.pipeline.training.job_settings import distilled_job, regularised_job, settled_job
 from ctrpipe.pipeline.training.process import Report, other_workers
-from ctrpipe.pipeline.training.regularisation import regularised
 from ctrpipe.pipeline.training.stages import train_here
 from ctrpipe.pipeline.training.warm_start import Start, read_taken
 
@@ -40,18 +38,17 @@ def train(
     # 1. Check the rows, settle what depends on them and on this machine, and find the workers of other hosts.
     if derives_from(job.model.name, "esmm"):
         check_order(job.model.name, job.feature_map.tasks, job.train_files + job.validation_files)
-    job = _settled(job)
+    job = settled_job(job)
     others = other_workers(job.training.distribution, job.training.backend)
     if others:
         check_hosts(job)
 
     # 2. Distillation: mix the training labels with a teacher's predictions.
     if job.training.distillation:
-        job = _distilled(job, work)
+        job = distilled_job(job, work)
 
     # 3. Scale the regularisation to the number of training rows.
-    model, training = regularised(job.model, job.training, count_rows(job.train_files))
-    job = dataclasses.replace(job, model=model, training=training)
+    job = regularised_job(job)
 
     # 4. Warm start: keep the parent's values where every process of the training finds them.
     if start is not None:
@@ -81,26 +78,3 @@ def train(
     if start is not None:
         result.taken = read_taken(work)
     return result
-
-
-def _settled(job: TrainingJob) -> TrainingJob:
-    """Returns the job with `auto` resolved, and announces the choice. Warns of a slow precision."""
-    training = job.training
-    if "auto" in (training.backend, training.precision):
-        training = settled(job.model, training, count_rows(job.train_files))
-        announce(f"Training on {training.backend} in {training.precision} (as `auto` has it here)")
-    if slow := slow_precision(training):
-        announce(slow)
-    feature_map = dataclasses.replace(job.feature_map, fake_negatives=training.fake_negative_calibration)
-    return dataclasses.replace(job, training=training, feature_map=feature_map)
-
-
-def _distilled(job: TrainingJob, work: pathlib.Path) -> TrainingJob:
-    """Returns the job on training rows whose labels are mixed with the teacher's predictions."""
-    # Imported only here: it loads TensorFlow, which a training in JAX's process does not need.
-    from ctrpipe.pipeline.training.distillation import soften_labels
-
-    assert job.training.distillation is not None
-    teacher, weight = pathlib.Path(job.training.distillation.teacher), job.training.distillation.weight
-    softened = soften_labels(job.train_files, job.feature_map, teacher, weight, work / "distilled")
-    return dataclasses.replace(job, train_files=[softened])

@@ -80,7 +80,7 @@ class Taken:
 
 
 def begin_with_parent(learner: Learner, start: pathlib.Path, settings: WarmStart, work: pathlib.Path) -> None:
-    """Initialises an untrained learner from the parent, and writes what it took to the work folder.
+    """Initialises an untrained learner from the parent, and records the taken values in the work folder.
 
     Args:
         learner: The learner. Only the chief's process reads the parent.
@@ -162,9 +162,9 @@ def _find(learner: Learner, start: Start, settings: WarmStart) -> tuple[Taken, l
     trainable = {id(variable) for variable in network.trainable_variables}
     learned = [id(variable) in trainable for variable in network.variables]
     for index, name in enumerate(names[: len(learned)]):
-        found = fit.value(name, values[index], weights)
-        if found is not None:
-            values[index] = found
+        value = fit.value(name, values[index], weights)
+        if value is not None:
+            values[index] = value
             taken.append(name)
         elif learned[index]:
             left.append(f"{name} ({fit.why_not(name, values[index], weights)})")
@@ -276,14 +276,18 @@ def _biases(network: CTRModel) -> list[Any]:
 def counts(today: FeatureMap, former: FeatureMap, rows: SourceRows) -> dict[str, dict[str, int]]:
     """Counts the ids of each field that the parent knows (`known`), that are `new`, and that are `gone`."""
     sizes = {field.name: field.size for field in former.fields}
-    found = {}
+    by_field = {}
     for field in today.fields:
         if not field.shared_with:
             same = rows.same[field.offset : field.offset + field.size]
             known = int((same != NONE).sum())
             was = sizes.get(field.name, 0)
-            found[field.name] = {"known": known, "new": field.size - known, "gone": was - len(set(same[same != NONE]))}
-    return found
+            by_field[field.name] = {
+                "known": known,
+                "new": field.size - known,
+                "gone": was - len(set(same[same != NONE])),
+            }
+    return by_field
 
 
 def listed(phrases: list[str]) -> str:

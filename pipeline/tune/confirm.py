@@ -43,8 +43,8 @@ class _Training:
 def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path) -> dict[str, Any] | None:
     """Trains the best and the default configuration with `plan.seeds` seeds each, and compares them on the test rows.
 
-    Finished trainings are kept in the folder, and a cut one goes on from its checkpoint. No training begins once the
-    time of the budget is over.
+    Finished trainings are kept in the folder; an interrupted training resumes from its checkpoint. No training begins
+    once the time of the budget is over.
 
     Args:
         plan: The plan of the study.
@@ -119,7 +119,7 @@ def _train(training: _Training, log: TransformedLog, folder: pathlib.Path) -> No
 
 
 def _compared(plan: TunePlan, trainings: list[_Training], folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the comparison, the verdict by the objective, and what is proposed."""
+    """Returns the comparison, the verdict by the objective, and the proposal."""
     scored: dict[str, list[ScoredRows]] = {DEFAULT: [], FOUND: []}
     for each in sorted(trainings, key=lambda training: training.side):  # the best first
         if failure := json.loads(each.result(folder).read_text()).get(FAILED):

@@ -108,7 +108,7 @@ class _Trial:
 
 
 class _Session:
-    """One call of `run_tune`, with what the sequential and the parallel loop share."""
+    """One call of `run_tune`, with the state that the sequential and the parallel loop share."""
 
     def __init__(self, plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path):
         from ctrpipe.pipeline.training.data import count_rows  # imports Keras, see the module docstring

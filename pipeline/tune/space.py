@@ -46,7 +46,7 @@ class Space:
         return math.prod(map(_count, self.distributions.values()))
 
     def settings(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values, by key, that Optuna's parameters stand for."""
+        """Returns the values, by key, of Optuna's parameters."""
         return {key: self._value(key, parameter) for key, parameter in parameters.items()}
 
     def _value(self, key: str, parameter: Any) -> Any:

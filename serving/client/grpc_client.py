@@ -45,11 +45,11 @@ _RETRIED_METHODS = [
 class GrpcClient(ModelClient):
     """A client over gRPC. All threads share one connection.
 
-    Retries a call with exponential backoff if the server is busy (RESOURCE_EXHAUSTED) or unreachable (UNAVAILABLE), by
-    a retry policy of gRPC (gRFC A6).
+    Retries a call with exponential backoff if the server is busy (RESOURCE_EXHAUSTED), unreachable (UNAVAILABLE) or
+    about to end (CANCELLED, for a call that reaches it after SIGTERM), by a retry policy of gRPC (gRFC A6).
 
     Args:
-        address: HOST:PORT, or unix:PATH.
+        address: HOST:PORT, or unix:PATH; ipv4:ADDRESS:PORT,ADDRESS:PORT for servers that take over from one another.
         model: The model's name.
         version: The version for calls that name no version or label.
         label: The label for such calls, instead of `version`.
@@ -165,7 +165,7 @@ def _channel_options(retries: int) -> list[tuple[str, Any]]:
         "initialBackoff": f"{FIRST_WAIT_SECONDS}s",
         "maxBackoff": f"{LONGEST_WAIT_SECONDS}s",
         "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+        "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED"],
     }
     service = {"methodConfig": [{"name": _RETRIED_METHODS, "retryPolicy": policy}]} if retries else {}
     return [

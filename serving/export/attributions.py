@@ -144,7 +144,7 @@ class Attributions:
         return list(dict.fromkeys([*padded, *self._model.feature_map.numbers, *text]))
 
     def _owners_of(self, part: str, units: int) -> np.ndarray:
-        """Returns 1 where a unit of a part belongs to a column, else 0, float32 [units, columns]."""
+        """Returns 1 if a unit of a part belongs to a column, and 0 otherwise, float32 [units, columns]."""
         feature_map = self._model.feature_map
         owners: Sequence[str]
         if part == DENSE:

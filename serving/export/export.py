@@ -113,13 +113,13 @@ class _Servable(tf.Module):
         some = tf.debugging.Assert(tf.size(raw[named[0]]) > 0, ["A request needs a candidate; it has none"])
         with tf.control_dependencies([some]):
             raw = {name: tf.identity(value) if name in named else value for name, value in raw.items()}
-        found = self._transform(one_row(raw, self._spec.context_columns))
+        packed = self._transform(one_row(raw, self._spec.context_columns))
         sides: list[Tensors] = []
         for side in (CONTEXT, CANDIDATE):
             outputs = {name: f"{side}{name}" for name in INPUTS}
-            sides.append({name: tf.cast(found[of], INPUTS[name]) for name, of in outputs.items() if of in found})
+            sides.append({name: tf.cast(packed[of], INPUTS[name]) for name, of in outputs.items() if of in packed})
         context, candidates = sides
-        context |= {name: tf.cast(found[name], INPUTS[name]) for name in TEXT if name in found}
+        context |= {name: tf.cast(packed[name], INPUTS[name]) for name in TEXT if name in packed}
         return one_row(context, list(context)), candidates  # again: the transform graph loses the static shape
 
     def _slots_of(self, position: Mapping[str, str | float]) -> tuple[np.ndarray, np.ndarray] | None:
@@ -462,10 +462,10 @@ def candidates_of(
         spec: The description of the log.
     """
     shared = set(spec.context_columns)
-    found = {CANDIDATES: {name: value[:1] if name in shared else value for name, value in raw.items()}}
+    parts = {CANDIDATES: {name: value[:1] if name in shared else value for name, value in raw.items()}}
     if not spec.item_columns:
-        found[PACKED_CANDIDATES] = {name: value[:1] if name in TEXT else value for name, value in packed.items()}
-    return found
+        parts[PACKED_CANDIDATES] = {name: value[:1] if name in TEXT else value for name, value in packed.items()}
+    return parts
 
 
 def _write_warmup(

@@ -11,7 +11,7 @@ def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordB
     """Returns raw rows whose histories have exactly `length` items, so all requests cost the same.
 
     A row's own items are cut, or repeated from the oldest, to `length`. A row without a history takes the history of
-    the nearest row before it, or else the first history of all rows.
+    the nearest row before it, or the first history of all rows.
 
     Args:
         rows: Raw columns, null = missing; columns of sequences are text.

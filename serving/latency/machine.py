@@ -59,7 +59,7 @@ def _times() -> tuple[int, int]:
 
 
 def busy_caption(share: float) -> str | None:
-    """Returns a table caption if other programs used more than BUSY of the machine, else None."""
+    """Returns a table caption if other programs used more than BUSY of the machine, or None."""
     if share <= BUSY:
         return None
     return f"Other work took {share:.0%} of the machine's cores: these numbers are no comparison."

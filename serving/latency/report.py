@@ -21,7 +21,7 @@ Cells = list[dict[str, Any]]
 
 
 def last_line(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the summary that the command prints last, with the ratios of each model and the targets."""
+    """Returns the summary that the command prints last, with the ratios of each model and the bars, if any."""
     return {
         "benchmark": "latency",
         "interrupted": report["interrupted"],
@@ -69,13 +69,22 @@ def tables(report: dict[str, Any]) -> Iterable[Table]:
     if report["papers"]:
         yield _papers_table(report["papers"])
     if report["targets"]:
-        table = Table(title="Numbers to reach", caption=caption)
-        for name in ("ratio", "measured", "target", ""):
-            table.add_column(name, justify="left" if name in ("ratio", "") else "right")
-        for one in report["targets"]:
+        yield _ratio_table(report["targets"], caption)
+
+
+def _ratio_table(found: list[dict[str, Any]], caption: str | None) -> Table:
+    """Returns the server's ratios to the model alone, beside the bars where there are any."""
+    has_bars = "target" in found[0]
+    table = Table(title="The server over the model alone", caption=caption)
+    for name in ("ratio", "measured", *(("bar", "") if has_bars else ())):
+        table.add_column(name, justify="left" if name in ("ratio", "") else "right")
+    for one in found:
+        row = [one["name"], f"{one['value']:.2f}"]
+        if has_bars:
             limit = f"{'<=' if one['at_most'] else '>='} {one['target']:.2f}"
-            table.add_row(one["name"], f"{one['value']:.2f}", limit, "met" if one["met"] else "missed")
-        yield table
+            row += [limit, "met" if one["met"] else "missed"]
+        table.add_row(*row)
+    return table
 
 
 def _cell_table(cells: Cells, title: str, caption: str | None) -> Table:

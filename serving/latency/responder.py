@@ -21,7 +21,7 @@ from ctrpipe.serving.latency.load import Endpoint
 
 @contextlib.contextmanager
 def responder(protocol: str) -> Iterator[Endpoint]:
-    """Runs a server in a process of its own, on a free port.
+    """Runs a server in a separate process, on a free port.
 
     The endpoint returns empty responses; `sized` changes their length.
     """

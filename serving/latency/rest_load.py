@@ -21,7 +21,7 @@ class RestDriver:
 
     def __init__(self, load: Load):
         self._load = load
-        self._connections = [_Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
+        self._connections = [Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
         with contextlib.suppress(OSError):  # a request on this connection will fail and be recorded
             for connection in self._connections:
                 connection.connect()
@@ -44,7 +44,7 @@ def message(load: Load, body: bytes) -> bytes:
     return head.encode() + body
 
 
-class _Connection:
+class Connection:
     """A keep-alive connection with at most one request in flight."""
 
     def __init__(self, address: str, timeout: float):
@@ -84,7 +84,7 @@ class _Connection:
             pass
 
     def receive(self) -> int | None:
-        """Returns the status once the response is complete, else None.
+        """Returns the status once the response is complete, or None.
 
         Raises OSError or httptools.HttpParserError.
         """
@@ -115,13 +115,13 @@ class _Loop:
     """The event loop that sends a load's requests on the connections."""
 
     def __init__(
-        self, load: Load, connections: list[_Connection], requests: Iterator[bytes], begin: float, recorder: Recorder
+        self, load: Load, connections: list[Connection], requests: Iterator[bytes], begin: float, recorder: Recorder
     ):
         self._load, self._begin = load, begin
         self._requests = requests
         self._recorder = recorder
         self._free = list(connections)
-        self._busy: list[_Connection] = []
+        self._busy: list[Connection] = []
         self._due = None if load.arrivals is None else iter(load.arrivals.tolist())
         self._next = self._next_due()
         self._look = 0.0
@@ -168,7 +168,7 @@ class _Loop:
         self._next = self._next_due()
         return self._try(connection, lambda: connection.start(next(self._requests), intended, now))
 
-    def _receive(self, connection: _Connection, now: float) -> None:
+    def _receive(self, connection: Connection, now: float) -> None:
         if connection not in self._busy:  # sending has failed
             return
         status: list[int | None] = [None]
@@ -183,7 +183,7 @@ class _Loop:
                 self._recorder.failed(connection.intended, f"HTTP {status[0]}")
             self._leave(connection, now)
 
-    def _try(self, connection: _Connection, step: Callable[[], object]) -> bool:
+    def _try(self, connection: Connection, step: Callable[[], object]) -> bool:
         """Returns whether the step succeeded. A failure is recorded and frees the connection."""
         try:
             step()
@@ -197,7 +197,7 @@ class _Loop:
             return False
         return True
 
-    def _leave(self, connection: _Connection, now: float) -> None:
+    def _leave(self, connection: Connection, now: float) -> None:
         connection.freed = now
         connection.unsent = memoryview(b"")
         self._busy.remove(connection)

@@ -12,16 +12,19 @@ from ctrpipe.common.interrupt import acknowledge_interrupt
 from ctrpipe.common.processes import cores
 from ctrpipe.serving.latency import papers
 from ctrpipe.serving.latency.benchmark import LatencyBenchmark, MeasuredModel, Progress, ceilings
+from ctrpipe.serving.latency.compare import compare_servers
 from ctrpipe.serving.latency.generators import Generators
 from ctrpipe.serving.latency.in_process import loader_call
 from ctrpipe.serving.latency.machine import busy, machine, software
 from ctrpipe.serving.latency.ratios import near_ceiling, ratios, targets
 from ctrpipe.serving.latency.settings import Settings
 from ctrpipe.serving.latency.target import ServerTarget, at_url, started
+from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags
 from ctrpipe.serving.server.session_options import session_config
 
 LOCAL = "local"
+_MOST_CALLS = 1024  # that wait in a server of this benchmark: more than it sends at a time
 
 
 def measure_latency(
@@ -34,6 +37,7 @@ def measure_latency(
     flags: Sequence[str] = (),
     baseline: pathlib.Path | None = None,
     progress: Progress = lambda text: None,
+    bars: bool = False,
 ) -> dict[str, Any]:
     """Measures all cells for the first model, and the cells that ratios need for each further model.
 
@@ -48,6 +52,7 @@ def measure_latency(
         flags: More flags for ctrpipe's server. Session flags also apply to the calls in this process.
         baseline: The one-layer Transformer whose latency is the unit of Hiformer's method.
         progress: Called with lines of text about the progress.
+        bars: Whether the ratios have the bars that ctrpipe's own server is held to.
 
     Returns:
         The report. `interrupted` is true if Ctrl-C ended the benchmark early.
@@ -57,6 +62,7 @@ def measure_latency(
     """
     config = session_config(parse_flags(flags))
     there = None if target == LOCAL else at_url(target, grpc)
+    own = (f"--grpc_max_queued_calls={_MOST_CALLS}", *flags)  # the load is the generators', not what a server refuses
     share = busy()
     report: dict[str, Any] = {
         "benchmark": "latency",
@@ -84,7 +90,7 @@ def measure_latency(
             progress("the generators' own ceiling")
             report["ceiling"] = ceilings(loaded[0], settings, generators)
             for index, model in enumerate(loaded[: 1 if there else len(models)]):
-                with _server(model, there, command, flags, progress) as server:
+                with _server(model.version, there, command, own, progress) as server:
                     report["target"] = report["target"] or server.describe()
                     running.append(LatencyBenchmark(model, server, settings, generators, index == 0, progress))
                     running[-1].run()
@@ -100,19 +106,47 @@ def measure_latency(
         measured["ratios"] = ratios(measured["cells"])
         measured["near_ceiling"] = near_ceiling(measured["cells"], report["ceiling"])
         report["models"].append(measured)
-    report["targets"] = targets(report["models"][0]["ratios"]) if report["models"] else []
+    found = targets(report["models"][0]["ratios"]) if report["models"] else []
+    report["targets"] = found if bars else [{"name": one["name"], "value": one["value"]} for one in found]
     return report
+
+
+def measure_beside(
+    model: pathlib.Path,
+    log: pathlib.Path | None,
+    settings: Settings,
+    command: Sequence[str],
+    beside: tuple[str, str | None],
+    target: str = LOCAL,
+    grpc: str | None = None,
+    flags: Sequence[str] = (),
+    progress: Progress = lambda text: None,
+) -> dict[str, Any]:
+    """Measures a server beside another one that serves the same model; see `compare_servers`.
+
+    Args:
+        model, log, settings, command, target, grpc, flags, progress: As in `measure_latency`.
+        beside: The URL of the model on the other server, and HOST:PORT of its gRPC API or None.
+
+    Raises:
+        InputError: the model, the log or a server cannot be used.
+    """
+    config = session_config(parse_flags(flags))
+    other = at_url(*beside, "--beside")
+    there = None if target == LOCAL else at_url(target, grpc)
+    with _server(find_version(model).resolve(), there, command, flags, progress) as server:
+        return compare_servers(model, log, settings, (server, other), config, progress)
 
 
 @contextlib.contextmanager
 def _server(
-    model: MeasuredModel, there: ServerTarget | None, command: Sequence[str], flags: Sequence[str], progress: Progress
+    version: pathlib.Path, there: ServerTarget | None, command: Sequence[str], flags: Sequence[str], progress: Progress
 ) -> Iterator[ServerTarget]:
     if there:
         yield there
         return
-    progress(f"{model.name}: starting the server")
-    with started(command, model.version.parent, flags) as server:
+    progress(f"{version.parent.name}: starting the server")
+    with started(command, version.parent, flags) as server:
         yield server
 
 

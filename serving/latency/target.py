@@ -75,20 +75,21 @@ def request(address: str, method: str, path: str, body: bytes | None = None) -> 
         raise InputError(f"http://{address}: no answer ({error}); is the server running?") from error
 
 
-def at_url(url: str, grpc_address: str | None) -> ServerTarget:
-    """Returns the model on a server that already runs.
+def at_url(url: str, grpc_address: str | None, option: str = "--target") -> ServerTarget:
+    """Returns the model on a server that already runs. `option` names the URL in errors.
 
     Raises:
         InputError: the URL is not a model's URL, or the server does not respond or reports an error.
     """
     match = _URL.fullmatch(url)
     if not match:
-        raise InputError(f"--target {url}: expected local, or a URL like http://127.0.0.1:8501/v1/models/ctr")
+        either = "local, or " if option == "--target" else ""
+        raise InputError(f"{option} {url}: expected {either}a URL like http://127.0.0.1:8501/v1/models/ctr")
     path = f"/v1/models/{match['name']}{match['version'] or ''}"
     response = request(match["address"], "GET", path)
     if response.status != 200:
         answer = response.data.decode("utf-8", "replace")
-        raise InputError(f"--target {url}: answers {response.status}: {one_line(answer, 200)}")
+        raise InputError(f"{option} {url}: answers {response.status}: {one_line(answer, 200)}")
     return ServerTarget(match["address"], path, match["name"], grpc_address)
 
 

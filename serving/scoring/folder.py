@@ -70,7 +70,7 @@ class ScoringPlan:
         return json.dumps(self.inputs() | {"ranges": ranges}, indent=1)
 
     def inputs(self) -> dict[str, Any]:
-        """Returns what a scoring is of, for JSON: a scoring of the same inputs has the same result."""
+        """Returns the inputs of a scoring, for JSON. Equal inputs give equal results."""
         states = {path: list(state) for path, state in self.states.items()}
         return {"version": self.version, "files": self.files, "states": states, "options": self.options}
 
@@ -80,7 +80,7 @@ def _numbered(ranges: list[Range]) -> list[ScoredPart]:
 
 
 def score_columns(tasks: list[str]) -> dict[str, str]:
-    """Returns the column of each task: `ctr` for the first, else TASK, or TASK_score if reserved."""
+    """Returns the column of each task: `ctr` for the first, TASK for others, or TASK_score if TASK is reserved."""
     return {
         task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
     }
@@ -115,7 +115,7 @@ class ScoringFolder:
     def finished(self, version: pathlib.Path, files: list[str], options: dict[str, int]) -> dict[str, Any] | None:
         """Returns the summary of a finished scoring of the same inputs in this folder, or None.
 
-        A scheduler repeats a command that was killed, also one that was killed after its last write.
+        A scheduler also repeats a command that was killed after its last write.
         """
         try:
             summary: dict[str, Any] = json.loads((self.output / SUMMARY).read_text())

@@ -1,4 +1,4 @@
-"""Computes the probabilities of a raw log's rows, nearly as fast as the model alone.
+"""Computes the probabilities of a raw log's rows, nearly as fast as the model without reading and packing.
 
 The signature `transform_raw` packs each distinct value of a block once (ctrpipe.transforms.features.pack_rows). The
 packed rows then go to the signature `serving_packed`.

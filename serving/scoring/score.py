@@ -141,7 +141,7 @@ def score(
 
 
 def _as_it_was(summary: dict[str, Any], output: pathlib.Path) -> ScoreResult:
-    """Returns the result of a finished scoring, of which nothing was left to do."""
+    """Returns the result of a scoring that was already finished."""
     took = {"start_seconds": 0.0, "seconds": 0.0, "rows_per_s": 0.0}
     return ScoreResult(**summary | took | {"output": output, "parts_before": summary["parts"]})
 
@@ -154,7 +154,7 @@ def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:
 
 
 def not_finite(result: ScoreResult) -> list[str]:
-    """Returns a line about each column in which the model's answers are not finite for some rows."""
+    """Returns a line about each column with scores that are not finite."""
     return [
         f"{column}: the score of {scores['not_finite']:,} of {result.scored:,} rows is not a finite number"
         + (f", the first at {first}" if (first := scores.get("first_not_finite")) else "")

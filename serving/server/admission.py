@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from ctrpipe.serving.loader import LoadedServable
-from ctrpipe.serving.server.budget import Budget
+from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.row_cost import RowCosts
 
+MOST_WAITING_RUNS = 64  # long runs that wait for their turn, each in a thread
 _LONG_SECONDS = 0.05
 # A request that takes more than this runs in pieces, each of which takes about so long or so much.
 _UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
@@ -27,10 +28,16 @@ _held = threading.local()
 
 
 class Slots(contextlib.AbstractContextManager[None]):
-    """So many threads may be inside the block at the same time; one that is `stepping_aside` is not counted."""
+    """So many threads may be inside the block at the same time; one that is `stepping_aside` is not counted.
 
-    def __init__(self, count: int):
+    Args:
+        count: The number of threads.
+        places: What a thread has acquired before the block, and does not need while it steps aside.
+    """
+
+    def __init__(self, count: int, places: threading.Semaphore | None = None):
         self._semaphore = threading.Semaphore(count)
+        self._places = places
 
     def __enter__(self) -> None:
         self._semaphore.acquire()
@@ -43,9 +50,13 @@ class Slots(contextlib.AbstractContextManager[None]):
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         self._semaphore.release()
+        if self._places:
+            self._places.release()
         try:
             yield
         finally:
+            if self._places:
+                self._places.acquire()
             self._semaphore.acquire()
 
 
@@ -80,6 +91,7 @@ class Admission:
         self._budget = budget
         self._costs = RowCosts()
         self._long = threading.Semaphore(long_runs or max((os.cpu_count() or 1) // 2, 1))
+        self._waiting = threading.Semaphore(MOST_WAITING_RUNS)
 
     @contextlib.contextmanager
     def admitted(
@@ -95,7 +107,7 @@ class Admission:
             OverBudget: it does not fit beside what runs and waits.
             ServingError: its time is over before its turn.
         """
-        rows = max((len(array) for array in inputs.values() if np.ndim(array)), default=1)
+        rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         costs = [self._costs.of(servable, signature) for signature in signatures]
         size, seconds = sum(cost.size(rows) for cost in costs), sum(cost.seconds(rows) for cost in costs)
         is_long, piece = seconds > _LONG_SECONDS, None
@@ -120,7 +132,12 @@ class Admission:
         if self._long.acquire(blocking=False):
             return timeout_seconds
         began = time.monotonic()
-        with stepping_aside():
-            if not self._long.acquire(timeout=timeout_seconds):
-                raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for other long requests to end.")
+        if not self._waiting.acquire(blocking=False):
+            raise OverBudget(f"The server is busy: {MOST_WAITING_RUNS} long requests wait; try again later")
+        try:
+            with stepping_aside():
+                if not self._long.acquire(timeout=timeout_seconds):
+                    raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for other long requests to end.")
+        finally:
+            self._waiting.release()
         return None if timeout_seconds is None else timeout_seconds - (time.monotonic() - began)

@@ -29,7 +29,7 @@ _WRAPPED = {
 
 @dataclasses.dataclass(frozen=True)
 class BatchingParameters:
-    """How requests are batched. Names and defaults follow TF Serving's BatchingParameters and scheduler.
+    """The parameters of batching. Names and defaults follow TF Serving's BatchingParameters and scheduler.
 
     Args:
         max_batch_size: Maximum rows of a request; also of a batch, unless large requests are split.

@@ -1,7 +1,7 @@
 """gRPC calls whose message has not arrived: how many there may be, and which of them gives way.
 
-A client opens a call with a frame of some 100 bytes, and may leave the message out for ever. grpcio's handlers of one
-message wait for it in a thread of the pool, so that as many such calls as the pool has threads keep everybody out.
+A client opens a call with a frame of about 100 bytes, and may never send the message. grpcio's handlers of one
+message wait for it in a thread of the pool, so one such call per thread of the pool blocks all other clients.
 
 A message that arrives and never ends takes memory that no handler sees. Its call waits as well: where the process is
 above its budget, the calls that have waited longest are cancelled, and gRPC frees what has come of them.
@@ -97,6 +97,15 @@ class Arrivals:
             for key, context in older:
                 self._remove(key, context.peer())
         for _, context in older:
+            context.cancel()
+
+    def cancel_all(self) -> None:
+        """Cancels all calls that wait."""
+        with self._lock:
+            calls = list(self._waiting.values())
+            self._waiting.clear()
+            self._peers.clear()
+        for context in calls:
             context.cancel()
 
     def message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import pathlib
 import threading
@@ -41,6 +42,8 @@ _MESSAGE_BYTES = 1024
 _CUT = b"...TRUNCATED"
 # The health service knows the services by these names in TF Serving, and by their full ones here as well.
 _SHORT_NAMES = ("ModelService", "PredictionService")
+# How long a server that ends waits for the messages of calls that have begun.
+_ARRIVAL_SECONDS = 2.0
 # Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
@@ -64,9 +67,10 @@ class GrpcServer:
         api = GrpcApi(core, options)
         self._budget = core.budget
         self._arrivals = Arrivals(core.budget)
-        self._slots = Slots(options.grpc_max_threads)
+        self._watches: dict[int, Callable[..., None]] = {}  # by call: sends an answer
         # One thread of TF Serving's always waits for the next call.
-        self._places = threading.BoundedSemaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
+        self._places = threading.Semaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
+        self._slots = Slots(options.grpc_max_threads, self._places)
         self._most_bytes = options.max_request_bytes
         threads = options.grpc_max_threads + MOST_WAITING + max(options.grpc_max_queued_calls, _MOST_QUEUED)
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
@@ -100,16 +104,26 @@ class GrpcServer:
 
         def watch(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[..., None]) -> None:
             asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.small_message(requests, context))
+            if not context.add_callback(functools.partial(self._watches.pop, id(context), None)):
+                return
+            self._watches[id(context)] = send
             with self._arrivals.waiting(context):  # for a client that takes no bytes
                 send((serving if asked.service in services else unknown).SerializeToString())
 
-        # The status never changes: after it nothing is sent, and no thread waits until the call ends.
+        # The status changes only when the server ends: no thread waits until the call ends.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         handlers = {
             "Check": grpc.stream_unary_rpc_method_handler(check),
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, handlers),))
+
+    def _end_watches(self) -> None:
+        """Tells who watches the health that the server ends."""
+        ending = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+        for send in list(self._watches.values()):
+            send(ending.SerializeToString())
+            send(None)  # the end of the answers
 
     def _listen(self, options: ServerOptions, port: int) -> str:
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -151,8 +165,16 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace_seconds: float) -> None:
-        """Stops accepting requests and waits up to `grace_seconds` for running ones; the rest are dropped."""
-        self._server.stop(grace_seconds).wait()
+        """Stops accepting requests and waits up to `grace_seconds` for running ones; the rest are dropped.
+
+        Clients are told to send no more (GOAWAY). What is under way is answered. A call whose message does not come is
+        waited for only _ARRIVAL_SECONDS, and who watches the health is told that it ends.
+        """
+        stopped = self._server.stop(grace_seconds)
+        self._end_watches()
+        if not stopped.wait(min(grace_seconds, _ARRIVAL_SECONDS)):
+            self._arrivals.cancel_all()
+        stopped.wait()
         self._arrivals.close()
         self._pool.shutdown(wait=False)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import uvicorn
 
+from ctrpipe.serving.server.admission import MOST_WAITING_RUNS, Slots
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
 from ctrpipe.serving.server.errors import ServingError
@@ -79,7 +80,8 @@ class HttpServer:
         self.limits = limits
         self.budget = budget
         self.busy_poll = BusyPoll(busy_poll_seconds)
-        self.pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="rest")
+        self.slots = Slots(threads)
+        self.pool = concurrent.futures.ThreadPoolExecutor(threads + MOST_WAITING_RUNS, thread_name_prefix="rest")
         self.running = 0
         self.latest: HttpProtocol | None = None
         self.connections: set[HttpProtocol] = set()
@@ -388,8 +390,9 @@ class HttpProtocol(asyncio.Protocol):
     def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
         """Answers the request. Runs in a pool thread."""
         response = None
-        if not request.is_over():
-            response = self._answer(request)
+        with self._server.slots:
+            if not request.is_over():
+                response = self._answer(request)
         request.release()
         try:
             self._loop.call_soon_threadsafe(self._done, request, response, timer)

@@ -95,7 +95,7 @@ def _has_nan_first(body: bytes) -> bool:
 def _with_nans(body: bytes) -> Any:
     """Returns the value of a body with the word NaN.
 
-    orjson reads null in place of NaN. Returns None if orjson cannot read the body, or if a string holds the word: there
+    orjson reads null for NaN. Returns None if orjson cannot read the body, or if a string holds the word: there
     are then fewer nulls than words.
     """
     if len(body) > _SHORT_BYTES or _holds(body, _NULL):

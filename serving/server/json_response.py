@@ -258,7 +258,7 @@ def _filled(text: bytes, texts: Iterable[bytes]) -> bytes:
 
 
 def _single(value: float) -> bytes:
-    """Returns a float32 as TF Serving prints it: six digits if they read back as the same value, else nine."""
+    """Returns a float32 as TF Serving prints it: six digits if they read back as the same value, otherwise nine."""
     text = b"%.6g" % value
     try:
         is_exact = _SINGLE.unpack(_SINGLE.pack(float(text)))[0] == value
@@ -268,7 +268,7 @@ def _single(value: float) -> bytes:
 
 
 def _double(value: float) -> bytes:
-    """Returns a float64 as TF Serving prints it: six digits if they read back as the same value, else 17."""
+    """Returns a float64 as TF Serving prints it: six digits if they read back as the same value, otherwise 17."""
     text = b"%.6g" % value
     return _finished(text if float(text) == value else b"%.17g" % value)
 

@@ -92,7 +92,7 @@ class RecordWriter(Protocol):
         """Takes a record."""
 
     def flush(self) -> object:
-        """Writes what it has taken to the file, if the file can hold a part of its records."""
+        """Flushes the buffered records, if the format allows partial files."""
 
     def close(self) -> None:
         """Completes the file."""

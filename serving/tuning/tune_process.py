@@ -1,4 +1,4 @@
-"""Measures one setting of threads and batching in a process of its own.
+"""Measures one setting of threads and batching in a separate process.
 
 All sessions of a process share the environment and the pool of intra-op threads, so each setting needs a new process.
 """

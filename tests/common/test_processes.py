@@ -225,6 +225,15 @@ def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start, preload):
     assert said == "[False, False]\n[True, True]\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", ["", "preload('colorsys')", "preload_in_copy('colorsys')"])
+def test_a_script_without_a_guard_of_main_runs_once(tmp_path, warm):
+    script = f"from ctrpipe.common.processes import *\nprint('once')\n{warm}\nw = Workers(processes=2)\n"
+    (tmp_path / "script.py").write_text(script + "print(w.map(abs, [1, -2], 0), w.map(abs, [-3, 4], 0))\n")
+    found = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("once\n[1, 2] [3, 4]\n", "")
+
+
 @WARM
 def test_work_after_a_mistake_has_new_copies(start, preload):
     mistake = "try: w.map(refuse, [1, 2], 0)\n    except InputError: print(w.map(imported, [1, 2], 0))"

@@ -35,9 +35,9 @@ def prefix(request):
 
 @pytest.fixture(scope="module")
 def rpc(prefix, tmp_path_factory):
-    """A server that starts with a config file without anything, and new labels may point anywhere."""
+    """A server that starts with a config file without models, and new labels may point anywhere."""
     config = tmp_path_factory.mktemp("config") / "models.config"
-    config.write_text("")
+    config.write_text("# no models yet")
     flags = [f"--model_config_file={config}", POLL, "--allow_version_labels_for_unavailable_models"]
     with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
         yield rpc
@@ -110,8 +110,8 @@ def test_V6_models_that_are_refused(rpc, one):
     for text, message in (
         (model_config(m=(one, "model_type: TENSORFLOW")), "Illegal setting both"),
         (model_config(m=(one,), x=(one,)).replace('"x"', '"m"'), "multiple times in config list"),
-        (model_config(x=(one,)).replace('"tensorflow"', '"not_a_known_platform"'), "requests unsupported platform"),
         (model_config(m=(one,)).replace('"tensorflow"', '"platform_1"'), "Illegal to change a model's platform"),
+        (model_config(x=(one,)).replace('"tensorflow"', '"not_a_known_platform"'), "requests unsupported platform"),
     ):
         code, found = refusal(reload, rpc, text)
         assert code == "INVALID_ARGUMENT" and message in found

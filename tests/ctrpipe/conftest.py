@@ -10,8 +10,8 @@ from tests.ctrpipe.small_log import CONFIG, frame
 
 
 def _train(folder: pathlib.Path) -> None:
-    for name, seed in {"run": 1, "other": 2}.items():
-        ctrpipe.run(CONFIG, frame(), folder / name, training__epochs=2, seed=seed)
+    ctrpipe.run(CONFIG, frame(), folder / "run", training__epochs=2, seed=1)
+    ctrpipe.run(CONFIG, frame(), folder / "other", training__epochs=1, evaluation__baseline=None, seed=2)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from ctrpipe.common.extras import BASE, COMMANDS, MODULES, install
+from ctrpipe.common.extras import BASE, MODULES, install
+from ctrpipe.common.extras import COMMANDS as COMMANDS_OF_EXTRAS
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.demo.sample_export import LOG, make_export
 from tests.contract.servers import free_port
@@ -32,6 +33,19 @@ SHORT_BENCHMARK = """
  open_loop: {rows: [1], loads: [0.3], seconds: 0.2}}
 """
 COMMAND = "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"
+# One process imports TensorFlow once; what is not installed cannot be imported in any of them.
+COMMANDS = """
+import json, sys
+from ctrpipe.pipeline.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    try:
+        main(arguments, prog_name="ctrpipe")
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    print("END", flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +82,7 @@ def test_the_hidden_packages_cannot_be_imported(base):
         assert f"No module named '{module}'" in base(code=1, script=f"import {module}")
 
 
-@pytest.mark.parametrize("command", [name for name, extra in COMMANDS.items() if extra != BASE])
+@pytest.mark.parametrize("command", [name for name, extra in COMMANDS_OF_EXTRAS.items() if extra != BASE])
 def test_a_command_of_an_extra_says_in_one_line_which_to_install(command, base):
     said = base(command, "x", code=2)
     assert re.fullmatch(rf"ctrpipe: `ctrpipe {command}` needs the extra \w+ \(tfx is not installed\); pip .*\n", said)
@@ -83,14 +97,22 @@ def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
     assert base("score", "--model", model, "--input", log, "--output", "s", "--beam-arg=--runner=x", code=2).startswith(
         "ctrpipe: --beam-arg needs the extra pipeline"
     )
-    assert "C1" in base("explain", model, "--data", log, "--rows", 100, "--output", "why")
+    commands = [
+        ("explain", model, "--data", log, "--rows", 100, "--output", "why"),
+        ("explain", model, "--row", f"{log}:1", "--data", log, "--rows", 50, "--orders", 2),
+        ("models",),
+        ("configs",),
+        ("generate", "--rows", 300, "--output", "own.tsv"),
+        ("init", "own.tsv", "--output", "own.yaml"),
+        ("configs", "--output", "configs"),
+        ("check", "configs/criteo/deepfm.yaml", "--data", "own.tsv"),
+    ]
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    explained, of_a_row, models, configs, _, _, _, checked, end = base(words, script=COMMANDS).split("END\n")
+    assert "C1" in explained and "C1" in of_a_row and end == ""
     assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}
-    base("explain", model, "--row", f"{log}:1", "--data", log, "--rows", 50, "--orders", 2)
-    assert "dcn_v2" in base("models") and "demo.yaml" in base("configs")
-    base("generate", "--rows", 300, "--output", "own.tsv")
-    base("init", "own.tsv", "--output", "own.yaml")
-    base("configs", "--output", "configs")
-    assert "0 errors" in base("check", "configs/criteo/deepfm.yaml", "--data", "own.tsv")
+    assert "dcn_v2" in models and "demo.yaml" in configs and "0 errors" in checked
+    assert (tmp_path / "own.yaml").exists()
 
 
 @pytest.mark.slow
@@ -116,7 +138,7 @@ def test_the_base_serves_is_asked_and_moves_labels(base, without_extras, exports
         )
         assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
         files = ("--model_config_file", "models.config", "--grpc", f"127.0.0.1:{grpc}")
-        assert "stable\t1\tAVAILABLE" in base("label", "ctr", "stable=1", *files)
+        assert "stable\t1\tAVAILABLE" in base("canary", "ctr", "stable=1", *files)
         (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
         settings = ("--config", "short.yaml", "--output", "latency", "--data", log)
         base("bench", "latency", "--model", model, *settings)

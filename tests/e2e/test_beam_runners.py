@@ -41,6 +41,10 @@ IMAGE = "example/ctrpipe:1"
 IN_CONTAINERS = ("--environment_type=DOCKER", f"--environment_config={IMAGE}")
 CLUSTERS = ("FlinkRunner", "SparkRunner")
 MORE_PORTABLE = [pytest.param(name, marks=pytest.mark.large) for name in CLUSTERS]
+# A job server starts a process for each job, which imports the product: one shows what it brings back.
+MOSTLY_DASK = pytest.mark.parametrize(
+    "workers", ["dask", pytest.param("PortableRunner", marks=pytest.mark.large), *MORE_PORTABLE], indirect=True
+)
 
 
 class JobServer(LocalJobServicer):
@@ -101,10 +105,16 @@ def refuse(number: int, bad: int) -> int:
     return number
 
 
-def test_results_come_from_other_processes_in_the_order_of_the_items(workers):
+def test_results_come_from_other_processes_in_the_order_of_the_items(workers, job_server):
+    """The job that is sent has only operations that Flink's and Spark's runners know, and ours their container."""
+    before = len(job_server.graphs)
     results = workers.map(process_and_square, range(6), seconds=0)
     assert [square for _, square in results] == [0, 1, 4, 9, 16, 25]
     assert os.getpid() not in {process for process, _ in results}
+    sent = job_server.graphs[before:]
+    assert len(sent) == any(argument.startswith("--job_endpoint") for argument in workers.beam_args)
+    for graph in sent:
+        assert_complete(graph)
 
 
 def test_dask_works_in_both_processes(dask):
@@ -112,17 +122,10 @@ def test_dask_works_in_both_processes(dask):
     assert len(processes) == 2
 
 
+@MOSTLY_DASK
 def test_a_mistake_in_one_part_is_raised_as_it_was(workers):
     with pytest.raises(InputError, match="^part 3: broken; write it again$"):
         workers.map(functools.partial(refuse, bad=3), range(5), seconds=0)
-
-
-@pytest.mark.parametrize("runner", ["PortableRunner", *MORE_PORTABLE])
-def test_a_job_that_is_sent_lacks_nothing(runner, job_server, tmp_path):
-    """Only operations that Flink's and Spark's runners know, and for each of ours the container in which it runs."""
-    arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
-    Workers(beam_args=arguments, scratch=tmp_path).map(process_and_square, range(2), seconds=0)
-    assert_complete(job_server.graphs[-1])
 
 
 def assert_complete(graph: beam_runner_api_pb2.Pipeline) -> None:
@@ -159,6 +162,7 @@ def random_rows(schema: pa.Schema, rows: int, random: np.random.Generator) -> pa
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+@MOSTLY_DASK
 def test_the_summary_of_a_log_is_that_of_one_process(workers, parts):
     one = summarize(parts, SPEC)
     many = merge(workers.map(functools.partial(summarize, spec=SPEC), [[part] for part in parts], seconds=0))
@@ -195,6 +199,7 @@ def read_log(log: list[str], folder: pathlib.Path, workers: Workers) -> tuple:
     return counts, rows, (folder / "rejects.jsonl").read_text()
 
 
+@MOSTLY_DASK
 def test_the_payload_of_a_log_is_that_of_one_process(workers, log, tmp_path):
     one = read_log(log, tmp_path / "one", Workers(processes=1))
     assert one[0].rejected > 0 and sum(map(len, one[1].values())) > 0
@@ -269,7 +274,9 @@ JOBS = [
 ]
 
 
-@pytest.mark.large(like="tests/e2e/test_beam_runners.py::test_a_job_that_is_sent_lacks_nothing")
+@pytest.mark.large(
+    like="tests/e2e/test_beam_runners.py::test_results_come_from_other_processes_in_the_order_of_the_items"
+)
 @pytest.mark.parametrize(("stage", "runner"), JOBS)
 def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload, model, alone, tmp_path):
     arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
@@ -280,7 +287,9 @@ def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload
         assert_complete(graph)
 
 
-@pytest.mark.large(like="tests/e2e/test_beam_runners.py::test_a_job_that_is_sent_lacks_nothing")
+@pytest.mark.large(
+    like="tests/e2e/test_beam_runners.py::test_results_come_from_other_processes_in_the_order_of_the_items"
+)
 def test_the_command_line_hands_arguments_for_beam_on(monkeypatch, tmp_path):
     configurations = []
 

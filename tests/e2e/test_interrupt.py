@@ -93,23 +93,24 @@ def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(stops
         evaluated.extend(int(count.replace(",", "")) for count in EVALUATION.findall(text))
         return list(announced)
 
-    with open(tmp_path / "whole.txt", "w+") as text, running(tmp_path, tmp_path / "whole", text) as whole:
-        for line, seconds, number in stops:
-            with running(tmp_path, output, subprocess.PIPE) as process:
-                before, after = stop(process, line, seconds, number, output)
-            finished |= set(check_goes_on(before)[:-1])
-            if number == signal.SIGINT:
-                said = [row for row in after.splitlines() if not row.startswith("[")]
-                assert process.returncode == 130 and len(said) == 1, after
-                assert said[0].startswith("ctrpipe: interrupted"), after
-            assert not (output / "metrics.json").exists()
-            check_versions(output)
-        assert {"LogExampleGen", "LogTransform", "Trainer", "GatedEvaluator", "ServingCheck"} <= finished
+    for line, seconds, number in stops:
         with running(tmp_path, output, subprocess.PIPE) as process:
-            _, rest = process.communicate()
-        assert process.returncode == 0, rest
-        assert finished <= set(check_goes_on(rest))
-        assert whole.wait() == 0, (tmp_path / "whole.txt").read_text()
+            before, after = stop(process, line, seconds, number, output)
+        finished |= set(check_goes_on(before)[:-1])
+        if number == signal.SIGINT:
+            said = [row for row in after.splitlines() if not row.startswith("[")]
+            assert process.returncode == 130 and len(said) == 1, after
+            assert said[0].startswith("ctrpipe: interrupted"), after
+        assert not (output / "metrics.json").exists()
+        check_versions(output)
+    assert {"LogExampleGen", "LogTransform", "Trainer", "GatedEvaluator", "ServingCheck"} <= finished
+    with running(tmp_path, output, subprocess.PIPE) as process:
+        _, rest = process.communicate()
+    assert process.returncode == 0, rest
+    assert finished <= set(check_goes_on(rest))
+    whole = ("run", tmp_path / "config.yaml", "--data", tmp_path / "log.tsv", "--output", tmp_path / "whole")
+    code, said = call(*whole)
+    assert code == 0, said
     # Training went on from its checkpoint: no evaluation came twice.
     assert evaluated == sorted(set(evaluated)) and evaluated[0] == 700 and evaluated[-1] == 4 * 700
     assert check_versions(output) >= 1 and check_versions(tmp_path / "whole") == 1

@@ -190,7 +190,7 @@ def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
     )
     code, output = call(*given, "--set", "training.epochs=1", "--set", "training.warm_start={window: 3}")
     assert code == 0 and f"Warm start from {done / 'out'}: " in output, output
-    assert "Warm start: the parent kept no counts of values" in output
+    assert "Warm start: the parent has no counts of values" in output
     [counts] = (tmp_path / "out" / "tfx").rglob("Format-Keras/counts.parquet")
     assert pyarrow.parquet.read_table(counts)["ago"].unique().to_pylist() == [0]
     parent = json.loads((tmp_path / "out" / "report_data" / "lineage.json").read_text())["parent"]

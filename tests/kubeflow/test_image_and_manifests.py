@@ -11,12 +11,14 @@ import subprocess
 import sys
 from importlib import metadata
 
+import click
 import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
 from ctrpipe.common.extras import BASE, extra_of
 from ctrpipe.common.packages import PACKAGE, PARTS
+from ctrpipe.pipeline.cli import main
 from tests.kubeflow.manifests import FOLDER, by_kind, documents, invalid
 from tests.serving.deploy_files import by_kind as serving_by_kind
 from tests.serving.deploy_files import container as serving_container
@@ -111,6 +113,13 @@ def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of
     [check] = re.findall(r"^RUN python (\S+\.py) &&", DOCKERFILE.read_text(), re.M)
     checked = run(check)
     assert re.search(r"^\d{3} modules$", checked.stdout, re.M), checked.stderr
+
+
+def test_the_commands_whose_modules_the_serving_image_imports_are_commands():
+    named = re.findall(r"check_image\.py ([\w ]+?) &&", DOCKERFILE.read_text())
+    assert len(named) == 2 and named[0] == named[1]
+    names = {name.replace("_", "-") for name in named[0].split()}
+    assert len(names) == 7 and names <= set(main.list_commands(click.Context(main)))
 
 
 def test_the_images_install_their_locks_as_an_installation_here_does():

@@ -9,6 +9,7 @@ import yaml
 
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.kubeflow.launcher import Launcher
+from tests.warm_python import warm_python
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +30,15 @@ def volume(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def launched(volume, tmp_path_factory):
+def python():
+    with warm_python() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def launched(volume, python, tmp_path_factory):
     parameters = {"data": [str(volume / "log.tsv")], "output": str(volume / "cluster"), "settings": ["seed=3"]}
-    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("bucket"), parameters)
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("bucket"), parameters, python=python)
     launcher.run()
     assert not launcher.failed, launcher.failed
     return launcher
@@ -73,13 +80,13 @@ def test_the_pushed_model_answers(volume, launched):
 
 
 @pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
-def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, tmp_path_factory):
+def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, python, tmp_path_factory):
     """As `ctrpipe run --warm-start` does with that version; no step sees the artifacts of the day before."""
     [first] = (volume / "cluster" / "models" / "ctr").iterdir()
     assert call("generate", "--rows", ROWS, "--seed", 2, "--output", volume / "next.tsv")[0] == 0
     settings = ["seed=3", "training.epochs=1", "training.warm_start={parent: latest}"]
     parameters = {"data": [str(volume / "next.tsv")], "output": str(volume / "cluster"), "settings": settings}
-    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("next"), parameters)
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("next"), parameters, python=python)
     elsewhere = launched.bucket.rename(launched.bucket.with_name("elsewhere"))
     try:
         launcher.run()

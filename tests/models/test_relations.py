@@ -417,7 +417,7 @@ def move(source: keras.Variable, axes: list[list], target: keras.Variable, targe
     target.assign(value.reshape(target.shape))
 
 
-@pytest.mark.parametrize("name", cases_of(WITHOUT_TEXT, WITHOUT_TEXT, quick=KINDS))
+@pytest.mark.parametrize("name", cases_of(FAMILIES, WITHOUT_TEXT, quick=KINDS))
 def test_permuting_fields_with_their_parameters_changes_no_output(name):
     inputs = batch()
     model = randomised(name)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from ctrpipe.models.base.losses import BinaryCrossEntropy
 from ctrpipe.serving.loader import Servable
 from tests.models.small_models import (
-    EVERY_MODEL,
     FAMILIES,
     KINDS,
     ONE_OF_EACH_KIND,
@@ -53,7 +52,7 @@ def model_and_logits(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY_MODEL)
+@pytest.mark.parametrize("name", cases_of(FAMILIES))
 def test_config_round_trip(name):
     model, logits = model_and_logits(name)
     config = json.loads(json.dumps(model.get_config()))
@@ -75,6 +74,8 @@ def test_keras_file_round_trip(name, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.feature_map == model.feature_map
     equal(loaded(batch_of(name)), logits)
+    if name not in KINDS:
+        return
     loaded.compile("adam", BinaryCrossEntropy(), run_eagerly=True)
     history = loaded.fit(batch_of(name), np.ones_like(logits), verbose=0)  # what was loaded can be trained further
     assert np.isfinite(history.history["loss"][0])
@@ -102,7 +103,7 @@ def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+@pytest.mark.parametrize("name", cases_of(("xdeepfm", "ple", "bert4ctr")))  # the test above exports all kinds
 def test_keras_export(name, tmp_path):
     model, logits = model_and_logits(name)
     signature = {key: keras.InputSpec(value.dtype, (None, value.shape[1])) for key, value in batch_of(name).items()}

@@ -111,7 +111,8 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     p, q = np.array(log["p"], np.float32), np.array(log["q"], np.float32)
     assert found["tasks"] == {"ctr": metrics.summarise(click, p), "cvr": metrics.summarise(order, q)}
     assert found["auc"] == metrics.auc(click, p) != found["tasks"]["cvr"]["auc"]
-    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q)}
+    of_baseline = metrics.summarise(click, q)
+    assert found["baseline"] == {"name": "lr", **of_baseline, "tasks": {"ctr": of_baseline}}
     for name, values in (
         ("site", {"news": b"news", "caf\u00e9": "caf\u00e9".encode(), "\u65e5\u672c": "\u65e5\u672c".encode()}),
         ("hour", {"1": 1.0, "2.5": 2.5}),

@@ -1,25 +1,14 @@
 """The histogram of equal widths is TFDV's own, bin by bin, and is what TFDV's statistics have."""
 
-import importlib.util
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from tfx_bsl import sketches
 
+from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.monitoring import statistics, validation
-from ctrpipe.pipeline.monitoring.histogram import generate_equi_width_histogram
-
-
-@pytest.fixture(scope="module")
-def of_tfdv():
-    """TFDV's own function, out of a second copy of its module."""
-    found = importlib.util.find_spec("tensorflow_data_validation.utils.quantiles_util")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    assert module.generate_equi_width_histogram is not generate_equi_width_histogram
-    return module.generate_equi_width_histogram
-
+from ctrpipe.pipeline.monitoring.histogram import generate_equi_width_histogram, histograms_on_arrays
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files
 
 RANDOM = np.random.default_rng(7)
 VALUES = {
@@ -38,7 +27,7 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("bins", [1, 10])
-def test_bins_are_those_of_tfdv(of_tfdv, name, bins):
+def test_bins_are_those_of_tfdv(name, bins):
     values = VALUES[name]
     sketch = sketches.QuantilesSketch(0.001, 1 << 20, 1)
     sketch.AddValues(pa.array(values))
@@ -46,13 +35,36 @@ def test_bins_are_those_of_tfdv(of_tfdv, name, bins):
     finite = values[np.isfinite(values)]
     bounds = (finite.min(initial=np.inf), finite.max(initial=-np.inf))
     arguments = (*found, *bounds, bins, float(np.isposinf(values).sum()))
-    ours, theirs = generate_equi_width_histogram(*arguments), of_tfdv(*arguments)
+    ours, theirs = (
+        generate_equi_width_histogram(*arguments),
+        validation.quantiles_util.generate_equi_width_histogram(*arguments),
+    )
     assert ours.type == theirs.type and len(ours.buckets) == len(theirs.buckets)
     for mine, other in zip(ours.buckets, theirs.buckets, strict=True):
         assert (mine.low_value, mine.high_value) == (other.low_value, other.high_value)
         assert mine.sample_count == pytest.approx(other.sample_count, rel=1e-12, abs=1e-9)
 
 
-def test_statistics_have_it():
-    assert statistics.BasicStatsGenerator is validation.BasicStatsGenerator
-    assert validation.quantiles_util.generate_equi_width_histogram is generate_equi_width_histogram
+def test_tfdv_computes_so_inside_the_block_alone():
+    own = validation.quantiles_util.generate_equi_width_histogram
+    assert own is not generate_equi_width_histogram
+    with histograms_on_arrays():
+        assert validation.quantiles_util.generate_equi_width_histogram is generate_equi_width_histogram
+    assert validation.quantiles_util.generate_equi_width_histogram is own
+
+
+def test_statistics_have_it(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("ctrpipe.pipeline.monitoring.histogram.generate_equi_width_histogram", counted(calls))
+    with PayloadWriter(tmp_path, "part", pa.schema({"n": pa.float32()})) as writer:
+        writer.write(pa.RecordBatch.from_pydict({"n": pa.array([1.0, 2, 4], pa.float32())}))
+    statistics.generate_statistics({"log": payload_files(tmp_path)}, 10, 0, Workers(processes=1))
+    assert calls == [4.0]
+
+
+def counted(calls):
+    def generate(*arguments, **options):
+        calls.append(options["finite_max"])
+        return generate_equi_width_histogram(*arguments, **options)
+
+    return generate

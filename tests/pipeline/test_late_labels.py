@@ -92,6 +92,34 @@ def test_rows_wait_for_their_labels_and_pending_ones_are_left_out(tmp_path):
     assert (counts.rows, counts.positives, counts.unused) == (settled.sum(), in_time[settled].sum(), 0)
 
 
+TOKYO = datetime.timezone(datetime.timedelta(hours=9))
+FORMS = {
+    "seconds": lambda at: f"{at}",
+    "milliseconds": lambda at: f"{at}000",
+    "microseconds": lambda at: f"{at}000000",
+    "nanoseconds": lambda at: f"{at}000000000",
+    "a whole float": lambda at: f"{at}.0",
+    "a zone": lambda at: datetime.datetime.fromtimestamp(at, TOKYO).isoformat(),
+    "a blank and a zone": lambda at: datetime.datetime.fromtimestamp(at, TOKYO).strftime("%Y-%m-%d %H:%M:%S%z"),
+    "microseconds of UTC": lambda at: datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%FT%T.000000Z"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("labels_differ", [True, False])
+def test_times_are_moments_in_every_unit_and_zone_to_the_second(tmp_path, form, labels_differ):
+    form = FORMS[form]
+    shown = [START, START + 7200, START + 7200]
+    clicked = {0: START + 3600, 1: START + 7200 + 3601}  # an hour later, and a second too late
+    written = stamp if labels_differ else form
+    (tmp_path / "log.csv").write_text("id,shown\n" + "".join(f"{n},{form(at)}\n" for n, at in enumerate(shown)))
+    (tmp_path / "clicks.csv").write_text("id,clicked\n" + "".join(f"{n},{written(at)}\n" for n, at in clicked.items()))
+    files = str(tmp_path / "log.csv"), str(tmp_path / "clicks.csv")
+    rows, counts = joined(tmp_path, files, delay="1h", until=form(START + 7200 + 3600))
+    assert [row["label"] for row in rows] == ["1", "0", "0"]
+    assert (counts.positives, counts.late, counts.until) == (1, 1, "2026-11-01T03:00:00Z")
+
+
 def test_the_share_of_positives_is_the_same_on_old_and_new_days(tmp_path):
     made, until = Clicks(6000, 2), START + 10 * DAY
     rows, _ = joined(tmp_path, made.write(tmp_path, until), until=stamp(until))

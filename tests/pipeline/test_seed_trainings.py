@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,7 @@ def configured(**evaluation: Any) -> RunConfig:
 
 
 def nodes_of(folder: pathlib.Path, config: RunConfig) -> dict[str, Any]:
-    inputs = RunInputs((), "", (), folder, "")
+    inputs = RunInputs((), "", {}, folder, "")
     return {node.id: node for node in create_pipeline(config, inputs).components}
 
 
@@ -292,6 +293,45 @@ def placements(probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def covariance(first: np.ndarray, second: np.ndarray) -> float:
     pairs = zip(placements(first), placements(second), strict=True)
     return sum(float(np.cov(one, other)[0, 1]) / len(one) for one, other in pairs)
+
+
+def test_every_task_has_its_metrics_and_its_difference(tmp_path: pathlib.Path) -> None:
+    random = np.random.default_rng(3)
+    orders = np.where(rows() == 1, random.random(800) < 0.4, np.nan).astype(np.float32)  # known after a click alone
+    none = np.zeros(800, np.float32)  # a task of one class
+    labels = {"ctr": rows(), "order": orders, "return": none}
+    values = {
+        side: [
+            {task: random.random(800).astype(np.float32) * 0.5 + 0.3 * np.nan_to_num(labels[task]) for task in labels}
+        ]
+        for side in ("model", "model-2", "baseline")
+    }
+    [baseline] = values["baseline"]
+    others = {
+        f"baseline_probability{end}": baseline[task]
+        for task, end in zip(labels, ("", ".order", ".return"), strict=True)
+    }
+    (tmp_path / "artifact" / "scores").mkdir(parents=True)
+    write_scored(tmp_path / "scored.parquet", ScoredRows("these", labels, values["model"][0]), others)
+    write_scored(tmp_path / "artifact" / "scores" / "2.parquet", ScoredRows("these", labels, values["model-2"][0]))
+    second = SeedTraining(8, {"auc": 0.5}, "converged", True, "scores/2.parquet", {"order": {"auc": 0.6}})
+    write_seeds(tmp_path / "artifact", Seeds("ctr", SeedSide("mmoe", (second,)), SeedSide("lr", ())))
+    found = gathered(tmp_path)
+    assert found.baseline is not None and found.differences is not None
+    clicked = rows() == 1
+    expected = {
+        side: sklearn.metrics.roc_auc_score(orders[clicked], values[side][0]["order"][clicked]) for side in values
+    }
+    own = found.model.trainings[0]
+    assert own.tasks["order"]["auc"] == pytest.approx(expected["model"]) and own.metrics == own.tasks["ctr"]
+    assert found.baseline.trainings[0].tasks["order"]["auc"] == pytest.approx(expected["baseline"])
+    assert own.tasks["return"]["auc"] is None and list(found.differences) == ["ctr", "order"]
+    mean = (expected["model"] + expected["model-2"]) / 2
+    assert found.differences["order"]["auc"]["difference"] == pytest.approx(mean - expected["baseline"])
+    assert found.difference == found.differences["ctr"]
+    assert "; AUC of order " in seeds_verdict(found) and "return" not in seeds_verdict(found)
+    write_seeds(tmp_path, found)
+    assert read_seeds(tmp_path) == dataclasses.replace(found, difference=ANY, differences=ANY)
 
 
 def test_a_baseline_that_depends_on_no_seed_leaves_the_noise_of_the_models_trainings(tmp_path: pathlib.Path) -> None:

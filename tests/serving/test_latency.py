@@ -6,6 +6,7 @@ import pathlib
 import re
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -21,9 +22,11 @@ from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.demo.sample_export import LOG, PREPARED, make_export
 from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.latency.benchmark import MeasuredModel
-from ctrpipe.serving.latency.report import JSON, PAGE, last_line, show, write
+from ctrpipe.serving.latency.compare import show_comparison, summary, write_comparison
+from ctrpipe.serving.latency.ratios import targets
+from ctrpipe.serving.latency.report import JSON, PAGE, last_line, page, show, write
 from ctrpipe.serving.latency.requests import GRPC_PATH, KINDS
-from ctrpipe.serving.latency.run import measure_latency
+from ctrpipe.serving.latency.run import measure_beside, measure_latency
 from ctrpipe.serving.latency.settings import QUICK, Settings, read_settings
 from ctrpipe.serving.latency.target import at_url, started
 from ctrpipe.serving.loader import Servable
@@ -49,12 +52,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def serving(version: pathlib.Path, wrong: float = 0.0, broken: tuple[str, ...] = ()):
+def serving(version: pathlib.Path, wrong: float = 0.0, broken: tuple[str, ...] = (), seconds: float = 0.0):
     """A REST and a gRPC server with the plainest code there is; yields (URL, gRPC address).
 
     Args:
         wrong: Added to every probability.
         broken: Signatures that are answered with an error.
+        seconds: What each answer takes beside its computation.
     """
     servable = Servable(version)
     numeric = {name for name, info in servable.signatures["serving_raw"].inputs.items() if info.dtype == 1}
@@ -62,6 +66,7 @@ def serving(version: pathlib.Path, wrong: float = 0.0, broken: tuple[str, ...] =
     def run(signature: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
         if signature in broken:
             raise KeyError(f"no {signature}")
+        time.sleep(seconds)
         return servable.run(signature, inputs)["ctr"] + wrong
 
     class Handler(BaseHTTPRequestHandler):
@@ -184,15 +189,16 @@ def test_what_is_written_is_whole_and_opens_offline(report, tmp_path, capsys):
     paths = write(report, tmp_path / "out")
     assert [path.name for path in paths] == [JSON, PAGE]
     assert json.loads(paths[0].read_text()) == json.loads(json.dumps(report))
-    page = paths[1].read_text()
-    links = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page)
-    assert page.count("<svg") >= 3 and all(link.startswith("#") for link in links)
-    assert "<script" not in page and "@import" not in page and set(re.findall(r"url\(.", page)) == {"url(#"}
+    text = paths[1].read_text()
+    links = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", text)
+    assert text.count("<svg") >= 3 and all(link.startswith("#") for link in links)
+    assert "<script" not in text and "@import" not in text and set(re.findall(r"url\(.", text)) == {"url(#"}
     for cell in report["models"][0]["cells"]:
-        assert f'<td class="text">{cell["kind"]}</td>' in page
+        assert f'<td class="text">{cell["kind"]}</td>' in text
     show(report)
     printed = capsys.readouterr().out
-    assert "rest_b64" in printed and "Numbers to reach" in printed and "small at http://" in printed
+    assert "rest_b64" in printed and "small at http://" in printed
+    assert "The server over the model alone" in printed and " bar " not in printed and "missed" not in printed
     found = json.loads(json.dumps(last_line(report)))
     assert found["ratios"]["lr"]["grpc_packed_over_rest"].keys() == {"100"}
 
@@ -271,6 +277,55 @@ def test_a_model_without_a_log_brings_its_own_rows(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_bars_are_set_beside_the_ratios_only_where_they_are_asked_for(report, capsys, monkeypatch):
+    monkeypatch.setattr("ctrpipe.serving.latency.report._plots", lambda report: {})
+    found = targets(report["models"][0]["ratios"])
+    assert [one["name"] for one in report["targets"]] == [one["name"] for one in found]
+    assert all(set(one) == {"name", "value"} for one in report["targets"])
+    with_bars = {**report, "targets": found}
+    show(with_bars)
+    printed = capsys.readouterr().out
+    assert " bar " in printed and ("met" in printed or "missed" in printed)
+    assert "<th>bar</th>" in page(with_bars) and "<th>bar</th>" not in page(report)
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_longer_is_seen_beside_another(folder, tmp_path, capsys):
+    settings = SMALL.model_copy(update={"kinds": ("rest_columnar", "grpc_packed", "rest_b64"), "seconds": 0.2})
+    version = folder / "lr" / "1"
+    with serving(version) as (url, address), serving(version, broken=("serving_default",), seconds=0.005) as other:
+        found = measure_beside(folder / "lr", folder / LOG, settings, (), other, url, address)
+    assert set(found["skipped"]) == {"rest_b64"} and "no serving_default" in found["skipped"]["rest_b64"]
+    cells = {(cell["kind"], cell["clients"]): cell for cell in found["cells"]}
+    assert set(cells) == {(kind, clients) for kind in ("rest_columnar", "grpc_packed") for clients in (1, 2)}
+    for (_, clients), cell in cells.items():
+        assert cell["errors"] == [{}, {}] and cell["rows"] == 100
+        ratio = cell["p50_ratio" if clients == 1 else "rows_per_s_ratio"]
+        assert ratio["low"] <= ratio["value"] <= ratio["high"]
+        if clients == 1:
+            first, second = cell["p50_ms"]
+            assert 3 < second - first < 15 and ratio["high"] < 1
+            assert ratio["value"] == pytest.approx(first / second)
+    written = write_comparison(found, tmp_path / "out")
+    assert json.loads(written.read_text()) == json.loads(json.dumps(found))
+    show_comparison(found)
+    printed = capsys.readouterr().out
+    assert "rest_b64 was not measured" in printed and f"{found['servers'][0]['url']} over" in printed
+    assert json.loads(json.dumps(summary(found)))["cells"] == found["cells"]
+
+
+@pytest.mark.slow
+def test_servers_of_two_models_are_not_compared(folder):
+    settings = SMALL.model_copy(update={"kinds": ("rest_columnar",)})
+    version = folder / "lr" / "1"
+    with serving(version) as (url, address), serving(version, wrong=0.1) as other:
+        with pytest.raises(
+            InputError, match="no kind of request is answered by both servers .*does it serve that model"
+        ):
+            measure_beside(folder / "lr", None, settings, (), other, url, address)
+
+
 def test_a_sample_export_serves_and_shares_its_log(folder):
     assert check_servable(folder / "lr" / "1") < 1e-6
     log, prepared = (folder / LOG).stat().st_mtime_ns, (folder / PREPARED).read_text()
@@ -338,6 +393,10 @@ def test_a_server_that_ends_at_once_is_named_with_its_last_words(tmp_path):
         (["--target", "http://127.0.0.1:1/v1/models/ctr"], "give --model"),
         (["--target", "http://127.0.0.1:1/v1/models/ctr", "--model", "m"], "no answer"),
         (["--kind", "rest"], "kinds.0"),
+        (["--beside", "http://127.0.0.1:1/v1/models/ctr"], "--beside: give --model once"),
+        (["--beside-grpc", "127.0.0.1:1", "--model", "m"], "--beside-grpc goes with --beside"),
+        (["--beside", "http://127.0.0.1:1/v1/models/ctr", "--model", "m"], "no answer"),
+        (["--beside", "http://127.0.0.1", "--model", "m"], "--beside http://127.0.0.1: expected a URL like"),
         (["--model", "m", "--server-flag", "--rest_api_timeout_in_ms=0"], "--rest_api_timeout_in_ms=0"),
         (["--output", __file__], "a file is in the way of the output folder"),
         (["--seconds", "0"], "seconds: Input should be greater than 0"),

@@ -250,7 +250,7 @@ def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.large)])
 def test_a_stopped_scoring_goes_on_where_it_was(models, tmp_path, number):
     inputs = []
     for name in "ab":

@@ -165,7 +165,7 @@ def test_texts_are_compared_only_where_it_is_said(tmp_path):
     ],
 )
 def test_a_boundary_of_another_type_is_said_before_the_log_is_read(tmp_path, monkeypatch, whens, split, message):
-    monkeypatch.setattr("ctrpipe.transforms.log.ingest.range_work", lambda *a: pytest.fail("the log is read"))
+    monkeypatch.setattr("ctrpipe.transforms.log.ingest._IngestRange", lambda *a: pytest.fail("the log is read"))
     spec = spec_of({"by": "time", "column": "when", **split})
     with pytest.raises(InputError, match=re.escape("data.split: ") + ".*" + message):
         divided(tmp_path, spec, write(tmp_path / "log.csv", whens))

@@ -215,8 +215,8 @@ def test_a_row_that_goes_lost_is_no_result(tmp_path, monkeypatch):
     def lose(spec, found, folders):
         return move_to_splits(spec, found, folders)[1:]
 
-    move_to_splits = ingestion.move_to_splits
-    monkeypatch.setattr(ingestion, "move_to_splits", lose)
+    move_to_splits = ingestion._move_to_splits
+    monkeypatch.setattr(ingestion, "_move_to_splits", lose)
     with pytest.raises(RuntimeError, match="0 malformed ones of 100 lines"):
         run(tmp_path, lines())
 

@@ -109,6 +109,30 @@ def test_words_of_the_configuration_take_the_place_of_the_usual_ones(tmp_path):
     assert rejects == [(4, "n: 'NULL' is not a number")]
 
 
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_infinite_number_may_mean_a_missing_one(tmp_path, kind, labels):
+    numbers, path = ["1.5", "inf", "-inf", "nan"], tmp_path / f"log.{kind}"
+    if kind == "csv":
+        path.write_text("y,n,c\n" + "".join(f"1,{number},a\n" for number in numbers))
+    else:
+        pa.parquet.write_table(pa.table({"y": [1] * 4, "n": list(map(float, numbers)), "c": ["a"] * 4}), path)
+    data = "{format: csv, header: true" if kind == "csv" else "{format: parquet"
+    for words, expected, rejected in (
+        ("", [1.5, None] if labels else [1.5, 3.4028235e38, -3.4028235e38, None], 2 if labels else 0),
+        (
+            ", missing_values: [inf, nan]",
+            [1.5, None, None] if labels else [1.5, None, -3.4028235e38, None],
+            int(labels),
+        ),
+        (", missing_values: [inf, -inf, nan]", [1.5, None, None, None], 0),
+    ):
+        log = spec(f"{data}, labels: {{ctr: y}}{words}}}")
+        [batch] = LogReader(log, labels=labels).read(str(path))
+        assert batch.rows["n"].to_pylist() == [value and pytest.approx(value) for value in expected], words
+        assert len(batch.rejects) == rejected
+
+
 def test_a_decimal_comma_is_read(tmp_path):
     log = spec("{format: csv, delimiter: ;, decimal: ',', header: true, labels: {ctr: y}}")
     rows, rejects = read(tmp_path, log, "y;n;c\n1;1,5;a,b\n0;-3;c\n0;1.234,5;d\n0;x;e\n0;NA;f\n")

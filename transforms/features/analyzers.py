@@ -280,8 +280,8 @@ class LogCounter:
             self._document_rows[column] += batch.rows
         for column, numbers in self._numbers.items():
             numbers.add(rows[column])
-        for column, found in self._eight_digits.items():
-            self._eight_digits[column] = found | eight_digits(rows[column])
+        for column, digits in self._eight_digits.items():
+            self._eight_digits[column] = digits | eight_digits(rows[column])
 
     def include(self, summary: LogSummary) -> None:
         """Adds rows that are already summarised."""
@@ -292,8 +292,8 @@ class LogCounter:
             self._document_rows[column] += summary.documents[column].rows
         for column, numbers in self._numbers.items():
             numbers.merge(summary.numbers[column])
-        for column, found in self._eight_digits.items():
-            self._eight_digits[column] = found | summary.eight_digits[column]
+        for column, digits in self._eight_digits.items():
+            self._eight_digits[column] = digits | summary.eight_digits[column]
 
     def summary(self) -> LogSummary:
         """Returns the summary of all added rows."""

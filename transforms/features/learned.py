@@ -95,7 +95,7 @@ class Learned:
         """
         features, former = self.spec.feature_by_column, self.former.numbers
         dates = {name: self.summary.eight_digits.get(name, EightDigits()) for name in self.spec.columns_of("time")}
-        return {name: np.array([float(found.are_dates(name))]) for name, found in dates.items()} | {
+        return {name: np.array([float(digits.are_dates(name))]) for name, digits in dates.items()} | {
             name: former[name]
             if name in former
             else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])
@@ -103,7 +103,7 @@ class Learned:
         }
 
     def limits(self) -> dict[str, np.ndarray]:
-        """Returns the numbers of each measured column to which lower and higher ones are clipped, float64 [2]."""
+        """Returns the limits of each measured column for clipping, float64 [2]."""
         limits: dict[str, np.ndarray] = {}
         for name in self.spec.measured_columns:
             own = self.summary.numbers[name].limits

@@ -168,13 +168,13 @@ def rows_out_of_order(files: Sequence[pathlib.Path]) -> np.ndarray:
     Raises:
         InputError: a file is damaged.
     """
-    found = np.zeros(1, np.int64)
+    counts = np.zeros(1, np.int64)
     for file in files:
         with _damage_as_input_error(file):
             column = pa.parquet.read_table(file, columns=["label"], page_checksum_verification=True)["label"]
         for chunk in column.chunks:
-            found = found + (np.diff(_as_numpy(chunk, "label"), axis=1) > 0).sum(axis=0)
-    return found
+            counts = counts + (np.diff(_as_numpy(chunk, "label"), axis=1) > 0).sum(axis=0)
+    return counts
 
 
 def row_weights(files: Sequence[pathlib.Path]) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""The order of a packed row: which slots of `ids` and which parts of the other tensors belong to which column.
+"""The order of a packed row: the slots of `ids`, and the parts of the other tensors, of each column.
 
 The transform graph, the FeatureMap and the packing by distinct values all take it from here.
 """

@@ -46,12 +46,12 @@ def differences(today: LogSpec, former: LogSpec) -> list[str]:
     new, gone = [name for name in ours if name not in theirs], [name for name in theirs if name not in ours]
     changed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     said = (("new columns", new), ("columns that are gone", gone), ("columns of another transform", changed))
-    found = [f"{what}: {', '.join(names)}" for what, names in said if names]
-    if not found and list(ours) != list(theirs):
-        found.append("another order of the columns")
+    differing = [f"{what}: {', '.join(names)}" for what, names in said if names]
+    if not differing and list(ours) != list(theirs):
+        differing.append("another order of the columns")
     if list(today.data.labels) != list(former.data.labels):
-        found.append(f"other labels: {', '.join(former.data.labels)}")
-    return found
+        differing.append(f"other labels: {', '.join(former.data.labels)}")
+    return differing
 
 
 def _meanings(spec: LogSpec) -> dict[str, tuple[object, ...]]:

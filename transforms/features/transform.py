@@ -294,6 +294,6 @@ class _TransformPart:
 
 def _beyond(rows: pa.RecordBatch, limits: Mapping[str, Sequence[float]]) -> Counter[str]:
     """Returns how many numbers lie beyond the limits of their column, without zeros."""
-    found = {name: number_array(rows[name]) for name in limits}
-    counts = {name: int(((found[name] < low) | (found[name] > high)).sum()) for name, (low, high) in limits.items()}
+    numbers = {name: number_array(rows[name]) for name in limits}
+    counts = {name: int(((numbers[name] < low) | (numbers[name] > high)).sum()) for name, (low, high) in limits.items()}
     return Counter({name: count for name, count in counts.items() if count})

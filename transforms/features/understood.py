@@ -1,4 +1,4 @@
-"""Finds fields of packed rows in which no value is in the vocabulary."""
+"""Finds fields of packed rows without any value in the vocabulary."""
 
 import contextlib
 import pathlib

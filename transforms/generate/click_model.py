@@ -160,7 +160,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def solve_bias(logits: np.ndarray, base_rate: float) -> float:
-    """Finds by bisection the bias with which `logits` `[N]` have the mean probability `base_rate`."""
+    """Finds by bisection the bias that gives `logits` `[N]` the mean probability `base_rate`."""
     low, high = -40.0, 40.0
     for _ in range(50):
         middle = (low + high) / 2

@@ -117,11 +117,11 @@ class Catalogue:
             is_seen: Returns which codes `[M]` must not be drawn for rows `[M]`, bool `[M]`.
         """
         until = self._events_before(rows.moments) if self._by_popularity else self.known(rows.moments)
-        found = np.full((len(rows.keys), count), -1, np.int64)
+        drawn = np.full((len(rows.keys), count), -1, np.int64)
         wanted = np.arange(count)[None, :] < np.minimum(rows.available, count)[:, None]
         wanted &= (until > 0)[:, None]
         for attempt in range(_ATTEMPTS):
-            row, place = np.nonzero(wanted & (found < 0))
+            row, place = np.nonzero(wanted & (drawn < 0))
             if not len(row):
                 break
             with np.errstate(over="ignore"):
@@ -129,10 +129,10 @@ class Catalogue:
             picked = (random.astype(np.float64) / 2.0**64 * until[row]).astype(np.int64)
             picked = np.minimum(picked, until[row] - 1)
             codes = self._drawn[picked].astype(np.int64) if self._by_popularity else picked
-            found[row, place] = np.where(is_seen(row, codes), -1, codes)
+            drawn[row, place] = np.where(is_seen(row, codes), -1, codes)
             touched = np.unique(row)
-            found[touched] = _once(found[touched])
-        return found
+            drawn[touched] = _once(drawn[touched])
+        return drawn
 
     def weights(self, rows: Draw, codes: np.ndarray) -> np.ndarray:
         """Returns the weight of each drawn item, float32 `[N, count]`: 1 / its expected number of draws.

@@ -89,7 +89,7 @@ class WriteImpressions:
     def _rows(self, users: "_Users", part: np.ndarray, catalogue: Catalogue) -> tuple["_Rows", int]:
         """Returns the events followed by their negatives, and the number of events with too few negatives."""
         size = len(users.moments)
-        found = [_Rows(np.arange(size), users.codes, np.ones(size, bool), np.ones(size, np.float32))]
+        parts = [_Rows(np.arange(size), users.codes, np.ones(size, bool), np.ones(size, np.float32))]
         short = 0
         keys, available = users.keys(self.seed), users.available()
         counts = np.where(part == TEST, self.events.negatives_of_test, self.events.negatives) * users.positive
@@ -100,8 +100,8 @@ class WriteImpressions:
             weights = catalogue.weights(draw, codes)
             row, place = np.nonzero(codes >= 0)
             short += int((codes < 0).any(axis=1).sum())
-            found.append(_Rows(chosen[row], codes[row, place], np.zeros(len(row), bool), weights[row, place]))
-        return _Rows.joined(found), short
+            parts.append(_Rows(chosen[row], codes[row, place], np.zeros(len(row), bool), weights[row, place]))
+        return _Rows.joined(parts), short
 
     def _schema(self, events: pa.Schema) -> pa.Schema:
         own = [(LABEL, pa.int8()), (PART, pa.int8()), *([(WEIGHT, pa.float32())] if self.events.has_weight else [])]

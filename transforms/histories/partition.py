@@ -127,12 +127,12 @@ class Partition:
         times = batch.rows[self.events.time]
         numbers = np.asarray(are_numbers(times))
         for is_number in {True, False} - forms.keys():
-            found = np.flatnonzero((numbers == is_number) & np.asarray(times.is_valid()))
-            if len(found) and not is_number:
-                found = found[~np.isnan(to_moments(times.take(pa.array(found)), None))]
-            if len(found):
-                line = f"{batch.path}: {self.spec.line_or_row} {batch.lines[found[0]]}"
-                forms[is_number] = (times[int(found[0])].as_py().decode(), line)
+            places = np.flatnonzero((numbers == is_number) & np.asarray(times.is_valid()))
+            if len(places) and not is_number:
+                places = places[~np.isnan(to_moments(times.take(pa.array(places)), None))]
+            if len(places):
+                line = f"{batch.path}: {self.spec.line_or_row} {batch.lines[places[0]]}"
+                forms[is_number] = (times[int(places[0])].as_py().decode(), line)
 
     def _piece(self, batches: list[pa.RecordBatch], stem: str) -> Piece:
         table = pa.Table.from_batches(batches, self._schema()).combine_chunks()
@@ -170,10 +170,10 @@ class Partition:
     def _reject(self, rows: pa.RecordBatch, line: int, row: int, name: str) -> Reject:
         values = [(rows[column][row].as_py() or b"").decode("utf-8", "replace") for column in self.spec.feature_columns]
         value = rows[name][row].as_py()
-        found = "nothing" if value is None else f"'{excerpt(value)}'"
+        shown = "nothing" if value is None else f"'{excerpt(value)}'"
         form = self.events.time_format
         expected = f"a time of the form {form}" if form else "a number or an ISO 8601 time"
-        reason = f"{name}: {found} is not {expected}" if name == self.events.time else f"{name}: no value"
+        reason = f"{name}: {shown} is not {expected}" if name == self.events.time else f"{name}: no value"
         return Reject(line, reason, "\t".join(values))
 
     def _write_buckets(self, table: pa.Table, path: pathlib.Path) -> None:
@@ -209,10 +209,10 @@ def items_of(table: pa.Table, events: EventLog, counted: bool = False) -> pa.Tab
     # Row order breaks ties between events of the same moment, so the result does not depend on the ranges.
     table = table.select([events.item, MOMENT, COUNT, *events.item_columns]).sort_by([(MOMENT, "ascending")])
     firsts = [(name, "first", pc.ScalarAggregateOptions(skip_nulls=False)) for name in events.item_columns]
-    found = table.group_by(events.item, use_threads=False).aggregate([(COUNT, "sum"), (MOMENT, "min"), *firsts])
+    items = table.group_by(events.item, use_threads=False).aggregate([(COUNT, "sum"), (MOMENT, "min"), *firsts])
     named = {events.item: events.item, f"{MOMENT}_min": MOMENT, f"{COUNT}_sum": COUNT}
     named |= {f"{name}_first": name for name in events.item_columns}
-    return found.select(list(named)).rename_columns(list(named.values()))
+    return items.select(list(named)).rename_columns(list(named.values()))
 
 
 def read_bucket(parts: list[pathlib.Path], bucket: int) -> pa.Table:

@@ -158,11 +158,11 @@ def _fingerprint(files: Sequence[str], spec: LogSpec, events: EventLog, seed: in
 def _previous(summary: pathlib.Path, given: dict[str, Any]) -> Prepared | None:
     if not summary.is_file():
         return None
-    found = json.loads(summary.read_text())
-    if found.pop("input") != given:
+    previous = json.loads(summary.read_text())
+    if previous.pop("input") != given:
         return None
-    cuts = found["cuts"]
-    return Prepared(**{**found, "columns": tuple(found["columns"]), "cuts": cuts and tuple(cuts)})
+    cuts = previous["cuts"]
+    return Prepared(**{**previous, "columns": tuple(previous["columns"]), "cuts": cuts and tuple(cuts)})
 
 
 def _write_dead_letters(done: Sequence[Partitioned], folder: pathlib.Path) -> tuple[int, dict[str, int]]:

@@ -92,7 +92,7 @@ class TextFiles:
 
     @classmethod
     def of(cls, patterns: list[str], key: str | None = None) -> "TextFiles":
-        """Returns the files of some patterns; `key` is the column by which they are joined."""
+        """Returns the files of some patterns; `key` is the join column."""
         files = find_files(patterns)
         sample = read_sample(files[0])
         return cls(files, sample, spec_of_texts(sample, ids=[key]))
@@ -264,7 +264,7 @@ def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None)
 
 
 def _one_where(places: pa.Array) -> pa.Array:
-    """Returns b"1" for rows with a label, else null."""
+    """Returns b"1" for rows with a label, null for others."""
     return pc.if_else(places.is_valid(), pa.scalar(b"1", pa.binary()), pa.scalar(None, pa.binary()))
 
 
@@ -295,7 +295,7 @@ class _Ordered:
         self._end = 0
 
     def next_rows(self) -> _Numbered | None:
-        """Returns the current rows if any are left, else the next ones. None after the last."""
+        """Returns the remaining current rows, or the next rows if none remain. None after the last."""
         while self._current is None or self._current.start == self._current.end:
             batch = next(self._batches, None)
             if batch is None:

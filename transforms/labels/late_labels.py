@@ -38,11 +38,13 @@ from ctrpipe.transforms.labels.labelled import (
 )
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
+from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.payload import PayloadWriter
 from ctrpipe.transforms.log.spec import Data, LabelDelay
 from ctrpipe.transforms.log.times import EightDigits
 
 PART = "part"  # values: 0 training, 1 validation, 2 test
+MOMENT, EPOCH = Ordering("moment"), Ordering("epoch")
 _MOMENT = "\0moment"  # name of the column of times in the table of labels
 _MAX_BAD_RATE = float(Data.model_fields["max_bad_row_rate"].default)
 
@@ -153,7 +155,7 @@ def moment_of(text: str, delay: LabelDelay, name: str) -> float:
         InputError: the text is not a time, or eight digits that are a date and an hour.
     """
     dates = EightDigits.among([text]).are_dates(name) if delay.time_format not in ("yymmddhh", "yyyymmdd") else False
-    moments = [epoch_seconds(pa.array([text]), form, dates)[0] for form in (delay.time_format, "auto")]
+    moments = [_moments(pa.array([text.encode()]), form, dates)[0] for form in (delay.time_format, "auto")]
     known = [moment for moment in moments if not np.isnan(moment)]
     if not known:
         raise InputError(f"{name}: '{text}' is not a time; write it as the log does, or as 2026-11-02T00:00:00Z")
@@ -205,7 +207,7 @@ def _with_moments(
     rows = wrong = 0
     first = ""
     for batch in side.batches(letters):
-        moments = epoch_seconds(batch.rows[column], delay.time_format, dates)
+        moments = _moments(batch.rows[column], delay.time_format, dates)
         bad = np.isnan(moments)
         rejects = _rejects(batch, column, np.flatnonzero(bad))
         letters.add(batch.path, rejects)
@@ -219,23 +221,37 @@ def _with_moments(
         )
 
 
+def _moments(values: pa.Array, time_format: str, dates: bool) -> Moments:
+    """Returns the times of rows, to the microsecond where they have one; NaN for values that are no times.
+
+    ISO 8601 and epochs are read as a split by time reads them, epochs of any unit by their size. Dates, hours and
+    patterns of strptime are read as a feature of kind `time` is.
+    """
+    seconds = epoch_seconds(values, time_format, dates)
+    of_format = {"auto": (MOMENT, EPOCH), "iso8601": (MOMENT,)}
+    for ordering in of_format.get(time_format, ()):
+        found = ordering.compare(values)
+        seconds = np.where(found.faults == 0, found.keys / 1e6, seconds)
+    return seconds
+
+
 def _are_dates(side: TextFiles, column: str) -> bool:
     """Returns whether times of eight digits are YYYYMMDD. Reads the rows until they tell it; see `EightDigits`."""
-    found = EightDigits()
+    digits = EightDigits()
     for batch in side.batches(Letters()):
-        found |= eight_digits(batch.rows[column])
-        if found.are_told:
+        digits |= eight_digits(batch.rows[column])
+        if digits.are_told:
             break
-    return found.are_dates(column)
+    return digits.are_dates(column)
 
 
 def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> list[Reject]:
-    found = []
+    rejects = []
     for place in places.tolist():
         value = batch.rows[column][place].as_py()
         shown = "a missing value" if value is None else f"'{value.decode('utf-8', 'replace')}'"
-        found.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
-    return found
+        rejects.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
+    return rejects
 
 
 def _newest(rows: TextFiles, delay: LabelDelay) -> float:
@@ -353,7 +369,7 @@ class _Join:
         self._counts.former += int((waiting & (over <= self._since)).sum())
 
     def _parts(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Returns 0 for rows that are written as they arrive, else 1 or 2. A key's part never changes."""
+        """Returns 0 for rows that are written as they arrive, 1 or 2 for others. A key's part never changes."""
         codes = np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.uint64)
         draws = (hash_values(f"label_delay/{self._seed}", codes) >> np.uint64(11)) * 2.0**-53
         ends = np.cumsum([self._delay.test, self._delay.validation])
@@ -362,8 +378,8 @@ class _Join:
 
     def _is_positive(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         unmatched = self._delay.unmatched.encode()
-        found = [pc.not_equal(rows[name], unmatched).fill_null(False).to_numpy() for name in self._brought.values()]
-        positive: npt.NDArray[np.bool_] = np.any(found, axis=0)
+        columns = [pc.not_equal(rows[name], unmatched).fill_null(False).to_numpy() for name in self._brought.values()]
+        positive: npt.NDArray[np.bool_] = np.any(columns, axis=0)
         return positive
 
     def _as_batches(

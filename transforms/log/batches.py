@@ -1,4 +1,4 @@
-"""Rows of a log in columns, before and after their values are checked, and the malformed rows beside them."""
+"""Batches of a log's rows in columns, before and after the check of their values, with the malformed rows."""
 
 import dataclasses
 from collections.abc import Callable

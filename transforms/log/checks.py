@@ -35,8 +35,8 @@ class RowChecks:
     Args:
         spec: The description of the log.
         labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read: these
-            are rows to score, whose infinite numbers are the largest ones, as for a server. A statistic of rows with
-            labels would become infinite as well, so that such rows are malformed.
+            are rows to score, whose infinite numbers are the largest ones, as for a server, which owes an answer. In
+            a row with labels such a number is a fault of what wrote the log: the row is malformed.
         features: Whether the features are read; if not, only what `labels` says.
         ordering: How the values of `data.split.column` are compared (`by: time`); None: they are not.
     """
@@ -91,10 +91,11 @@ class RowChecks:
         faults = dict(raw.faults)
         for name in self._numeric_columns:
             if pa.types.is_binary(raw.columns[name].type):
-                columns[name] = to_floats(raw.columns[name], name, faults, self._written[name])
+                read = to_floats(raw.columns[name], name, faults, self._written[name])
+                columns[name] = without_numbers(read, self._missing_numbers)
             else:
-                columns[name] = as_floats(raw.columns[name], name, faults, self._written[name].infinite)
-            columns[name] = without_numbers(columns[name], self._missing_numbers)
+                given = (self._written[name].infinite, self._missing_numbers)
+                columns[name] = as_floats(raw.columns[name], name, faults, *given)
         for name in self._text_columns:
             columns[name] = self._plain_texts(raw.columns[name], name)
             if raw.not_utf8 is None:
@@ -128,20 +129,20 @@ class RowChecks:
             values = as_binary(values, name, raw.path)
         if self._ordering is None:
             return whole_numbers(values)
-        found = self._ordering.compare(values)
-        for row in np.flatnonzero(found.faults).tolist():
+        keys = self._ordering.compare(values)
+        for row in np.flatnonzero(keys.faults).tolist():
             if row in faults:
                 continue
             text = shown(values[row])
-            if found.faults[row] == OTHER_KIND:
+            if keys.faults[row] == OTHER_KIND:
                 raise InputError(
                     f"{raw.path}: {self._line_or_row} {raw.lines[row]}: {name}: {text} is among "
                     f"{self._ordering.plural}, and a column to split by has one kind of values; write them alike, or "
                     "set data.split.compare_as"
                 )
-            wrong = "there is no time" if found.faults[row] == MISSING else f"{text} is no time"
+            wrong = "there is no time" if keys.faults[row] == MISSING else f"{text} is no time"
             faults[row] = f"{name}: {wrong} to split by"
-        return found.keys
+        return keys.keys
 
     def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
         """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""

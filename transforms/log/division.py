@@ -28,7 +28,7 @@ Apply = Callable[[Callable[[Range], Any], list[Range]], list[Any]]  # applies a 
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """The division of one log: what `data.split` says, and what the log's first look adds.
+    """The division of one log: the settings of `data.split`, completed by a first look at the log.
 
     Attributes:
         split: The section `data.split`.
@@ -138,8 +138,8 @@ def span_of(keys: Keys) -> tuple[Value, Value]:
     """Returns the smallest and the largest of some keys."""
     if isinstance(keys, np.ndarray):
         return keys.min().item(), keys.max().item()
-    found = pc.min_max(keys).as_py()
-    return found["min"], found["max"]
+    span = pc.min_max(keys).as_py()
+    return span["min"], span["max"]
 
 
 # What the column of the time holds -----------------------------------------------------------------------------------
@@ -213,16 +213,16 @@ def _given(split: Split, ordering: Ordering) -> tuple[Boundary, Boundary]:
     Raises:
         InputError: they cannot be compared with the column's values.
     """
-    found: list[Boundary] = []
+    boundaries: list[Boundary] = []
     for name in ("validation_from", "test_from"):
         try:
-            found.append(Boundary(ordering.boundary(str(getattr(split, name)))))
+            boundaries.append(Boundary(ordering.boundary(str(getattr(split, name)))))
         except ValueError as error:
             raise InputError(
                 f"data.split: {name} {error}, which cannot be compared with {split.column}: its values are "
                 f"{ordering.plural}; write the boundary as they are written, or set compare_as"
             ) from error
-    return found[0], found[1]
+    return boundaries[0], boundaries[1]
 
 
 def _part_of(path: str, files: SplitFiles) -> int:

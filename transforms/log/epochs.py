@@ -21,19 +21,19 @@ def epoch_seconds(texts: pa.Array, time_format: str, dates: bool = False) -> np.
     moments = np.full(len(distinct.dictionary) + 1, np.nan)  # the last entry is for missing times
     for rule in time_rules(time_format, dates):
         matches = pc.match_substring_regex(distinct.dictionary, rule.pattern).to_numpy(zero_copy_only=False)
-        found = np.flatnonzero(matches & np.isnan(moments[:-1]))
-        if len(found):
-            moments[found] = _seconds(distinct.dictionary.take(pa.array(found)), rule)
+        places = np.flatnonzero(matches & np.isnan(moments[:-1]))
+        if len(places):
+            moments[places] = _seconds(distinct.dictionary.take(pa.array(places)), rule)
     seconds: np.ndarray = moments[distinct.indices.fill_null(len(moments) - 1).to_numpy(zero_copy_only=False)]
     return seconds
 
 
 def eight_digits(texts: pa.Array) -> EightDigits:
-    """Returns what the times of eight digits among binary values can be; a dictionary array is faster."""
+    """Returns the possible forms of the times of eight digits among binary values; a dictionary array is faster."""
     distinct = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
     words = distinct.dictionary.cast(pa.binary())
-    found = words.filter(pc.match_substring_regex(words, r"^\d{8}$"))
-    return EightDigits.among(word.decode() for word in found.to_pylist())
+    matching = words.filter(pc.match_substring_regex(words, r"^\d{8}$"))
+    return EightDigits.among(word.decode() for word in matching.to_pylist())
 
 
 def _seconds(texts: pa.Array, rule: TimeRule) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Finds, opens, measures and cuts the files of logs: the one module that knows where and how they are stored."""
+"""Finds, opens, measures and cuts the files of logs. No other module knows where and how they are stored."""
 
 import bz2
 import contextlib
@@ -47,8 +47,8 @@ def find_files(patterns: list[str]) -> list[str]:
         if pathlib.Path(pattern).is_file():  # a name may contain [ or ?
             files.append(pattern)
             continue
-        if found := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
-            files += found
+        if below := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
+            files += below
             continue
         if pathlib.Path(pattern).is_dir():
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")

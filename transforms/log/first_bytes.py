@@ -1,4 +1,4 @@
-"""Tells from a file's first bytes what it is, whatever its name says: compressed, text, Parquet or something else."""
+"""Detects the type of a file from its first bytes, not from its name: compressed, text, Parquet or another type."""
 
 import codecs
 import dataclasses
@@ -115,14 +115,14 @@ def unread_kind(head: bytes) -> Unread | None:
         return Unread("a tar archive", _UNPACK)
     if _PICKLE.match(head):
         return Unread("a pickle of Python", _CONVERT)
-    if found := _MARKUP.match(head.removeprefix(BYTE_ORDER_MARK)):
-        name = "an XML document" if b"?xml" in found[1] else "an HTML page"
+    if match := _MARKUP.match(head.removeprefix(BYTE_ORDER_MARK)):
+        name = "an XML document" if b"?xml" in match[1] else "an HTML page"
         return Unread(name, "was it downloaded from behind a login? " + _CONVERT)
     return None
 
 
 def is_binary(head: bytes) -> bool:
-    """Returns whether a file's first bytes are those of no text, in an encoding that contains ASCII."""
+    """Returns whether a file's first bytes are not text in any encoding that contains ASCII."""
     unusual = len(head) - len(head.translate(None, _UNUSUAL))
     return unusual > max(_FEW, _BINARY_SHARE * len(head))
 
@@ -163,11 +163,11 @@ def codec_of(encoding: str) -> str:
     """Returns Python's name of a text encoding.
 
     Raises:
-        LookupError: there is no such encoding, or it is none of texts.
+        LookupError: there is no such encoding, or it is not a text encoding.
     """
-    found = codecs.lookup(encoding)
+    codec = codecs.lookup(encoding)
     "a".encode(encoding)  # refuses codecs such as base64
-    return found.name
+    return codec.name
 
 
 def is_utf8_codec(encoding: str) -> bool:
@@ -198,7 +198,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def usual_encoding(head: bytes) -> str | None:
-    """Returns the encoding that a text's first bytes seem to have; None for UTF-8, and for bytes that are no text."""
+    """Returns the encoding that a text's first bytes seem to have; None for UTF-8, and for bytes that are not text."""
     wide = wide_encoding(head)
     if wide or _is_utf8_beginning(head):
         return wide
@@ -206,7 +206,7 @@ def usual_encoding(head: bytes) -> str | None:
 
 
 def decoding_of(head: bytes, encoding: str) -> str:
-    """Returns the name by which Python decodes a text: its byte order mark decides between the forms of UTF-16 and 32.
+    """Returns Python's name of a text's encoding: a byte order mark decides between the forms of UTF-16 and UTF-32.
 
     Args:
         head: The first bytes of the text.
@@ -231,22 +231,22 @@ def check_encoding(path: str, head: bytes, encoding: str) -> None:
     """
     wide, codec = wide_encoding(head), codec_of(encoding)
     if codec.startswith(("utf-16", "utf-32")):
-        found = None if wide and wide[:6] == codec[:6] else usual_encoding(head) or "utf-8"
+        likely = None if wide and wide[:6] == codec[:6] else usual_encoding(head) or "utf-8"
     elif wide:
-        found = wide
+        likely = wide
     else:
         beyond_ascii = sum(byte > 127 for byte in head)
         looks_utf8 = head.startswith(BYTE_ORDER_MARK) or (beyond_ascii >= _ENOUGH and _is_utf8_beginning(head))
-        found = "utf-8" if looks_utf8 and not is_utf8_codec(encoding) else None
-    if found:
+        likely = "utf-8" if looks_utf8 and not is_utf8_codec(encoding) else None
+    if likely:
         raise InputError(
-            f"{path}: looks like {found.upper()}, but data.encoding is {encoding}; write data.encoding: {found}, "
+            f"{path}: looks like {likely.upper()}, but data.encoding is {encoding}; write data.encoding: {likely}, "
             "or convert the file"
         )
 
 
 def _is_utf8_beginning(head: bytes) -> bool:
-    """Returns whether bytes are valid UTF-8, the last sign of which may be cut."""
+    """Returns whether bytes are valid UTF-8; the last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD_BYTES)
     except UnicodeDecodeError:

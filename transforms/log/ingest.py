@@ -34,6 +34,7 @@ from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS, Split
 
+DEAD_LETTERS = "rejects.jsonl"
 DEAD_LETTERS_KEPT = 100_000
 EARLY_STOP_FACTOR = 2.0  # reading stops early above this multiple of data.max_bad_row_rate
 SCRATCH = ".unfinished"
@@ -81,7 +82,6 @@ def ingest(
     dead_letter: pathlib.Path,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
-    partial: "PartialIngest | None" = None,
     states: Mapping[str, FileState] | None = None,
 ) -> IngestResult:
     """Reads a log in independent ranges, each row once. The result does not depend on the workers.
@@ -95,7 +95,6 @@ def ingest(
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
         workers: Run the work; all of them must have access to the files and folders.
         progress: Called with a line about the number of ranges read.
-        partial: The part of this log that has been read already (see read_ahead).
         states: The files' earlier states by path, which they must still have.
 
     Raises:
@@ -107,38 +106,29 @@ def ingest(
     _clear(scratch, split_folders)
     scratch.mkdir()
     try:
-        partial = partial or _begun(spec, files, seed, workers)
-        ranges, before = partial.ranges, partial.results
+        ranges = plan(files, spec, workers=workers)
         check_states(ranges, states or {})
-
-        def judge(read: list[IngestedRange]) -> None:
-            _stop_early(spec, ranges, before + read, dead_letter)
-
-        for count in range(1, len(before) + 1):
-            _stop_early(spec, ranges, before[:count], dead_letter)
-        work, items = range_work(spec, files, partial.division, ranges, scratch)
-        results = before + workers.map(
-            work,
-            items[len(before) :],
-            sum(part.size for part in ranges[len(before) :]) / BYTES_PER_SECOND,
-            progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
-            judge=judge,
+        seconds = sum(part.size for part in ranges) / BYTES_PER_SECOND
+        division = find_division(spec, files, ranges, seed, lambda work, parts: workers.map(work, parts, seconds))
+        results = workers.map(
+            _IngestRange(spec, division, scratch),
+            numbered(ranges, files),
+            seconds,
+            progress=lambda done: progress(f"{done:,} of {len(ranges):,} parts of the log read"),
+            judge=lambda read: _stop_early(spec, ranges, read, dead_letter),
         )
         rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
-        if partial.placed is None:
-            pieces = move_to_splits(spec, results, split_folders)
-            seconds = COPY_SECONDS * sum(piece.stop - piece.first for piece in pieces)
-            here = Workers(processes=1) if workers.beam_args else workers  # a Beam job takes longer
-            here.map(CopyPiece(spec), pieces, seconds)
-        else:
-            _move(partial.placed, split_folders)
+        pieces = _move_to_splits(spec, results, split_folders)
+        seconds = COPY_SECONDS * sum(piece.stop - piece.first for piece in pieces)
+        here = Workers(processes=1) if workers.beam_args else workers  # a Beam job takes longer
+        here.map(_CopyPiece(spec), pieces, seconds)
         result = _count(spec, split_folders, rejected, reasons)
-        result.spans = _spans(partial.division, ranges, results, split_folders)
+        result.spans = _spans(division, ranges, results, split_folders)
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
         labelled = {name: _count_values(spec.label_columns, folder) for name, folder in split_folders.items()}
-        _check_splits(result, labelled, _count_values(spec.feature_columns, split_folders["train"]), partial.division)
+        _check_splits(result, labelled, _count_values(spec.feature_columns, split_folders["train"]), division)
         if result.rates and spec.data.negative_sampling < 1:
             raise InputError(
                 f"data.negative_sampling: the labels of {', '.join(result.rates)} are rates, and a row with a rate is "
@@ -151,14 +141,6 @@ def ingest(
         raise
     shutil.rmtree(scratch)
     return result
-
-
-def _begun(spec: LogSpec, files: list[str], seed: int, workers: Workers) -> "PartialIngest":
-    """Returns an ingestion of which no range is read."""
-    ranges = plan(files, spec, workers=workers)
-    seconds = sum(part.size for part in ranges) / BYTES_PER_SECOND
-    division = find_division(spec, files, ranges, seed, lambda work, parts: workers.map(work, parts, seconds))
-    return PartialIngest(ranges, [], division)
 
 
 def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> None:
@@ -195,30 +177,6 @@ class IngestedRange:
 
 
 @dataclasses.dataclass(frozen=True)
-class PartialIngest:
-    """An unfinished ingestion.
-
-    Attributes:
-        ranges: All ranges of the log.
-        results: The results of the first ranges.
-        division: The division of the log into splits.
-        placed: The folders of the splits if all ranges have been read and their parts moved there; else None.
-    """
-
-    ranges: list[Range]
-    results: list[IngestedRange]
-    division: Division
-    placed: dict[str, pathlib.Path] | None = None
-
-
-def range_work(
-    spec: LogSpec, files: Sequence[str], division: Division, ranges: Sequence[Range], scratch: pathlib.Path
-) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
-    """Returns a function that reads a range into the scratch folder, and its argument for each range."""
-    return _IngestRange(spec, division, scratch), numbered(ranges, files)
-
-
-@dataclasses.dataclass(frozen=True)
 class _IngestRange:
     """Reads a range and writes it to a new folder in the scratch folder, because a Beam runner may repeat the work."""
 
@@ -234,7 +192,7 @@ class _IngestRange:
         first: Reject | None = None
         spans: dict[str, tuple[Value, Value]] = {}
         with contextlib.ExitStack() as stack:
-            dead_letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
+            dead_letters = stack.enter_context(open(folder / DEAD_LETTERS, "w"))
             writers: dict[str, PayloadWriter] = {}
             for name in [_UNSPLIT] if self.division.is_by_order else SPLITS:
                 (folder / name).mkdir()
@@ -251,7 +209,7 @@ class _IngestRange:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, spans)
+        return IngestedRange(lines, rejected, reasons, first, folder / DEAD_LETTERS, parts, spans)
 
 
 def kind_of_reject(reject: Reject) -> str:
@@ -276,8 +234,8 @@ def _by_split(
     for index, name in enumerate(SPLITS):
         chosen = pa.array(indices == index)
         if division.ordering is not None and pc.any(chosen).as_py():
-            found = span_of(pa.array(batch.keys).filter(chosen))
-            spans[name] = _wider(spans.get(name, found), found)
+            span = span_of(pa.array(batch.keys).filter(chosen))
+            spans[name] = _wider(spans.get(name, span), span)
         yield name, batch.rows.filter(chosen)
 
 
@@ -297,7 +255,7 @@ def _write_dead_letters(
         InputError: the share of malformed rows is above data.max_bad_row_rate.
     """
     dead_letter.mkdir(parents=True, exist_ok=True)
-    with open(dead_letter / "rejects.jsonl", "w") as dead_letters:
+    with open(dead_letter / DEAD_LETTERS, "w") as dead_letters:
         kept = itertools.chain.from_iterable(_lines(result.dead_letters) for result in results if result.rejected)
         dead_letters.writelines(itertools.islice(kept, DEAD_LETTERS_KEPT))
     rejected, lines = sum(result.rejected for result in results), sum(result.lines for result in results)
@@ -333,14 +291,8 @@ def _lines(path: pathlib.Path) -> Iterator[str]:
         yield from file
 
 
-def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathlib.Path]) -> None:
-    for name, folder in placed.items():
-        for part in payload_files(folder):
-            part.replace(split_folders[name] / part.name)
-
-
 @dataclasses.dataclass(frozen=True)
-class PartPiece:
+class _PartPiece:
     """The rows `first` to `stop - 1` of a part that spans several splits, and the folder of their split."""
 
     part: pathlib.Path
@@ -349,12 +301,12 @@ class PartPiece:
     folder: pathlib.Path
 
 
-def move_to_splits(
+def _move_to_splits(
     spec: LogSpec, results: Sequence[IngestedRange], split_folders: Mapping[str, pathlib.Path]
-) -> list[PartPiece]:
+) -> list[_PartPiece]:
     """Moves the parts of all ranges to their splits.
 
-    Returns the pieces of the parts that span several splits, to be copied by `CopyPiece`.
+    Returns the pieces of the parts that span several splits, to be copied by `_CopyPiece`.
     """
     for name, folder in split_folders.items():
         for part in (part for result in results for part in result.parts.get(name, [])):
@@ -369,18 +321,18 @@ def move_to_splits(
             if (first, stop) == (0, rows):
                 part.replace(split_folders[name] / part.name)
             elif first < stop:
-                pieces.append(PartPiece(part, first, stop, split_folders[name]))
+                pieces.append(_PartPiece(part, first, stop, split_folders[name]))
         start += rows
     return pieces
 
 
 @dataclasses.dataclass(frozen=True)
-class CopyPiece:
+class _CopyPiece:
     """Copies a piece of a part to the folder of its split."""
 
     spec: LogSpec
 
-    def __call__(self, piece: PartPiece) -> None:
+    def __call__(self, piece: _PartPiece) -> None:
         with PayloadWriter(piece.folder, piece.part.stem, payload_schema(self.spec)) as writer:
             for rows in read_rows(piece.part, piece.first, piece.stop):
                 writer.write(rows)
@@ -446,7 +398,7 @@ def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int
 def _check_splits(
     result: IngestResult, labelled: Mapping[str, dict[str, int]], present: dict[str, int], division: Division
 ) -> None:
-    """Checks that each split has rows, and what a model learns from.
+    """Checks that each split has rows, labels of both classes and weights.
 
     Args:
         result: The counts of the splits.
@@ -457,8 +409,8 @@ def _check_splits(
     for name in SPLITS:
         if not result.rows[name]:
             others = ", ".join(f"{other} {' to '.join(ends)}" for other, ends in result.spans.items())
-            found = f" ({division.split.column}: {others})" if division.ordering else ""
-            raise InputError(f"The {name} split has no rows{found}; give more data or change data.split")
+            values = f" ({division.split.column}: {others})" if division.ordering else ""
+            raise InputError(f"The {name} split has no rows{values}; give more data or change data.split")
     for name in ("train", "validation", "test"):
         label, known = next(iter(labelled[name].items()))
         for other, count in labelled[name].items():

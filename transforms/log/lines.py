@@ -54,7 +54,7 @@ class Lines:
         return self.text[self._starts[index] : self._ends[index]].removesuffix(b"\r")
 
     def without(self, lines: list[int]) -> bytes:
-        """Returns the text without the given lines, whose indices must be in ascending order."""
+        """Returns the text without the given lines; the indices must be ascending."""
         if not lines:
             return self.text
         starts = [0, *(self._ends[lines] + 1).tolist()]
@@ -137,7 +137,8 @@ def count_values(line: bytes, delimiter: bytes, quoted: bool) -> int:
 
 
 def single_byte(text: bytes, delimiter: bytes) -> bytes:
-    """Returns a delimiter of one byte, or a byte that can stand for a longer one, because the text has none of it.
+    """Returns the delimiter if it is one byte, otherwise a byte that the text does not contain and that can replace
+    it.
 
     Raises:
         InputError: the text has all such bytes.

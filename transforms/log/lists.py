@@ -28,15 +28,15 @@ def columns_of(
     Raises:
         InputError: a column is no feature of kind categorical, or both are the same column.
     """
-    found = Columns(group or "user", item or spec.item_column or "item")
+    columns = Columns(group or "user", item or spec.item_column or "item")
     single = spec.columns_of("categorical")
-    for setting, name in zip(settings, (found.group, found.item), strict=True):
+    for setting, name in zip(settings, (columns.group, columns.item), strict=True):
         if name not in single:
             raise InputError(
                 f"{setting} {name}: no column of the model's kind categorical; they are {', '.join(single)}"
             )
-    if found.group == found.item:
+    if columns.group == columns.item:
         raise InputError(
-            f"{settings[0]} {found.group}: the candidates themselves; name the column whose values are the lists"
+            f"{settings[0]} {columns.group}: the candidates themselves; name the column whose values are the lists"
         )
-    return found
+    return columns

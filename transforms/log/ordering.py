@@ -1,7 +1,7 @@
 """The order of a column's values: as numbers, as moments, or as texts.
 
-A split by time compares values with its boundaries, and the times of events are sorted. Both need to know what a value
-is: as text, 9 comes after 28, and 2026-05-01T00:30+02:00 after the midnight of UTC that it precedes.
+A split by time compares values with its boundaries, and the times of events are sorted. Both depend on the meaning of
+a value: as text, 9 comes after 28, and 2026-05-01T00:30+02:00 after the midnight of UTC that it precedes.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ _PLURALS = {
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The values of rows as comparable keys, and what is wrong with each: 0, MISSING, UNREADABLE or OTHER_KIND."""
+    """The values of rows as comparable keys, and the fault of each: 0, MISSING, UNREADABLE or OTHER_KIND."""
 
     keys: Keys
     faults: np.ndarray
@@ -84,7 +84,7 @@ class Boundary:
 
 @dataclasses.dataclass(frozen=True)
 class Ordering:
-    """How the values of a column are compared.
+    """The comparison of the values of a column.
 
     Attributes:
         kind: `number`; `epoch`, numbers that are moments by their size; `moment`, dates and moments; or `text`.
@@ -105,7 +105,7 @@ class Ordering:
 
     @property
     def plural(self) -> str:
-        """What the values are, for a message."""
+        """The kind of the values, for a message."""
         own = self.kind == "moment" and self.time_format not in ("auto", "iso8601")
         return f"times as {self.time_format}" if own else _PLURALS[self.kind]
 
@@ -152,9 +152,9 @@ class Ordering:
             return text.encode()
         forms = [Ordering("number")] if self.kind == "number" else [self, Ordering("moment"), Ordering("epoch")]
         for form in forms:
-            found = form.compare(pa.array([text.encode()], pa.binary()))
-            if not found.faults[0]:
-                return found.keys[0].item()  # type: ignore[no-any-return]
+            keys = form.compare(pa.array([text.encode()], pa.binary()))
+            if not keys.faults[0]:
+                return keys.keys[0].item()  # type: ignore[no-any-return]
         raise ValueError(f"'{text}' is {NAMES[kind_of(text)]}")
 
     def shown(self, value: Value | Fraction) -> str:
@@ -199,9 +199,9 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
     else:
         orderings = [Ordering("moment"), Ordering("epoch" if kind == "time" else "number")]
     for ordering in orderings:
-        found = ordering.compare(pa.array([first.encode(), second.encode()], pa.binary()))
-        if not found.faults.any():
-            return bool(found.keys[0] < found.keys[1])
+        keys = ordering.compare(pa.array([first.encode(), second.encode()], pa.binary()))
+        if not keys.faults.any():
+            return bool(keys.keys[0] < keys.keys[1])
     if time_format != "auto":
         one, two = (Ordering("moment", time_format).boundary(text) for text in (first, second))
         return one < two  # type: ignore[operator]  # both are moments
@@ -240,7 +240,7 @@ def _texts(words: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 def _numbers(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers as int64 if all are whole, else as float64, and which of the words are finite numbers."""
+    """Returns numbers as int64 if all are whole, otherwise as float64, and which of the words are finite numbers."""
     rows = np.flatnonzero(numbers)
     if np.array_equal(numbers, numbers & _matching(words, r"^[+-]?\d{1,18}$")):
         whole = np.zeros(len(words), np.int64)

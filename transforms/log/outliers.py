@@ -45,7 +45,7 @@ def find_outlier(spec: LogSpec, payload: pathlib.Path, split: str, row: int | No
         split: The split to look in.
         row: The row to look in, in the order of the log; None for all rows.
     """
-    found: list[tuple[float, Outlier]] = []
+    outliers: list[tuple[float, Outlier]] = []
     for column in [*spec.numeric_columns, *([spec.data.weight] if spec.data.weight else [])]:
         trained, judged = (_numbers(payload, name, column) for name in ("train", split))
         if row is not None:
@@ -56,8 +56,8 @@ def find_outlier(spec: LogSpec, payload: pathlib.Path, split: str, row: int | No
         low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
         distances = np.abs(np.where(np.isfinite(judged), judged, middle) - middle) / ((high - low) or 1.0)
         farthest = int(np.argmax(distances))
-        found.append((float(distances[farthest]), Outlier(column, float(judged[farthest]), split)))
-    distance, outlier = max(found, key=lambda pair: pair[0], default=(0.0, None))
+        outliers.append((float(distances[farthest]), Outlier(column, float(judged[farthest]), split)))
+    distance, outlier = max(outliers, key=lambda pair: pair[0], default=(0.0, None))
     return outlier if distance > FAR else None
 
 

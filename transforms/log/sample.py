@@ -198,7 +198,7 @@ def _of_utf8(path: str, text: bytes) -> LogSample:
 
 
 def _of_json(lines: list[bytes]) -> LogSample:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     lists = set()
     for line in lines:
         try:
@@ -206,10 +206,10 @@ def _of_json(lines: list[bytes]) -> LogSample:
         except ValueError:
             continue
         if isinstance(row, dict):
-            found |= dict.fromkeys(row)
+            names |= dict.fromkeys(row)
             lists |= {name for name, value in row.items() if isinstance(value, list)}
     parsed, _ = parse_objects(
-        [line for line in lines if is_utf8(line)], list(found), dict.fromkeys(lists, _LIST_SEPARATOR)
+        [line for line in lines if is_utf8(line)], list(names), dict.fromkeys(lists, _LIST_SEPARATOR)
     )
     columns = {
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]

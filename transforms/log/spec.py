@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
-from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
 TEXT = "text"  # name of all columns of the text together, in explanations
 
@@ -88,7 +88,8 @@ class LabelDelay(Section):
     """
 
     time: str = pydantic.Field(min_length=1, examples=["shown_at"])
-    """Column of the row's time, read to the minute. Times without a zone are UTC."""
+    """Column of the row's time: a date or moment, or an epoch of seconds, ms, us or ns. Times without a zone are UTC.
+    """
     delay: str = pydantic.Field(examples=["90m", "3d"])
     """How long a label may take, in minutes, hours or days: `90m`, `12h`, `3d`. Labels that arrive later are ignored,
     because older rows would otherwise have had more time to become positive.
@@ -146,18 +147,18 @@ class LabelDelay(Section):
 
 def spellings(values: Sequence[Word]) -> set[str]:
     """Returns the texts that match values of a configuration: '2' and '2.0' for 2, all words of YAML 1.1 for true."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for value in values:
         if isinstance(value, bool):
             words = ("1", "true", "yes", "on") if value else ("0", "false", "no", "off")
-            found |= {spelt for word in words for spelt in (word, word.capitalize(), word.upper())}
+            texts |= {spelt for word in words for spelt in (word, word.capitalize(), word.upper())}
         elif value is None:
-            found |= {"null", "Null", "NULL", "~"}
+            texts |= {"null", "Null", "NULL", "~"}
         elif isinstance(value, str):
-            found.add(value)
+            texts.add(value)
         else:
-            found |= {str(int(value)), f"{int(value)}.0"} if value == int(value) else {str(value)}
-    return found
+            texts |= {str(int(value)), f"{int(value)}.0"} if value == int(value) else {str(value)}
+    return texts
 
 
 class Data(Section):
@@ -236,7 +237,7 @@ class Data(Section):
     share, the run stops before it has read the whole log.
     """
     max_distinct_values: int = pydantic.Field(2_000_000, ge=1)
-    """Number of distinct values of a column up to which counts are exact. Above it, counts are too low by at most the
+    """Maximum number of distinct values of a column with exact counts. Above it, counts are too low by at most the
     column's rows / (max_distinct_values + 1), and the rarest values are lost. The run prints this bound.
     """
 
@@ -458,10 +459,10 @@ class LogSpec(Section):
         These are the candidate's columns; all other columns belong to the context. If no column is the candidate's, a
         text is the context and all other columns belong to the candidate.
         """
-        found = self.item_columns
-        if not found and self.text:
-            found = [name for name in self.feature_columns if name not in self.text.columns]
-        return found if len(found) < len(self.feature_columns) else []
+        columns = self.item_columns
+        if not columns and self.text:
+            columns = [name for name in self.feature_columns if name not in self.text.columns]
+        return columns if len(columns) < len(self.feature_columns) else []
 
     @property
     def context_columns(self) -> list[str]:
@@ -534,5 +535,7 @@ class LogSpec(Section):
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:
-        """Numbers that mean a missing value, such as -1."""
-        return tuple(float(word) for word in spellings(self.data.missing_values or []) if NUMBER.fullmatch(word))
+        """Numbers that mean a missing value, such as -1; an infinite one where `inf` or `infinity` is listed."""
+        words = spellings(self.data.missing_values or [])
+        numbers = [float(word) for word in words if NUMBER.fullmatch(word) or INFINITE.fullmatch(word)]
+        return tuple(sorted(set(numbers)))

@@ -121,8 +121,8 @@ class Split(Section):
         if (self.validation_from is None) != (self.test_from is None):
             raise ValueError("validation_from and test_from go together; give both, or neither")
         if self.last is not None:
-            found = _DURATION.fullmatch(self.last)
-            if not found or not float(found[1]):
+            match = _DURATION.fullmatch(self.last)
+            if not match or not float(match[1]):
                 raise ValueError(f"last: '{self.last}' is not a duration above 0; write 12h, 2d or 1w")
             if self.validation_from is not None:
                 raise ValueError("last replaces validation_from and test_from; give one or the other")
@@ -139,8 +139,8 @@ class Split(Section):
     @property
     def microseconds(self) -> int:
         """The time `last`; 0 without it."""
-        found = _DURATION.fullmatch(self.last or "")
-        return round(float(found[1]) * _HOURS[found[2]] * 3_600_000_000) if found else 0
+        match = _DURATION.fullmatch(self.last or "")
+        return round(float(match[1]) * _HOURS[match[2]] * 3_600_000_000) if match else 0
 
     @property
     def needs_span(self) -> bool:

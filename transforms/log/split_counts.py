@@ -27,7 +27,7 @@ def is_countable(files: Sequence[str]) -> bool:
 
 
 def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
-    """Returns what an ingestion would count. Only the labels and the column to split by are read.
+    """Returns the counts of an ingestion, without writing. Only the labels and the column to split by are read.
 
     A row that is malformed in another column is counted here, and not in the ingestion.
 
@@ -54,9 +54,9 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
                 continue
             indices.append(division.indices(batch, file))
             for index in np.unique(indices[-1]) if division.ordering else ():
-                found = span_of(pa.array(batch.keys).filter(pa.array(indices[-1] == index)))
+                span = span_of(pa.array(batch.keys).filter(pa.array(indices[-1] == index)))
                 name = SPLITS[index]
-                ends[name] = (min(ends.get(name, found)[0], found[0]), max(ends.get(name, found)[1], found[1]))
+                ends[name] = (min(ends.get(name, span)[0], span[0]), max(ends.get(name, span)[1], span[1]))
     positive = np.concatenate(labels) if labels else np.zeros(0)
     of_rows = np.concatenate(indices) if indices else np.zeros(0, int)
     if division.is_by_order:
@@ -113,10 +113,10 @@ def _files_of(division: Division, of_rows: np.ndarray, paths: Sequence[tuple[str
     if division.split.by not in ("order", "files"):
         return {}
     stops = np.cumsum([rows for _, rows in paths])
-    found: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for index, name in enumerate(SPLITS):
         places = np.flatnonzero(of_rows == index)
         if len(places):
             batches = np.searchsorted(stops, places[[0, -1]], side="right")
-            found[name] = [paths[batch][0] for batch in batches]
-    return found
+            files[name] = [paths[batch][0] for batch in batches]
+    return files

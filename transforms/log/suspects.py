@@ -151,7 +151,7 @@ class _Values:
 
 
 def _as_numbers(encoded: pa.DictionaryArray, codes: np.ndarray) -> np.ndarray | None:
-    """Returns texts as numbers [N]; None if one of them is no number."""
+    """Returns texts as numbers [N]; None if one of them is not a number."""
     try:
         values = np.array([np.nan, *(float(value) for value in encoded.dictionary.to_pylist())])
     except ValueError:
@@ -177,7 +177,7 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _is_same(numbers: np.ndarray | None, weights: np.ndarray) -> bool:
-    """Returns whether numbers are those of the weight, which vary."""
+    """Returns whether numbers equal the weight, if the weight varies."""
     if numbers is None or len(weights) < LEAST_ROWS or np.ptp(weights) == 0:
         return False
     return bool(np.array_equal(numbers.astype(np.float32), weights.astype(np.float32)))
@@ -229,15 +229,15 @@ def _auc_alone(codes: np.ndarray, clicks: np.ndarray) -> float:
     A value that the other half lacks has its base rate. A hash of the rows' numbers makes the halves, so that both span
     the log.
     """
-    found = []
+    aucs = []
     half = (np.arange(len(codes), dtype=np.uint64) * _MIXER >> np.uint64(40)) % np.uint64(2) == 0
     for learnt in (half, ~half):
         rate = clicks[learnt].mean()
         size = int(codes.max()) + 1
         rows, of_clicks = np.bincount(codes[learnt], minlength=size), np.bincount(codes[learnt], clicks[learnt], size)
         value = auc(clicks[~learnt], ((of_clicks + rate) / (rows + 1))[codes[~learnt]])
-        found.append(0.5 if value is None else value)
-    return float(min(found))
+        aucs.append(0.5 if value is None else value)
+    return float(min(aucs))
 
 
 def _shown(value: pa.Scalar) -> str:

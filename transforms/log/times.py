@@ -168,7 +168,7 @@ def _pieces(time_format: str) -> list[str]:
 
 
 def _choices(piece: str) -> list[_Choice]:
-    """Returns the choices to read one directive or one character of a pattern; `\\?` stands for its group."""
+    """Returns the choices to read one directive or one character of a pattern; `\\?` refers to its group."""
     if not piece.startswith("%"):
         return [(f"\\{piece}" if piece in _SPECIAL else piece, {})]
     if piece in _PASSED_OVER:
@@ -212,10 +212,10 @@ def time_pattern(time_format: str, dates: bool | None = None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class EightDigits:
-    """What the times of eight digits in a column can be, as far as the column is read.
+    """The possible forms of the times of eight digits in a column, as far as the column is read.
 
     20120315 is the 15th of March 2012, or 15 o'clock on the 3rd of December 2020: a single value does not tell. The
-    column does, where one of its values is no hour (20120331) or no date (14102100).
+    column does, if one of its values is not an hour (20120331) or not a date (14102100).
 
     Attributes:
         example: One of them; "" if there is none.
@@ -229,26 +229,26 @@ class EightDigits:
 
     @classmethod
     def among(cls, texts: Iterable[str]) -> "EightDigits":
-        """Returns what the times among some texts can be."""
-        found = [text for text in texts if len(text) == 8 and text.isascii() and text.isdigit()]
+        """Returns the possible forms of the times among some texts."""
+        matching = [text for text in texts if len(text) == 8 and text.isascii() and text.isdigit()]
         hour, date = (re.compile(time_pattern(name)) for name in ("yymmddhh", "yyyymmdd"))
-        no_hour = next((text for text in found if not hour.match(text) and date.match(text)), "")
-        no_date = next((text for text in found if not date.match(text) and hour.match(text)), "")
-        return cls(found[0] if found else "", no_hour, no_date)
+        no_hour = next((text for text in matching if not hour.match(text) and date.match(text)), "")
+        no_date = next((text for text in matching if not date.match(text) and hour.match(text)), "")
+        return cls(matching[0] if matching else "", no_hour, no_date)
 
     def __or__(self, other: "EightDigits") -> "EightDigits":
         return EightDigits(*(getattr(self, name) or getattr(other, name) for name in ("example", "no_hour", "no_date")))
 
     @property
     def are_told(self) -> bool:
-        """Whether the values read so far say what they are."""
+        """Whether the values read so far have only one possible form."""
         return not self.example or bool(self.no_hour) != bool(self.no_date)
 
     def are_dates(self, column: str) -> bool:
         """Returns whether they are YYYYMMDD rather than YYMMDDHH.
 
         Raises:
-            InputError: they can be both, or some are the one and some the other.
+            InputError: both forms are possible, or the values have different forms.
         """
         if self.no_hour and self.no_date:
             raise InputError(

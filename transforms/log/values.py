@@ -67,10 +67,15 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: Text
     return _finite(numbers, values, name, faults, written)
 
 
-def as_floats(values: pa.Array, name: str, faults: dict[int, str], infinite: bool = False) -> pa.Array:
-    """Returns numbers as float32; null for NaN, which means a missing value. `infinite`: see TextNumbers."""
+def as_floats(
+    values: pa.Array, name: str, faults: dict[int, str], infinite: bool = False, missing: Sequence[float] = ()
+) -> pa.Array:
+    """Returns numbers as float32; null for NaN and the numbers `missing`, which mean a missing value.
+
+    `infinite`: see TextNumbers.
+    """
     numbers = values.cast(pa.float32(), safe=False)
-    numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers)
+    numbers = without_numbers(pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers), missing)
     return _finite(numbers, values, name, faults, TextNumbers(infinite=infinite))
 
 
@@ -148,23 +153,23 @@ def shown(value: pa.Scalar) -> str:
 
 
 def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
-    """Returns binary values with null in place of the words that mean a missing value."""
+    """Replaces the words that mean a missing value by null in binary values."""
     if not words:
         return values
-    found = pc.is_in(values, value_set=pa.array(words, pa.binary()))
-    return _null_where(np.flatnonzero(found.to_numpy(zero_copy_only=False)), values)
+    absent = pc.is_in(values, value_set=pa.array(words, pa.binary()))
+    return _null_where(np.flatnonzero(absent.to_numpy(zero_copy_only=False)), values)
 
 
 def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
-    """Returns float32 values with null in place of the numbers that mean a missing value."""
+    """Replaces the numbers that mean a missing value by null in float32 values."""
     if not missing:
         return values
-    found = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
-    return pc.if_else(found, pa.scalar(None, pa.float32()), values)
+    absent = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
+    return pc.if_else(absent, pa.scalar(None, pa.float32()), values)
 
 
 def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
-    """Returns binary values with 123 in place of 123.0, as the served graph reads them.
+    """Replaces 123.0 by 123 in binary values, like the served graph.
 
     Args:
         values: The values.
@@ -331,7 +336,7 @@ def _not_of_digits(values: pa.Array) -> np.ndarray:
 
 
 def _no_numbers(values: pa.Array, rows: np.ndarray, infinite: bool) -> np.ndarray:
-    """Returns the given rows whose value is not a number, and not infinity where that is one."""
+    """Returns the given rows whose value is not a number; infinity counts as a number if it is allowed."""
     if not len(rows):
         return rows
     pattern = b"|".join([_NUMBER.pattern, _OR_INFINITY] if infinite else [_NUMBER.pattern])
@@ -350,10 +355,10 @@ def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, st
         odd = np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False))
         wrong = _without_words(odd, values, written.missing)
         if written.infinite:
-            found = numbers.to_numpy(zero_copy_only=False)
-            infinite = wrong[np.isinf(found[wrong])]
+            finite = numbers.to_numpy(zero_copy_only=False)
+            infinite = wrong[np.isinf(finite[wrong])]
             largest = np.zeros(len(numbers), np.float32)
-            largest[infinite] = np.copysign(np.float32(_LARGEST), found[infinite])
+            largest[infinite] = np.copysign(np.float32(_LARGEST), finite[infinite])
             numbers = pc.if_else(pa.array(largest != 0), pa.array(largest), numbers)
             good, wrong = pc.or_(good.fill_null(False), pa.array(largest != 0)), np.setdiff1d(wrong, infinite)
         _note_numbers(values, wrong, name, faults)
@@ -363,11 +368,11 @@ def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, st
 
 
 def _without_words(rows: np.ndarray, values: pa.Array, words: tuple[bytes, ...]) -> np.ndarray:
-    """Returns the given rows whose binary value is none of the words."""
+    """Returns the given rows whose binary value is not one of the words."""
     if not len(rows) or not words:
         return rows
-    found = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))
-    others: np.ndarray = rows[~found.to_numpy(zero_copy_only=False)]
+    absent = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))
+    others: np.ndarray = rows[~absent.to_numpy(zero_copy_only=False)]
     return others
 
 

@@ -11,13 +11,13 @@ WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # all decimals are 0; the group is the numbe
 
 
 def exact_limit(bits: int) -> int:
-    """Returns the number up to which a floating-point type of so many bits has every whole number."""
+    """Returns the number up to which a floating-point type of this many bits represents every whole number."""
     limit: int = 2 ** (1 + np.finfo(f"float{bits}").nmant)
     return limit
 
 
 def text_of_float(number: float) -> str:
-    """Returns the digits of an exact whole number, else the shortest text that is read as the same number."""
+    """Returns the digits of an exact whole number, otherwise the shortest text that is read as the same number."""
     return str(int(number)) if abs(number) <= exact_limit(64) and number == int(number) else repr(number)
 
 

@@ -9,3 +9,4 @@ USUAL_MISSING = (
 )
 NUMBER_PATTERN = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"  # of a whole text; in re and RE2
 NUMBER = re.compile(NUMBER_PATTERN, re.ASCII)
+INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)  # of a whole text

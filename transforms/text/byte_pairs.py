@@ -119,7 +119,7 @@ def _flat(inner: tf.RaggedTensor, outer: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def byte_characters() -> list[str]:
-    """Returns GPT-2's character for each byte: the byte itself if printable, else a character from U+0100 on."""
+    """Returns GPT-2's character for each byte: the byte itself if printable, otherwise a character from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]

@@ -75,7 +75,7 @@ class TokenLists:
 def tokenize(columns: Sequence[tf.Tensor], feature: Text, places_of: LookUp) -> tuple[tf.Tensor, tf.Tensor]:
     """Tokenizes one or two text columns, string [N] each, to tokens and segment ids, int32 [N, T] each.
 
-    Of a long text only the beginning is read: BYTES_A_TOKEN bytes, or LISTED_A_TOKEN tokens of the vocabulary, for each
+    Only the beginning of a long text is read: BYTES_A_TOKEN bytes, or LISTED_A_TOKEN tokens of the vocabulary, per
     token of the output.
 
     Args:

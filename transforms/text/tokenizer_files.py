@@ -80,7 +80,7 @@ class TokenizerFiles:
 
 
 def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
-    """Reads BERT's tokenizer from vocab.txt, else from tokenizer.json.
+    """Reads BERT's tokenizer from vocab.txt, or from tokenizer.json if there is none.
 
     Options of tokenizer_config.json take precedence.
 
@@ -106,7 +106,7 @@ def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
-    """Reads RoBERTa's tokenizer from vocab.json and merges.txt, else from tokenizer.json.
+    """Reads RoBERTa's tokenizer from vocab.json and merges.txt, or from tokenizer.json if there are none.
 
     Options of tokenizer_config.json take precedence.
 

@@ -163,7 +163,7 @@ def test_the_codes_of_a_sorted_log_know_its_last_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(explain_module, "CODED_ROWS", 400)
     rows, codes, counts = explain_module._read(TrainedModel(tmp_path, None), [str(log)], SPEC, Settings(rows=100))
     assert rows.num_rows == 100 and counts.rows == 1200
-    assert codes.names[1] == ["first", "second", "(other)", "(missing)"] or codes.names[1][:2] == ["second", "first"]
+    assert set(codes.names[1][:2]) == {"first", "second"} and codes.names[1][2:] == ["(other)", "(missing)"]
     edges = [float(name.split()[1]) for name in codes.names[0] if name != "(missing)"]
     assert min(edges) < 150 and max(edges) > 1050
     first = codes.names[1].index("first")

@@ -18,7 +18,7 @@ from ctrpipe.pipeline.tune.trial import train_trial
 from tests.e2e.small_run import call, one_line, start
 from tests.pipeline.tune.small_study import CONFIG, trials_of, write_config
 
-TRIALS = 6
+TRIALS = 4
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def done(tmp_path_factory, log) -> pathlib.Path:
     """The folder of a finished study."""
     folder = tmp_path_factory.mktemp("tune")
     code, output = tune(folder, log, seeds=2)
-    assert code == 0 and "the best of 6 trials by validation log loss" in output, output
+    assert code == 0 and f"the best of {TRIALS} trials by validation log loss" in output, output
     (folder / "printed.txt").write_text(output)
     return folder
 

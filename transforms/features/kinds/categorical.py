@@ -51,7 +51,7 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
         return tf.where(tf.equal(values, ""), constant(MISSING), local)
 
     def look_up_tokens(self, column: str, tokens: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
-        """Returns the local ids of tokens, [N, slots], of which the column has the vocabulary; "" is missing."""
+        """Returns the local ids of tokens in the column's vocabulary, [N, slots]; "" is missing."""
         return tf.reshape(self.look_up({column: tf.reshape(tokens, [-1])}, vocabularies), [-1, tokens.shape[1]])
 
     def size(self, column: str, vocabulary_size: VocabularySize) -> int:

@@ -1,4 +1,4 @@
-"""What a kind of features does in the transform: what it learns, its part of the graph, its fields, its former rows."""
+"""The transform of a kind of features: its statistics, its part of the graph, its fields and its former rows."""
 
 import abc
 import dataclasses
@@ -35,7 +35,7 @@ VocabularyT = TypeVar("VocabularyT", bound=WithVocabulary)
 
 @dataclasses.dataclass(frozen=True)
 class LearnedField(Generic[KindT]):
-    """What the ids of a field mean.
+    """The meaning of the ids of a field.
 
     Attributes:
         feature: The feature of the field's column.
@@ -71,7 +71,7 @@ class KindTransform(abc.ABC, Generic[KindT]):
         return columns
 
     def whole_numbers(self, values: tf.Tensor, column: str) -> tf.Tensor:
-        """Returns values of a column with 123 in place of 123.0, as LogReader does (`whole_numbers`)."""
+        """Returns a column with 123.0 replaced by 123, like LogReader (`whole_numbers`)."""
         if column not in self.spec.whole_number_columns:
             return values
         return tf.strings.regex_replace(values, WHOLE_NUMBER, r"\1", replace_global=False)
@@ -99,7 +99,7 @@ class KindTransform(abc.ABC, Generic[KindT]):
         raise NotImplementedError
 
     def numbers(self, measured: Numbers) -> npt.NDArray[np.float64]:
-        """Returns what the transform uses of a column's statistics. For features that are measured only."""
+        """Returns the statistics of a column that the transform uses. For features that are measured only."""
         raise NotImplementedError
 
     def size(self, column: str, vocabulary_size: VocabularySize) -> int:
@@ -159,8 +159,8 @@ class VocabularyTransform(KindTransform[VocabularyT]):
 
 def places_among(values: pa.Array, among: pa.Array) -> Rows:
     """Returns the index of each value in `among`; NONE if it is absent."""
-    found = pc.fill_null(pc.index_in(values, among), NONE)
-    return np.asarray(found, dtype=np.int64)
+    places = pc.fill_null(pc.index_in(values, among), NONE)
+    return np.asarray(places, dtype=np.int64)
 
 
 def constant(value: int) -> tf.Tensor:

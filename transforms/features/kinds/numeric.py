@@ -105,14 +105,14 @@ class NumericTransform(KindTransform[Numeric]):
 
 
 def known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf.Tensor]:
-    """Returns columns [N] with NaN in place of the numbers that mean a missing value."""
+    """Replaces the numbers that mean a missing value by NaN in columns [N]."""
     for number in missing:
         columns = [tf.where(tf.equal(column, number), np.float32("nan"), column) for column in columns]
     return columns
 
 
 def clip(columns: list[tf.Tensor], limits: Sequence[npt.NDArray[np.float64]]) -> list[tf.Tensor]:
-    """Returns columns [N] with the nearest of each column's two limits in place of the numbers beyond them.
+    """Clips columns [N] to their limits.
 
     A model has seen no such number: 1e30 outweighs the rest of its row, and infinity makes the answer NaN. A missing
     number, which is NaN, stays missing.
@@ -125,14 +125,15 @@ def clip(columns: list[tf.Tensor], limits: Sequence[npt.NDArray[np.float64]]) ->
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:
-    """Returns 0 for x < 0, 1 for 0 <= x < 1, else 2 + floor(ln x), capped (Attention-Net, section 4.2). int64 [N]."""
+    """Returns 0 for x < 0, 1 for 0 <= x < 1, otherwise 2 + floor(ln x), capped (Attention-Net, section 4.2). int64
+    [N]."""
     large = 2 + tf.math.floor(tf.math.log(tf.maximum(values, 1.0)))
     bucket = tf.where(values >= 1, tf.minimum(large, LOG_BUCKETS - 1), tf.where(values >= 0, 1.0, 0.0))
     return tf.cast(tf.where(tf.math.is_nan(values), 0.0, bucket), tf.int64)
 
 
 def bars_bucket(values: tf.Tensor) -> tf.Tensor:
-    """Returns BARS' bucket plus one: floor(ln(x)^2) for x > 2, else floor(x); 0 for negative numbers. int64 [N].
+    """Returns BARS' bucket plus one: floor(ln(x)^2) for x > 2, otherwise floor(x); 0 for negative numbers. int64 [N].
 
     floor(ln(3)^2) is 1: as in BARS, x = 3 shares an id with x = 1.
     """

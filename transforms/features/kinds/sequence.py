@@ -50,10 +50,10 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         return _LENDERS[shared.kind](shared, self.spec)
 
     def look_up_tokens(self, column: str, tokens: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
-        """Returns the local ids of tokens, [N, slots], of which the column has the vocabulary; "" is missing."""
+        """Returns the local ids of tokens in the column's vocabulary, [N, slots]; "" is missing."""
         places = vocabularies.places_of(column, tokens)
-        found = self.local_ids(places, tokens, [vocabularies.sizes[column]], UNKNOWN)
-        return tf.where(tf.equal(tokens, ""), constant(MISSING), found)
+        local = self.local_ids(places, tokens, [vocabularies.sizes[column]], UNKNOWN)
+        return tf.where(tf.equal(tokens, ""), constant(MISSING), local)
 
     def field(self, place: FieldSlots, vocabulary_size: VocabularySize) -> tuple[Any, ...]:
         owner, feature = self.feature.owner_of(place.column), self.feature

@@ -24,8 +24,8 @@ class TextTransform(KindTransform[Text]):
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
     ) -> dict[str, tf.Tensor]:
         look_up = functools.partial(vocabularies.places_of, self.feature.columns[0])
-        found = tokenize(list(columns.values()), self.feature, look_up)
-        return {name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), found, strict=True)}
+        tokens = tokenize(list(columns.values()), self.feature, look_up)
+        return {name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), tokens, strict=True)}
 
     def vocabulary(self, column: str, summary: LogSummary) -> pa.LargeBinaryArray:
         return summary.tokens(self.feature)

@@ -43,7 +43,7 @@ class TimeTransform(KindTransform[Time]):
 def time_ids(values: tf.Tensor, feature: Time, dates: bool = False) -> tf.Tensor:
     """Returns the ids of the TIME_PARTS of times; "" is missing, and weekday 0 is Monday. int64 [N, 3].
 
-    `dates`: see `time_rules`. The hour is missing if the value does not contain it, such as a date alone.
+    `dates`: see `time_rules`. The hour is missing if the value has none, such as a date.
     """
     distinct, places = tf.unique(values)  # the rows of a request have few distinct times
     return tf.gather(_time_ids(distinct, feature, dates), places)
@@ -55,10 +55,10 @@ def _time_ids(values: tf.Tensor, feature: Time, dates: bool) -> tf.Tensor:
     text = tf.where(is_time, values, "," * (len(names) - 1))
     for rule in time_rules(feature.format, dates):
         text = tf.strings.regex_replace(text, rule.pattern, rule.rewriting(names), replace_global=False)
-    found = tf.strings.split(text, ",").to_tensor("", shape=[None, len(names)])
-    is_said = dict(zip(names, tf.unstack(tf.not_equal(found, ""), axis=1), strict=True))
+    said = tf.strings.split(text, ",").to_tensor("", shape=[None, len(names)])
+    is_said = dict(zip(names, tf.unstack(tf.not_equal(said, ""), axis=1), strict=True))
     sign = [name == "sign" for name in names]
-    numbers = tf.strings.to_number(tf.where(tf.equal(found, "") | sign, "0", found), tf.int64)
+    numbers = tf.strings.to_number(tf.where(tf.equal(said, "") | sign, "0", said), tf.int64)
     part = dict(zip(names, tf.unstack(numbers, axis=1), strict=True))
     minutes = tf.zeros_like(values, tf.int64)
     if "year" in part:
@@ -69,7 +69,7 @@ def _time_ids(values: tf.Tensor, feature: Time, dates: bool) -> tf.Tensor:
     has_zone = tf.zeros_like(is_time)
     if "sign" in part:
         offset = part["zone_hours"] * 60 + part["zone_minutes"]
-        is_west = tf.equal(found[:, names.index("sign")], "-")
+        is_west = tf.equal(said[:, names.index("sign")], "-")
         minutes -= tf.where(is_west, -offset, offset)
         has_zone |= is_said["sign"]
     has_hour = is_said.get("hour", has_zone)

@@ -31,14 +31,14 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def whole(self, path: str) -> list[Range]:
-        """Returns the ranges in which one process reads a file, in order, each with the number of its first line.
+        """Returns the ranges of a file for one process, in order, each with the number of its first line.
 
         Raises:
             InputError: the file is empty or unreadable, or lacks a column.
         """
 
     def ranges(self, path: str) -> list[Range]:
-        """Returns the ranges in which several processes read a file; `line` is 0 where lines must be counted.
+        """Returns the ranges of a file for several processes; `line` is 0 if lines must be counted.
 
         Raises:
             InputError: see `whole`.
@@ -75,5 +75,5 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
         raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
-        found = excerpt(", ".join(names))
-        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {found}")
+        shown = excerpt(", ".join(names))
+        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}")

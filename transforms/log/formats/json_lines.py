@@ -1,4 +1,4 @@
-"""JSON lines: one object per line, whose values become the bytes that a text file would contain."""
+"""JSON lines: one object per line. Values become the bytes that a text file would contain."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -33,7 +33,7 @@ class TextFormat(Format):
     """Reads text, plain or compressed. A plain file of UTF-8 is cut at line breaks; any other is a single range."""
 
     has_escapes: ClassVar[bool] = False
-    """Whether a line of valid UTF-8 may stand for a value that is not."""
+    """Whether a line of valid UTF-8 can hold a value that is not valid UTF-8."""
 
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
@@ -104,7 +104,7 @@ class TextFormat(Format):
         return [Range(path, tuple(names), len(header), length, 1 + header.count(b"\n"), size, state, rest)]
 
     def _has_empty_rows(self, names: Sequence[str]) -> bool:
-        """Returns whether an empty line is a row of a file with these columns. At the end of a file it is none else."""
+        """Returns whether an empty line is a row of a file with these columns. At the end of a file it is not a row."""
         return False
 
     def ranges(self, path: str) -> list[Range]:

@@ -1,4 +1,4 @@
-"""What all kinds of features have in common: their keys, and what a kind says unless it says otherwise."""
+"""The base class of all kinds of features: the common keys, and the defaults of a kind's methods."""
 
 import abc
 import dataclasses
@@ -38,7 +38,7 @@ class Seen:
 
 
 class Kind(Section, abc.ABC):
-    """What a kind of features says of itself. A kind overrides where it differs."""
+    """A kind of features: its keys and its properties. A kind overrides where it differs."""
 
     is_number: ClassVar[bool] = False
     """Whether the columns are read, served and sent as float32. All others are strings."""
