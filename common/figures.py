@@ -12,6 +12,7 @@ import pathlib
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -25,7 +26,7 @@ from ctrpipe.common.palette import MUTED, RULE, SERIES, TEXT, css, with_variable
 from ctrpipe.common.printable import printable
 
 _DASHES = ["-", (0, (5, 2)), (0, (1, 1)), "-.", (0, (8, 2)), (0, (3, 1, 1, 1))]
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.edgecolor": MUTED,
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -61,13 +62,9 @@ _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _META = ("Creator", "Date", "Format", "Type")
 
 
-def style() -> contextlib.AbstractContextManager[None]:
-    """Returns a context manager and decorator for creating and drawing a figure."""
-    return _styled()
-
-
 @contextlib.contextmanager
-def _styled() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """The context, also a decorator, in which a figure is created and drawn."""
     with matplotlib.rc_context(_STYLE):
         yield
 
