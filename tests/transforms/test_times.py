@@ -130,8 +130,8 @@ def test_what_the_graph_does_not_know_is_what_the_reader_calls_malformed():
         ({"format": "%d.%m"}, "format '%d.%m' does not say the year"),
         ({"format": "%Y-%m-%d %Y"}, "says the year twice"),
         ({"format": "%Y-%j"}, "%j cannot be read"),
-        ({"timezone": "Mars/Base"}, "timezone 'Mars/Base' is not known"),
-        ({"timezone": "../etc"}, "is not known"),
+        ({"timezone": "Mars/Base"}, "timezone 'Mars/Base' is unknown"),
+        ({"timezone": "../etc"}, "is unknown"),
     ],
 )
 def test_a_format_that_cannot_be_read_is_a_mistake(keys, message):
