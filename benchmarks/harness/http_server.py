@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from ctrpipe.common.processes import end_with_parent
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.http_protocol import Response
 from ctrpipe.serving.server.http_request import Request
@@ -66,6 +67,7 @@ def _api(base_path: str) -> RestApi:
 
 def granian_app() -> Any:
     """Returns the RSGI application. Called in granian's worker process."""
+    end_with_parent()
     return Application(_api(os.environ[BASE_PATH])).rsgi
 
 
@@ -109,4 +111,5 @@ def _run_granian(base_path: str, port: int) -> None:
 RUN = {"ctrpipe": _run_ctrpipe, "uvicorn": _run_uvicorn, "granian": _run_granian}
 
 if __name__ == "__main__":
+    end_with_parent()
     RUN[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
