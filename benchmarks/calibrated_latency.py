@@ -134,7 +134,7 @@ def table(results: list[dict[str, Any]], title: str) -> Table:
 @folder_option("calibrated_latency")
 @output_option("calibrated_latency")
 def main(config: str, by: str, rows: int, requests: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Measure what a calibration adds to the latency of one-row requests, over REST and gRPC.
+    """Measure the latency of one-row requests with and without a calibration, over REST and gRPC.
 
     Prints a table of milliseconds and ratios, and writes the report as JSON.
     """

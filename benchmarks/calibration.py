@@ -1,10 +1,10 @@
-"""Measures what a calibration does to a model whose error is known: the log loss that it adds or takes away.
+"""Measures the effect of a calibration on the log loss of models with a known error.
 
     python -m benchmarks.calibration [--trials 10] [--seed 1]
 
 Log-odds are drawn, and clicks from them. A model answers them with a known error: none, too sure, too high, or bent.
-Each trial draws validation rows anew and fits each method twice: alone, always taken and without a least number of
-clicks per step, and as a run does, chosen on held-out folds. The log loss is the expected one over other rows, whose
+Each trial draws new validation rows and fits each method twice: always used, without a least number of clicks per
+step, and as in a run, chosen on held-out folds. The log loss is the expected one over other rows, whose
 true rates are known: it has no noise of labels.
 """
 
@@ -44,7 +44,7 @@ MODELS: dict[str, Callable[[Floats, float], Floats]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """What a calibration does in one trial.
+    """The effect of a calibration in one trial.
 
     Attributes:
         alone, chosen: Expected log loss minus that of the model without a calibration, in nats, fitted alone and
@@ -62,10 +62,10 @@ class Excess:
 
 @command("benchmarks.calibration")
 @click.option("--trials", type=click.IntRange(1), default=10, help="Trials of each model and number of rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of what is drawn.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the random rows.")
 @output_option("calibration")
 def main(trials: int, seed: int, output: pathlib.Path) -> None:
-    """Fit calibrations to models whose error is known, and print what they add to the log loss."""
+    """Fit calibrations to models with a known error, and print their effect on the log loss."""
     results = []
     for rows, rate in SIZES:
         for model in MODELS:

@@ -169,7 +169,7 @@ def table(results: list[dict[str, Any]], rows: Sequence[int], title: str, share:
 
 
 def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
-    """Returns the default way of serving (no oneDNN, caller's thread) with each library in place of glibc's malloc."""
+    """Returns the default way of serving (no oneDNN, caller's thread) with each library instead of glibc's malloc."""
     return [
         Way(f"the same with {library.name}", CALLERS_THREAD, environment=NO_ONEDNN | {"LD_PRELOAD": str(library)})
         for library in libraries

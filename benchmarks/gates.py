@@ -2,14 +2,14 @@
 
     python -m benchmarks.gates [--repeats 400] [--output FILE]
 
-Rows, trainings and slices are drawn anew in each repeat, from one seed. Each rule stands beside the one that it
-replaces, which is written out here.
+Each repeat draws new rows, trainings and slices, from one seed. Each rule is compared with its predecessor, which is
+implemented here.
 
 - Trainings: each scores a row by its true logit plus an error that depends on the row's attributes and the training
   (`studies.seed_noise`). The noise is the standard deviation of the difference in AUC between two trainings of
   one model, over rows and trainings. The worse model lacks
   information on each row, so that its AUC is lower by three times the noise.
-- Slices: a model that knows the true click probabilities, and one that expects twice the clicks on one value.
+- Slices: a model with the true click probabilities, and a model that expects twice the clicks on one value.
 - Lists of slices: two models whose predictions have errors of the same size.
 - Columns: two logs of the same distribution, of 52 rows each.
 """
@@ -209,7 +209,8 @@ def list_rates(repeats: int, seed: int) -> dict[str, float]:
 
 
 def drift_rates(repeats: int, seed: int) -> dict[str, float]:
-    """Returns how often some column of two logs of one distribution drifted, and how often one that did is found."""
+    """Returns how often any column of two logs of one distribution is a breach, and how often a drifted column is
+    found."""
     load_tensorflow()
     from ctrpipe.pipeline.monitoring.drift import compare_logs  # TFDV takes seconds to import
 

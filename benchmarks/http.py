@@ -1,4 +1,4 @@
-"""Measures what HTTP and JSON add to a request, beside libraries: `python -m benchmarks.http`.
+"""Measures the cost of HTTP and JSON per request, compared with libraries: `python -m benchmarks.http`.
 
 HTTP: the same API, model and requests behind each server, on loopback, request by request in random order. JSON: the
 same bodies and tensors, in this process, call by call in random order.
@@ -100,7 +100,7 @@ class Connection:
 
 @contextlib.contextmanager
 def _server(side: str, base_path: pathlib.Path) -> Iterator[tuple[int, psutil.Process]]:
-    """Runs a side in a process of its own until the block ends. Yields its port and process."""
+    """Runs a side in a separate process until the block ends. Yields its port and process."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
@@ -140,7 +140,7 @@ def in_random_order(calls: dict[str, Callable[[], Any]], repeats: int, seed: int
 
 
 def differences(times: Times, rows: int, cpu_ms: Mapping[str, float]) -> list[Difference]:
-    """Returns each side's median beside the first side's, with a bootstrap interval of the difference."""
+    """Returns each side's median compared with the first side's, with a bootstrap interval of the difference."""
     rng = np.random.default_rng(0)
     medians = {
         name: np.median(rng.choice(seconds, (RESAMPLES, len(seconds))), axis=1) for name, seconds in times.items()
@@ -266,7 +266,7 @@ def table(results: Sequence[Difference], title: str, share: float) -> Table:
 @click.option("--repeats", type=click.IntRange(100), default=4000, help="Requests of one row per server.")
 @output_option("http")
 def main(version: pathlib.Path | None, rows: str, servers: str, repeats: int, output: pathlib.Path) -> None:
-    """Measure ctrpipe's HTTP server and JSON beside those of libraries.
+    """Compare ctrpipe's HTTP server and JSON with those of libraries.
 
     VERSION is the folder of a version written by `ctrpipe run` or benchmarks.exports; by default a DCN-v2 is exported.
     granian, msgspec and python-rapidjson are no dependencies: without granian, leave it out of --servers.

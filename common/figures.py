@@ -1,4 +1,4 @@
-"""The one look of all plots: matplotlib figures, inlined as SVG for light and dark pages, or shown in a notebook.
+"""The common style of all plots: matplotlib figures, inlined as SVG for light and dark pages, or shown in a notebook.
 
 `style()` sets the colors of palette.py, in which figures are drawn. An SVG has CSS variables in place of them, which a
 page sets for light and for dark mode. Importing matplotlib takes 0.3 s of a core, and a chart 0.06 s.
@@ -12,6 +12,7 @@ import pathlib
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -25,7 +26,7 @@ from ctrpipe.common.palette import MUTED, RULE, SERIES, TEXT, css, with_variable
 from ctrpipe.common.printable import printable
 
 _DASHES = ["-", (0, (5, 2)), (0, (1, 1)), "-.", (0, (8, 2)), (0, (3, 1, 1, 1))]
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.edgecolor": MUTED,
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -61,13 +62,9 @@ _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _META = ("Creator", "Date", "Format", "Type")
 
 
-def style() -> contextlib.AbstractContextManager[None]:
-    """Returns the context, also a decorator, in which a figure is created and drawn."""
-    return _styled()
-
-
 @contextlib.contextmanager
-def _styled() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """The context, also a decorator, in which a figure is created and drawn."""
     with matplotlib.rc_context(_STYLE):
         yield
 
@@ -90,7 +87,7 @@ def shown_name(name: str) -> str:
 
 
 def inline_svg(figure: Figure, title: str) -> str:
-    """Returns a figure as an <svg> element for a page, with CSS variables in place of colors and no background.
+    """Returns a figure as an <svg> element for a page, with CSS variables instead of colors and no background.
 
     Args:
         figure: Created within `style()`.
@@ -104,7 +101,7 @@ def inline_svg(figure: Figure, title: str) -> str:
 
 
 def write_svg(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a figure as an SVG file of its own, which follows the reader's light or dark mode."""
+    """Writes a figure as an SVG file that follows the reader's light or dark mode."""
     root = _element(figure)
     root.set("xmlns", _SVG)
     sheet = ElementTree.Element("style")

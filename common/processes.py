@@ -74,7 +74,7 @@ class Workers:
         beam_args: Arguments for Beam. If given, the work runs on the Beam runner that they name. Its workers must see
             the same files as this process.
         scratch: A folder for results, writable by Beam's workers. None for a temporary folder on this machine.
-        processes: Exact number of processes, in place of `most`. 1 runs the work in this process.
+        processes: Exact number of processes, instead of `most`. 1 runs the work in this process.
     """
 
     most: int | None = None

@@ -19,7 +19,7 @@ class _Lines(logging.Handler):
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Applies the level of the package's logger, which a logger with a level of its own does not inherit.
+    """Applies the level of the package's logger, which a logger with its own level does not inherit.
 
     Progress has its own so that the package's stays unset: at INFO, every logger of the package would send its records
     to a program's handlers.

@@ -77,7 +77,7 @@ def drift(
         kind: "drift" compares a new log (`data`) with an earlier one (`against`); both have labels. "skew" compares
             the training log (`data`) with the serving log (`against`); labels are not needed.
         model: A run or version. If given, the share of each column in the model's explanations is compared as well.
-        trust: Whether to import the class of `model` if its run names one that is not ctrpipe's.
+        trust: Whether to import the class of `model` if it is not a class of ctrpipe.
         output: Folder for drift.json and drift.html. None writes no files.
         settings: Configuration keys to override, as in `run`.
 

@@ -150,7 +150,7 @@ def explain(
         prune: An AUC. Writes pruned.yaml to `output`: the run's configuration without the columns whose joint removal
             costs less AUC than this.
         seed: Random seed of the sample and of the permutations.
-        trust: Whether to import the model's class if the run names one that is not ctrpipe's.
+        trust: Whether to import the model's class if it is not a class of ctrpipe.
         output: Folder for the JSON file. None writes no file.
 
     Returns:

@@ -15,7 +15,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     """Decorates a function to raise InputError for failures that a user can fix, such as a full disk.
 
     - Raises InputError if the extra that the function needs is not installed.
-    - Unwraps an InputError that a library wrapped in an exception of its own.
+    - Unwraps an InputError from a library's exception.
     - Names unknown configuration keys with two underscores, as in the Python call.
     """
 

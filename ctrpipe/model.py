@@ -78,7 +78,7 @@ class Model:
         source: The folder of a version, or the URL of a served model. None for a model of a sweep, which has no
             SavedModel.
         kept: The folder of the Keras model and its weights. None if there is none.
-        trust: Whether to import the Keras model's class if the folder names one that is not ctrpipe's.
+        trust: Whether to import the Keras model's class if it is not a class of ctrpipe.
 
     Raises:
         InputError: the URL is not the URL of a model.
@@ -251,7 +251,7 @@ def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
             - a folder of versions, `runs/mine/models/ctr` (the newest version is loaded), or one version in it;
             - a model of a sweep with `keep_models`: `sweep/results/KEY`;
             - a served model: `http://HOST:PORT/v1/models/NAME`.
-        trust: Whether to import the Keras model's class if the run names one that is not ctrpipe's. Predictions do not
+        trust: Whether to import the Keras model's class if it is not a class of ctrpipe. Predictions do not
             need it.
 
     Returns:

@@ -115,7 +115,7 @@ def run(
         warm_start: The run or version whose weights initialize the model, or "latest".
         seeds: Number of trainings of the model and of the baseline, with one seed each; `Run.seeds` has them. None
             uses the configuration's `evaluation.seeds`.
-        settings: Configuration keys to override, with `__` in place of dots: `training__epochs=2`.
+        settings: Configuration keys to override, with `__` instead of dots: `training__epochs=2`.
 
     Returns:
         A `Run` with metrics, history, report and the folder of the model.

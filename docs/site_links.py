@@ -1,4 +1,4 @@
-"""Mends the site's links: those that lead out of docs/, and the one script that the theme takes from the network."""
+"""Rewrites links of the site that lead out of docs/, and the one script that the theme loads from the network."""
 
 import re
 from typing import Any
@@ -21,10 +21,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Returns the page with our copy of the script by which the search works without a network."""
+    """Returns the page with a local copy of the search script, so the search works without a network."""
     return output.replace(_SHIM, "../" * page.file.dest_uri.count("/") + "javascripts/iframe-worker.js")
 
 
 def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
-    """Does the same for the page that is shown where there is none."""
+    """Does the same for the page of a missing address."""
     return output_content.replace(_SHIM, "javascripts/iframe-worker.js")

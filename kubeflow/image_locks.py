@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 PIPELINE = ("kubeflow", "jax", "text", "tune")  # extras, and the extras of ctrpipe that they name
 SERVING = ("text",)  # the base, and the extra for serving models with a text
 # Packages required by the named package but never imported.
-LEFT_OUT = ("libclang", "fonttools")  # TensorFlow; matplotlib, for PDF files
+LEFT_OUT = ("libclang",)  # TensorFlow
 # Required by both images to build ctrpipe.
 BUILD = ("setuptools", "setuptools-scm", "wheel")
 

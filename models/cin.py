@@ -1,4 +1,4 @@
-"""The compressed interaction network alone."""
+"""The compressed interaction network as a model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from ctrpipe.models.layers.cin import CIN as CINLayer
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CIN(CTRModel):
-    """The compressed interaction network of xDeepFM alone.
+    """The compressed interaction network of xDeepFM, without the linear part and the MLP.
 
     `logit = wᵀ p⁺ + b`, where p⁺ are the pooled maps of all layers.
 

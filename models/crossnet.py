@@ -1,4 +1,4 @@
-"""The cross network of DCN alone."""
+"""The cross network of DCN, without the MLP."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ctrpipe.models.layers.vector_cross import VectorCross
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CrossNet(CTRModel):
-    """The cross network of DCN alone.
+    """The cross network of DCN, without the MLP.
 
     `logit = wᵀ x_L + b` with `x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l`.
 

@@ -27,7 +27,7 @@ class DCNv2(CTRModel):
         layers: int. Number of cross layers. Defaults to 3.
         rank: int. Rank r of W = U V (the paper's DCN-Mix with one expert), or None for full matrices. Defaults to None.
         structure: str. "parallel" for wᵀ [x_L ; MLP(x_0)], "stacked" for wᵀ MLP(x_L). Defaults to "parallel".
-        hidden_units: sequence of int. Widths of the MLP's layers; () for the cross network alone. Defaults to
+        hidden_units: sequence of int. Widths of the MLP's layers; () for a cross network without an MLP. Defaults to
             (400, 400).
         activation: str. Activation of the MLP. Defaults to "relu".
         dropout: float. Dropout rate after each layer of the MLP. Defaults to 0.

@@ -9,9 +9,9 @@ important columns and all effects differ by seed. The models' settings were chos
 
 `ctrpipe run` trains on each log, and the functions of `ctrpipe explain` explain the model on the run's test rows:
 
-- A column is in use if permuting it costs log loss with a p-value below 0.05, adjusted for 39 columns. It is found if
-  it is in use, or if the log shows that it interacts with another column: permuting cannot find what the model has not
-  learned.
+- A column is in use if permuting it costs log loss with a p-value below 0.05, adjusted for 39 columns. A column is
+found if it is in use, or if the log shows an interaction with another column: permutation cannot find effects that
+the model has not learned.
 - A pair is found if the log shows an interaction with a p-value below 0.05, adjusted for 741 pairs.
 - What the model has learned of the pairs is reported as the permuted pairs whose columns need each other (the 95%
   interval lies above 0), and the number of planted pairs among the 10 strongest by attention, or by the model's learned

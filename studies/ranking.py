@@ -187,7 +187,7 @@ def found(source: pathlib.Path, folder: pathlib.Path) -> Source:
 
 
 def _of_movielens_1m(ratings: pathlib.Path, written: pathlib.Path) -> pathlib.Path:
-    """Writes the ratings with tabs in place of `::`."""
+    """Writes the ratings with tabs instead of `::`."""
     with open(ratings, encoding="latin-1") as lines, atomic_path(written) as unfinished:
         with open(unfinished, "w") as output:
             output.writelines(line.replace("::", "\t") for line in lines)
@@ -218,7 +218,7 @@ def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
     """Reads the lists, one line per test: `(user,item)` and the other items."""
     lists = _read(path)
     if lists.num_rows != tests.num_rows:
-        raise InputError(f"{path}: has {lists.num_rows:,} lines, {test.name} {tests.num_rows:,}; take both anew")
+        raise InputError(f"{path}: has {lists.num_rows:,} lines, {test.name} {tests.num_rows:,}; download both again")
     user, item = (tests[name].cast(pa.string()) for name in COLUMNS)
     same = pc.equal(lists[0].cast(pa.string()), pc.binary_join_element_wise("(", user, ",", item, ")", ""))
     wrong = np.flatnonzero(~same.to_numpy())
@@ -226,7 +226,7 @@ def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
         line = int(wrong[0])
         raise InputError(
             f"{path}: line {line + 1}: is of {lists[0][line]}, that of {test.name} of ({user[line]},{item[line]}); "
-            "take both anew"
+            "download both again"
         )
     return Others(
         _texts(tests["user"].to_numpy()), np.column_stack([column.to_numpy() for column in lists.columns[1:]])

@@ -53,7 +53,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     gc.disable()
     if hasattr(session.config, "workerinput"):
         import_tensorflow()
-        with importing_tfx(()):
+        with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
     try:
         return (yield)

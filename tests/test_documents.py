@@ -191,6 +191,17 @@ def _parse(arguments: list[str]) -> None:
         group.make_parser(context).parse_args([word for word in arguments if not word.startswith("$")])
 
 
+# One names commands of earlier versions, and one adds a command.
+OWN_COMMANDS = ("docs/troubleshooting.md", "docs/how-to/add-a-command.md")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in OWN_COMMANDS])
+def test_commands_within_a_sentence_exist(page):
+    group = click.Context(main)
+    named = set(re.findall(r"`ctrpipe ([a-z][a-z-]*)", (ROOT / page).read_text()))
+    assert [name for name in named if not main.get_command(group, name)] == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
 def test_configurations_that_are_shown_are_valid(page, tmp_path):
     for number, (_, _, text) in enumerate(blocks(page, "yaml")):

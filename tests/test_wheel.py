@@ -32,7 +32,7 @@ if __name__ == "__main__":
                 for n, name in enumerate(names)
             }
             print(json.dumps([float(value) for value in model.predict(columns)["ctr"]]))
-    ctrpipe.score("run", "log.tsv", "scores")
+    ctrpipe.score("run/models/ctr", "log.tsv", "scores")
 """
 VERSION = "8.7.6"
 DEPENDENCIES = sysconfig.get_paths()["purelib"]

@@ -69,7 +69,7 @@ def warm_python() -> Iterator[WarmPython]:
 
 def _serve(listener: socket.socket) -> None:
     import_tensorflow()
-    with importing_tfx(()):
+    with importing_tfx():
         import ctrpipe.pipeline.kubeflow.work
         import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
     while True:

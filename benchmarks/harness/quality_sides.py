@@ -195,7 +195,7 @@ class Ours:
 
 
 class Baseline:
-    """The logistic regression that a run trains beside its model."""
+    """The logistic regression that a run trains as its baseline."""
 
     name, models, is_random = "baseline", ("lr",), False
     with_linear: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ def write_bank(path: pathlib.Path, rows: int = 45_000, seed: int = 1) -> None:
 
 
 def write_numbers(path: pathlib.Path, rows: int = 20_000, seed: int = 1) -> None:
-    """Writes a log of numbers alone, with 17% positives."""
+    """Writes a log with only numbers and 17% positives."""
     random = np.random.default_rng(seed)
     values = random.normal(size=(rows, 8))
     score = values[:, :4] @ np.array([0.8, -0.6, 0.4, 0.3]) + 0.5 * (values[:, 4] ** 2 - 1)
@@ -47,7 +47,7 @@ def write_numbers(path: pathlib.Path, rows: int = 20_000, seed: int = 1) -> None
 
 
 def write_rare(path: pathlib.Path, rows: int = 200_000, seed: int = 1, rate: float = 0.001) -> None:
-    """Writes a log with skewed ids, in which about `rate` of the rows are clicks."""
+    """Writes a log with skewed ids. About `rate` of the rows are clicks."""
     random = np.random.default_rng(seed)
     sizes = {"site": 300, "ad": 500, "device": 6, "hour": 24}
     ids = {name: np.minimum(random.zipf(1.3, rows) - 1, size - 1) for name, size in sizes.items()}

@@ -316,7 +316,7 @@ class CTRModel(keras.Model):
                 weight.assign(value)
 
     def fold(self) -> None:
-        """Precomputes values that depend on the weights alone, for a model that is exported and not trained further."""
+        """Precomputes values that depend only on the weights, for a model that is exported and not trained further."""
 
     def get_config(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}

@@ -193,10 +193,10 @@ def derives_from(name: str, base: str) -> bool:
 
 
 def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Returns the classes for which `create` would import a module, as `module:Class`, without those of ctrpipe.
+    """Returns the classes outside ctrpipe that `create` would import, as `module:Class`.
 
-    A file that came from elsewhere names classes too, and an import runs the module. One that this process has imported
-    already does not run again.
+    A file that came from elsewhere names classes too, and an import runs the module. A module that this process has
+    already imported does not run again.
     """
     found = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
     modules = {own: own.partition(":")[0] for own in found}

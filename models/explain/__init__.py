@@ -1,1 +1,1 @@
-"""Numeric methods that explain a model or its data, on arrays alone."""
+"""Numeric methods that explain a model or its data. They work on arrays only."""

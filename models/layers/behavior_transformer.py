@@ -29,7 +29,7 @@ class BehaviorTransformer(keras.layers.Layer):
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 64.
         position_dim: int. Width of a position's embedding. Defaults to 16.
         output: str. "all": the concatenated outputs of all places, from the candidate to the oldest item, zero for
-            padding. "candidate": the output of the candidate alone. Defaults to "all".
+            padding. "candidate": the candidate's output. Defaults to "all".
         dropout: float. Dropout rate in the attention and the feed-forward networks. Defaults to 0.
 
     Example:

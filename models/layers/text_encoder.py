@@ -145,7 +145,7 @@ class SelfAttention(keras.layers.Layer):
         return self.norm(inputs + self.drop(mixed, training=training))
 
     def of_first(self, inputs: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
-        """Returns the output of `call` for the first token alone, (batch_size, width).
+        """Returns the output of `call` for the first token only, (batch_size, width).
 
         For one query, the keys and values of the other tokens need not be computed:
         `q · (K x + b) = (Kᵀ q) · x + q · b`, where the last term is equal for all tokens and cancels in the softmax.

@@ -1,4 +1,4 @@
-"""A model of BERT4CTR's features alone."""
+"""The features of BERT4CTR, without the text."""
 
 from collections.abc import Sequence
 from typing import Any

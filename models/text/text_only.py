@@ -1,4 +1,4 @@
-"""A model of the text alone."""
+"""A model that reads only the text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from ctrpipe.models.text.text_model import TextModel, repeat_for_rows
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TextOnly(TextModel):
-    """A language model fine-tuned on clicks: the text alone.
+    """A language model fine-tuned on clicks, without other features.
 
     `logit = w · pooled + b + position term`.
 

@@ -18,6 +18,7 @@ from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import Split, SplitFiles
@@ -224,6 +225,14 @@ class RunConfig(LogSpec):
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
         """Returns the workers that process the log; `scratch` is a folder that Beam's workers can read and write."""
         return Workers(self.workers, tuple(self.beam_args), scratch)
+
+    @property
+    def checkpoints(self) -> list[tuple[str, str]]:
+        """The checkpoints of text encoders, each with the key that names it."""
+        named = [("text.encoder", self.text.encoder)] if self.text else []
+        models = (self.model, self.evaluation.baseline)
+        named += [("model.encoder", model.encoder) for model in models if model and model.encoder]
+        return [(key, encoder) for key, encoder in named if encoder != RANDOM]
 
     @property
     def log_spec(self) -> LogSpec:

@@ -15,7 +15,6 @@ from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
 from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
 from ctrpipe.pipeline.run.run import check_options
-from ctrpipe.transforms.log.kinds.text import RANDOM
 
 DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
 BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers
@@ -66,18 +65,15 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
     """Returns the keys of the configuration that name files and folders, with their paths."""
-    named: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
+    named = [("data.paths", path) for path in config.data.paths]
     if files := config.data.split.files:
         for name in ("train", "validation", "test"):
             named += [(f"data.split.files.{name}", path) for path in getattr(files, name)]
     named += [("monitoring.previous", path) for path in config.monitoring.previous]
     named += [("monitoring.serving", path) for path in config.monitoring.serving]
-    if config.text:
-        named.append(("text.encoder", config.text.encoder))
     if config.training.distillation:
         named.append(("training.distillation.teacher", config.training.distillation.teacher))
-    named += [("model.encoder", model.encoder) for model in (config.model, config.evaluation.baseline) if model]
-    return [(where, path) for where, path in named if path and path != RANDOM]
+    return named + config.checkpoints
 
 
 def _check_path(where: str, path: str, mounts: list[str]) -> None:

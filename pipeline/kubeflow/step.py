@@ -38,7 +38,7 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         verdict(task)
         return
     load_tensorflow()
-    with importing_tfx(_beam_args(task) if executor else []):
+    with importing_tfx():
         # Imports TFX. If TFX were first to load TensorFlow, it would print TensorFlow's start-up messages. Verdict
         # needs neither, so it does not import them.
         from ctrpipe.pipeline.kubeflow import work
@@ -52,13 +52,6 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         work.prepare(task)
     else:
         work.report(task)
-
-
-def _beam_args(task: Task) -> list[str]:
-    """Returns the Beam arguments of a node of the graph, from its executor or its workers."""
-    given = json.loads(task.arguments["arguments"])
-    workers = json.loads(given["exec_properties"].get("workers", "{}"))
-    return [*given["beam_args"], *workers.get("beam_args", [])]
 
 
 def verdict(task: Task) -> None:

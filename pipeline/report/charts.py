@@ -219,8 +219,16 @@ class HeatMap:
         for value in scale:
             color = to_rgba(PLUS if value >= 0 else MINUS, abs(value) / largest)
             axis.plot([], [], "s", color=color, label=f"{value:.2g}", markeredgecolor=MUTED, markeredgewidth=0.4)
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 0.3, "columnspacing": 1.0}
-        axis.legend(ncols=len(scale), title=self.unit, title_fontsize=8, handletextpad=0.1, **below)
+        axis.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            borderaxespad=0.3,
+            ncols=len(scale),
+            columnspacing=1.0,
+            handletextpad=0.1,
+            title=self.unit,
+            title_fontsize=8,
+        )
 
     def _tip(self, row: int, column: int, value: float) -> str:
         return f"{self.rows[row]} x {self.columns[column]}: {value:+.5g} {self.unit}"

@@ -11,9 +11,9 @@ import rich.table
 from ctrpipe.pipeline.compare.show import interval_text, verdict
 from ctrpipe.pipeline.compare.sides import compare_trainings
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.drift_gate import far_columns
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
 from ctrpipe.pipeline.evaluation.seeds import SeedSide, read_seeds
-from ctrpipe.pipeline.monitoring.breach import far_columns
 from ctrpipe.pipeline.report.advice import advice
 from ctrpipe.pipeline.report.notes import notes
 from ctrpipe.pipeline.report.seeds import seeds_verdict, spread

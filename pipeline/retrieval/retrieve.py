@@ -12,7 +12,6 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, atomic_path, write_json
-from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.source import good_rows, split_files
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
@@ -340,7 +339,7 @@ def _catalogue(servable: Servable, spec: LogSpec, column: str, batches: Iterator
     names, vectors, unknown = [], [], 0
     for batch in named.take(last).combine_chunks().to_batches(ITEM_ROWS):
         [packed] = raw_batches(servable, batch, ITEM_ROWS, TRANSFORM)
-        known = _is_known(servable.run(TRANSFORM, packed)["ids"], column, spec, read_feature_map(servable.path))
+        known = _is_known(servable.run(TRANSFORM, packed)["ids"], column, spec, servable.path)
         [inputs] = raw_batches(servable, batch, ITEM_ROWS, ITEM_VECTORS)
         vectors.append(servable.run(ITEM_VECTORS, inputs)[VECTORS][known])
         names.append(inputs[column][known])
@@ -350,15 +349,16 @@ def _catalogue(servable: Servable, spec: LogSpec, column: str, batches: Iterator
     return Catalogue(np.concatenate(names), np.concatenate(vectors), rows.num_rows, rows.num_rows - len(codes), unknown)
 
 
-def _is_known(ids: np.ndarray, column: str, spec: LogSpec, feature_map: FeatureMap) -> npt.NDArray[np.bool]:
+def _is_known(ids: np.ndarray, column: str, spec: LogSpec, version: pathlib.Path) -> npt.NDArray[np.bool]:
     """Returns whether each row's value of a column has its own id, bool [N]. Hash ids always count as own ids.
 
     Args:
         ids: Packed ids, int32 [N, slots].
         column: A categorical column.
         spec: The description of the log.
-        feature_map: The description of the packed ids.
+        version: The version that packed the ids.
     """
+    feature_map = read_feature_map(version)
     field = next(field for field in feature_map.fields if field.name == column)
     end = field.offset + field.size - (spec.feature_by_column[column].unknown_ids - 1)
     own = ids[:, feature_map.slots_of(column).start]

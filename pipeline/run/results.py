@@ -21,8 +21,8 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.components import SERVABLE
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from ctrpipe.pipeline.evaluation.drift_gate import drift_gate
 from ctrpipe.pipeline.evaluation.seeds import SEEDS, Seeds, write_seeds
-from ctrpipe.pipeline.monitoring.breach import drift_gate
 from ctrpipe.pipeline.report.report import write_report
 from ctrpipe.pipeline.run.inputs import encoders
 from ctrpipe.serving.layout import Asset, asset_path

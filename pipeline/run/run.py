@@ -111,7 +111,7 @@ def _run_pipeline(
 ) -> dict[str, Any]:
     announce("Loading TFX")
     start_phase("loading TFX")
-    with importing_tfx(config.beam_args), described(files) as description:
+    with importing_tfx(), described(files) as description:
         from ctrpipe.pipeline.run.local_runner import run_pipeline
         from ctrpipe.pipeline.run.parent import complete_with_parent
 
@@ -172,7 +172,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     with working_ahead(config, paths, output) as libraries_loaded:
         import_tensorflow()
         announce("Loading TFX")
-        with importing_tfx(config.beam_args), described(paths) as description:
+        with importing_tfx(), described(paths) as description:
             from ctrpipe.pipeline.run.local_runner import run_data_pipeline
         libraries_loaded()
         load_tensorflow()

@@ -12,7 +12,7 @@ os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 from ctrpipe.common.libraries import importing_tfx  # noqa: E402
 
-with importing_tfx(()):  # Beam has its own workers
+with importing_tfx():
     import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
     import ctrpipe.transforms.features.transform  # noqa: F401
     import ctrpipe.transforms.log.ingest  # noqa: F401

@@ -1,4 +1,4 @@
-"""Lets a run of the graph begin once its memory fits, and long runs only a few at a time.
+"""Lets a run of the graph begin once its memory fits, and large requests only a few at a time.
 
 Short requests of other clients run beside a long one: it has half of the processors at most. While a long one waits for
 its turn, its thread counts as free, so that short ones are answered meanwhile.
@@ -18,7 +18,8 @@ from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.row_cost import RowCosts
 
-MOST_WAITING_RUNS = 64  # long runs that wait for their turn, each in a thread
+MOST_WAITING_RUNS = 64  # large requests that wait for their turn, each in a thread
+_LARGE_BODY_BYTES = 256 << 10
 _LONG_SECONDS = 0.05
 # A request that takes more than this runs in pieces, each of which takes about so long or so much.
 _UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
@@ -79,8 +80,44 @@ class Turn:
     piece_rows: int | None
 
 
+class _Lane:
+    """So many threads at the same time; the others wait for their turn, and step aside meanwhile.
+
+    Args:
+        count: The number of threads.
+        waiting: Counts the threads that wait, of this lane and of others.
+    """
+
+    def __init__(self, count: int, waiting: threading.Semaphore):
+        self._turns = threading.Semaphore(count)
+        self._waiting = waiting
+
+    def enter(self, timeout_seconds: float | None) -> float | None:
+        """Waits for a turn, and returns the seconds that are left.
+
+        Raises:
+            OverBudget: too many threads wait.
+            ServingError: the time is over.
+        """
+        if self._turns.acquire(blocking=False):
+            return timeout_seconds
+        began = time.monotonic()
+        if not self._waiting.acquire(blocking=False):
+            raise OverBudget(f"The server is busy: {MOST_WAITING_RUNS} large requests wait; try again later")
+        try:
+            with stepping_aside():
+                if not self._turns.acquire(timeout=timeout_seconds):
+                    raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for other large requests to end.")
+        finally:
+            self._waiting.release()
+        return None if timeout_seconds is None else timeout_seconds - (time.monotonic() - began)
+
+    def leave(self) -> None:
+        self._turns.release()
+
+
 class Admission:
-    """What runs of the graph may take together. Thread-safe.
+    """What requests may take of the processors and, in the graph, of the memory together. Thread-safe.
 
     Args:
         budget: The memory and the time of all requests.
@@ -88,10 +125,31 @@ class Admission:
     """
 
     def __init__(self, budget: Budget, long_runs: int = 0):
+        processors = os.cpu_count() or 1
+        waiting = threading.Semaphore(MOST_WAITING_RUNS)
         self._budget = budget
         self._costs = RowCosts()
-        self._long = threading.Semaphore(long_runs or max((os.cpu_count() or 1) // 2, 1))
-        self._waiting = threading.Semaphore(MOST_WAITING_RUNS)
+        self._long = _Lane(long_runs or max(processors // 2, 1), waiting)
+        self._large = _Lane(processors, waiting)
+
+    @contextlib.contextmanager
+    def reading(self, size: int, timeout_seconds: float | None = None) -> Iterator[None]:
+        """Inside the block a body of `size` bytes is read and answered; of large ones, as many as there are processors.
+
+        Reading keeps the interpreter: with a thread for each large body, a short request waited for all of them.
+
+        Raises:
+            OverBudget: too many large bodies wait.
+            ServingError: the time is over before its turn.
+        """
+        if size <= _LARGE_BODY_BYTES:
+            yield
+            return
+        self._large.enter(timeout_seconds)
+        try:
+            yield
+        finally:
+            self._large.leave()
 
     @contextlib.contextmanager
     def admitted(
@@ -117,7 +175,7 @@ class Admission:
             size = sum(cost.size(piece) for cost in costs)
         with self._budget.hold(size, seconds if is_long else 0.0):
             if is_long:
-                timeout_seconds = self._take_turn(timeout_seconds)
+                timeout_seconds = self._long.enter(timeout_seconds)
             began = time.perf_counter()
             try:
                 yield Turn(timeout_seconds, piece)
@@ -126,18 +184,4 @@ class Admission:
                     cost.record(rows, taken / len(costs))
             finally:
                 if is_long:
-                    self._long.release()
-
-    def _take_turn(self, timeout_seconds: float | None) -> float | None:
-        if self._long.acquire(blocking=False):
-            return timeout_seconds
-        began = time.monotonic()
-        if not self._waiting.acquire(blocking=False):
-            raise OverBudget(f"The server is busy: {MOST_WAITING_RUNS} long requests wait; try again later")
-        try:
-            with stepping_aside():
-                if not self._long.acquire(timeout=timeout_seconds):
-                    raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for other long requests to end.")
-        finally:
-            self._waiting.release()
-        return None if timeout_seconds is None else timeout_seconds - (time.monotonic() - began)
+                    self._long.leave()

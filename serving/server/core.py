@@ -57,6 +57,7 @@ class ServerCore:
     Attributes:
         metrics: The server's metrics.
         budget: The memory and the time that all requests may take together.
+        admission: Lets large requests begin a few at a time.
         request_log: Writes a sample of the answered requests to files; None without --request_log.
         shadow: Replays a sample of the requests on a second version (shadow traffic); None without --shadow.
 
@@ -67,7 +68,7 @@ class ServerCore:
     def __init__(self, options: ServerOptions):
         self.metrics = Metrics()
         self.budget = Budget(options.max_memory)
-        self._admission = Admission(self.budget)
+        self.admission = Admission(self.budget)
         self._options = options
         self._session_config = session_config(options)
         self._batching = Batching(options, self.metrics)
@@ -165,7 +166,7 @@ class ServerCore:
         manager = self._models.get(name)
         if manager is None:
             raise _not_found(name, number)
-        return Use(manager, name, number, self._admission)
+        return Use(manager, name, number, self.admission)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
         """Returns all known versions of a model, highest first, or only version `number`.
@@ -369,7 +370,7 @@ class ServerCore:
         servable = self._batching.wrap(self._load_saved_model(path))
         try:
             if self._options.enable_model_warmup:
-                self._warm_up(ServedVersion(name, number, servable, self._admission), path)
+                self._warm_up(ServedVersion(name, number, servable, self.admission), path)
         except Exception:
             servable.close()
             raise

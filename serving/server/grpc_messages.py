@@ -6,6 +6,9 @@ begin with, one of deflate with a field that no request has.
 """
 
 import zlib
+from typing import Any
+
+from tensorflow_serving.apis import input_pb2
 
 from ctrpipe.serving.server.body_cost import count_byte
 from ctrpipe.serving.server.budget import Held
@@ -19,11 +22,27 @@ MOST_ELEMENTS = 1 << 20
 _OTHER_TAGS = (0x1A, 0x72, 0x7A)
 _OTHER_BYTES = 100
 _ELEMENT_BYTES = 184  # as an object of the parser, of Python and of TensorFlow together
+MOST_EXAMPLES = 1 << 17
+_EXAMPLE_BYTES = 700  # with its classes and scores, each an object in the answer
 _TIMES_SIZE = 24  # a varint of one byte takes so much in the parser, in TensorFlow's copy and in the arrays
 _SMALL_BYTES = 4 << 10  # counting takes longer than it is worth
-_PIECE_BYTES = 1 << 16
+_HIGHEST_RATIO = 1032  # of deflate
 _GZIP = b"\x1f\x8b"
 _DEFLATE = 0x78
+
+
+def plain_size(body: bytes, limit: int) -> int:
+    """Returns how many bytes a message has once it is decompressed: by what gzip says at its end, else at most so many.
+
+    Raises:
+        ServingError: they are above the limit.
+    """
+    if body.startswith(_GZIP):
+        size = int.from_bytes(body[-4:], "little")
+        if size > limit:
+            raise _too_long(limit)
+        return size
+    return min(_HIGHEST_RATIO * len(body), limit) if _is_deflate(body) else len(body)
 
 
 def plain_message(body: bytes, limit: int, held: Held) -> bytes:
@@ -40,25 +59,25 @@ def plain_message(body: bytes, limit: int, held: Held) -> bytes:
     """
     if not body.startswith(_GZIP) and not _is_deflate(body):
         return body
-    decompressor, parts, size, rest = zlib.decompressobj(32 + zlib.MAX_WBITS), [], 0, body
+    size = plain_size(body, limit)
+    held.grow(size)
+    decompressor = zlib.decompressobj(32 + zlib.MAX_WBITS)
     try:
-        while rest and not decompressor.eof:
-            held.grow(2 * _PIECE_BYTES)  # the piece, and its place in the whole
-            parts.append(decompressor.decompress(rest, _PIECE_BYTES))
-            size += len(parts[-1])
-            if size > limit:
-                raise ServingError(
-                    "RESOURCE_EXHAUSTED",
-                    f"The decompressed message is above the limit of {limit} bytes (--max_request_bytes)",
-                )
-            rest = decompressor.unconsumed_tail
+        plain = decompressor.decompress(body, size + 1)
     except zlib.error as error:
         raise ServingError("INTERNAL", f"The message is compressed and damaged: {error}") from error
+    if len(plain) > limit:
+        raise _too_long(limit)
     if not decompressor.eof:
         raise ServingError("INTERNAL", "The message is compressed and its end is missing")
-    plain = b"".join(parts)
-    held.shrink(2 * _PIECE_BYTES * len(parts) - size)
+    held.shrink(size - len(plain))
     return plain
+
+
+def _too_long(limit: int) -> ServingError:
+    return ServingError(
+        "RESOURCE_EXHAUSTED", f"The decompressed message is above the limit of {limit} bytes (--max_request_bytes)"
+    )
 
 
 def _is_deflate(body: bytes) -> bool:
@@ -81,3 +100,17 @@ def check_message(body: bytes) -> int:
         )
     others = sum(count_byte(body, tag) for tag in _OTHER_TAGS)
     return len(body) * _TIMES_SIZE + elements * _ELEMENT_BYTES + others * _OTHER_BYTES
+
+
+def check_examples(request: Any) -> int:
+    """Returns an upper bound of the bytes that the examples of a parsed request take until they are answered.
+
+    Raises:
+        ServingError: it has more than MOST_EXAMPLES examples.
+    """
+    sent = getattr(request, "input", None)
+    kind = sent.WhichOneof("kind") if isinstance(sent, input_pb2.Input) else None
+    count = len(getattr(sent, kind).examples) if kind else 0
+    if count > MOST_EXAMPLES:
+        raise bad_request(f"The request has {count} examples, above {MOST_EXAMPLES}; send fewer at a time")
+    return count * _EXAMPLE_BYTES

@@ -20,7 +20,7 @@ from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_api import GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
-from ctrpipe.serving.server.grpc_messages import check_message, plain_message
+from ctrpipe.serving.server.grpc_messages import check_examples, check_message, plain_message, plain_size
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.profiler import ProfilerHandler
 from ctrpipe.serving.server.reload_guard import is_loopback
@@ -65,7 +65,7 @@ class GrpcServer:
 
     def __init__(self, core: ServerCore, options: ServerOptions, port: int | None):
         api = GrpcApi(core, options)
-        self._budget = core.budget
+        self._budget, self._reading = core.budget, core.admission.reading
         self._arrivals = Arrivals(core.budget)
         self._watches: dict[int, Callable[..., None]] = {}  # by call: sends an answer
         # One thread of TF Serving's always waits for the next call.
@@ -149,11 +149,13 @@ class GrpcServer:
                 with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
-                    body = plain_message(body, self._most_bytes, held)
-                    held.grow(check_message(body))
-                    request = request_class.FromString(body)
-                    del body
-                    return bytes(answer(request, _seconds_left(context)).SerializeToString())
+                    with self._reading(plain_size(body, self._most_bytes), _seconds_left(context)):
+                        body = plain_message(body, self._most_bytes, held)
+                        held.grow(check_message(body))
+                        request = request_class.FromString(body)
+                        del body
+                        held.grow(check_examples(request))
+                        return bytes(answer(request, _seconds_left(context)).SerializeToString())
             finally:
                 self._places.release()
             raise AssertionError("abort raises")

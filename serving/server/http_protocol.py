@@ -2,7 +2,7 @@
 
 Measured by `python -m benchmarks.http`, one row over REST: an ASGI application on uvicorn takes 0.13 ms more at the
 median (0.10 to 0.15), granian's RSGI 0.21 ms (0.17 to 0.23), where 0.06 ms was the most that a library might cost.
-Neither bounds the bytes or the time of headers, nor the requests that one connection sends in advance.
+Neither bounds the bytes or the time of headers, or the bodies and requests that a client sends in advance.
 """
 
 import asyncio

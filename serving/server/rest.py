@@ -235,9 +235,10 @@ class RestApi:
             self._held(request).grow(cost)
         deadline = min(request.deadline, time.monotonic() + self._timeout)
         reading = Reading(request.is_over, self._options.max_json_memory_bytes, deadline)
-        if route.method == "predict":
-            return self._predict(route, number, request, body, reading)
-        return self._score_examples(route, number, parse_body(body, reading), reading)
+        with self._core.admission.reading(len(body), reading.seconds_left()):
+            if route.method == "predict":
+                return self._predict(route, number, request, body, reading)
+            return self._score_examples(route, number, parse_body(body, reading), reading)
 
     def _held(self, request: Request) -> Held:
         """Returns what the request holds of the budget; the connection gives it back."""

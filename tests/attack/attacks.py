@@ -8,6 +8,7 @@ from tests.attack import (
     metrics_attacks,
     rest_memory_attacks,
     server_attacks,
+    signature_attacks,
 )
 from tests.attack.target import Attack
 
@@ -19,4 +20,5 @@ ATTACKS: tuple[Attack, ...] = (
     *body_attacks.ATTACKS,
     *rest_memory_attacks.ATTACKS,
     *load_attacks.ATTACKS,
+    *signature_attacks.ATTACKS,
 )

@@ -1,19 +1,34 @@
 """What a client may do over gRPC."""
 
+import concurrent.futures
 import contextlib
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 
 import grpc
+import numpy as np
 from tensorflow_serving.apis import (
     get_model_status_pb2,
+    model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
 )
 
-from tests.attack.target import Bystander, Measure, Target, costs
+from ctrpipe.common.errors import InputError
+from ctrpipe.serving.client import GrpcClient
+from tests.attack.target import Bystander, GrpcBystander, Measure, Target, costs, p99, patience, until_idle
 from tests.fuzz.servable import NAME
-from tests.serving.raw_grpc import connect, opened_calls
+from tests.serving.raw_grpc import UnfinishedMessage, connect, opened_calls, reset_calls
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 
 def string_fill(target: Target) -> list[Measure]:
@@ -63,4 +78,206 @@ def unsent_messages(target: Target) -> list[Measure]:
     return [*found, *other.measures()]
 
 
-ATTACKS = (string_fill, unsent_messages)
+# grpcio takes messages over in one thread, which copies them: megabytes of others keep a call of a few bytes.
+_COPIED_SECONDS = 1.5
+
+
+def _eight(target: Target, body: bytes, clients: int = 8) -> list[Measure]:
+    """Clients of another process send a body at once and again; bystanders ask over gRPC and over REST."""
+    address = target.server.grpc
+    assert address
+
+    def attack() -> Counter[str]:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(body)
+            file.flush()
+            arguments = [address, PREDICT, file.name, str(target.take(10, 0)), str(clients)]
+            command = [sys.executable, "-m", "tests.attack.grpc_sender", *arguments]
+            return Counter(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+
+    return _measured(target, attack, _COPIED_SECONDS if len(body) > 1 << 20 else 0.0)
+
+
+def _measured(target: Target, attack: Callable[[], Counter[str]], copied_seconds: float = 0.0) -> list[Measure]:
+    with Bystander(target) as alone, GrpcBystander(target) as alone_rpc:
+        time.sleep(target.take(5, 1))
+    with Bystander(target) as other, GrpcBystander(target) as rpc, costs(target) as cost:
+        codes = attack()
+        until_idle(target)
+    bound, rpc_bound = patience(alone.seconds, target), max(patience(alone_rpc.seconds, target), copied_seconds)
+    found = [
+        Measure(f"answers that break off ({dict(codes)})", codes["UNAVAILABLE"] + codes["INTERNAL"], 0),
+        Measure(
+            f"another client's slowest hundredth of {len(other.seconds)}", 1e3 * p99(other.seconds), 1e3 * bound, "ms"
+        ),
+        Measure(f"the same over gRPC of {len(rpc.seconds)}", 1e3 * p99(rpc.seconds), 1e3 * rpc_bound, "ms"),
+        Measure("its calls that failed", rpc.failed, 0),
+    ]
+    if cost.peak_bytes is not None:
+        found.append(Measure("memory", cost.peak_bytes / (1 << 20), 768, "MiB"))
+    return found
+
+
+def filled_strings(target: Target) -> list[Measure]:
+    """60 bytes: a tensor of 262,143 empty strings, none of which is sent; eight at once."""
+    if not target.server.grpc:
+        return []
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
+    tensor = request.inputs["inputs"]
+    tensor.dtype = 7  # DT_STRING
+    tensor.tensor_shape.dim.add(size=(1 << 18) - 1)
+    return _eight(target, request.SerializeToString())
+
+
+def empty_grpc_strings(target: Target) -> list[Measure]:
+    """10 MB of strings of two bytes each; eight at once."""
+    if not target.server.grpc:
+        return []
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
+    request.inputs["inputs"].dtype = 7
+    request.inputs["inputs"].string_val.extend([b""] * target.take(5_000_000, 1_200_000))
+    return _eight(target, request.SerializeToString())
+
+
+def grpc_gzip(target: Target) -> list[Measure]:
+    """.9 MB of gzip that becomes 900 MB; eight at once."""
+    if not target.server.grpc:
+        return []
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = NAME
+    request.inputs["x"].dtype = 1
+    request.inputs["x"].tensor_content = bytes(target.take(900_000_000, 100_000_000))
+    body = gzip.compress(request.SerializeToString(), 1)
+    del request
+    # The call says nothing of gzip: the server knows it by its first bytes.
+    return _eight(target, body)
+
+
+def large_messages(target: Target) -> list[Measure]:
+    """Messages above --max_request_bytes, which are refused by their length."""
+    if not target.server.grpc:
+        return []
+    body = bytes(70_000_000)
+    return _eight(target, body, 2)
+
+
+def unfinished_messages(target: Target) -> list[Measure]:
+    """Forty messages of 60 MB that never end, to a server that may take a gigabyte."""
+    if not target.models or not target.long:  # tests/serving/test_grpc_arrivals.py has it small
+        return []
+    with target.another(f"--max_memory={1 << 30}") as small, contextlib.ExitStack() as stack:
+        most, process = 0, small.server.process
+        assert process and small.server.grpc
+        with Bystander(small) as other:
+            attackers = [UnfinishedMessage(small.server.grpc, 62_000_000, 60_000_000) for _ in range(40)]
+            for attacker in attackers:
+                stack.callback(attacker.close)
+                attacker.start()
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                most = max(most, process.memory_info().rss)
+                time.sleep(0.01)
+        sent = sum(attacker.sent for attacker in attackers)
+    return [
+        Measure(f"memory of the process, {sent / 1e6:,.0f} MB sent", most / (1 << 20), 1.25 * (1 << 10), "MiB"),
+        *other.measures(),
+    ]
+
+
+def rapid_resets(target: Target) -> list[Measure]:
+    """One connection that opens calls and resets them, as fast as it can."""
+    if not target.server.grpc:
+        return []
+    address = target.server.grpc
+
+    def attack() -> Counter[str]:
+        end, opened = time.monotonic() + target.take(10, 2), 0
+        while time.monotonic() < end:
+            with connect(address) as attacker, contextlib.suppress(OSError):
+                attacker.sendall(opened_calls(PREDICT, 0))
+                while time.monotonic() < end:
+                    attacker.sendall(reset_calls(PREDICT, opened % (1 << 28), 100))
+                    opened += 100
+        return Counter({"reset": opened})
+
+    return _measured(target, attack)
+
+
+def endless_reloads(target: Target) -> list[Measure]:
+    """Nine reloads of a folder that is not there, and nine of one without versions; a right one after them."""
+    if not target.models:
+        return []
+    base = str(target.models / NAME)
+    with tempfile.TemporaryDirectory() as empty:
+        configs = [{NAME: base, "more": f"{empty}/none"}] * 9 + [{NAME: base, "more": empty}] * 9
+        with Bystander(target) as other, GrpcBystander(target) as rpc:
+            began = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(18) as pool:
+                codes = Counter(pool.map(lambda config: _reload(target, 3, config), configs))
+            seconds = time.monotonic() - began
+        began = time.monotonic()
+        code = _reload(target, 30, {NAME: base})
+    return [
+        Measure(f"until all had ended ({dict(codes)})", seconds, 10, "s"),
+        Measure(f"until a right one had ended ({code})", time.monotonic() - began, 5, "s"),
+        Measure("right reloads that were refused", code != "OK", 0),
+        Measure("calls of another client that failed", rpc.failed, 0),
+        *other.measures(),
+    ]
+
+
+def _reload(target: Target, timeout: float, models: dict[str, str]) -> str:
+    reload = model_management_pb2.ReloadConfigRequest()
+    for name, path in models.items():
+        reload.config.model_config_list.config.add(name=name, base_path=path, model_platform="tensorflow")
+    assert target.server.grpc
+    with grpc.insecure_channel(target.server.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        try:
+            model_service_pb2_grpc.ModelServiceStub(channel).HandleReloadConfigRequest(reload, timeout=timeout)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"
+
+
+def grpc_shutdowns(target: Target) -> list[Measure]:
+    """SIGTERM to twenty servers, each beside one that takes over, while eight clients ask without a pause."""
+    if not target.models or not target.long:  # tests/serving/test_grpc_shutdown.py has it small
+        return []
+    found: Counter[str] = Counter()
+    for _ in range(20):
+        stop = threading.Event()
+
+        def ask(addresses: str, stop: threading.Event = stop) -> None:
+            with GrpcClient(addresses, NAME) as client:
+                while not stop.is_set():
+                    try:
+                        answer = client.predict({"x": np.float32([1])}, "serving_default")
+                        found["right" if answer["y"].tolist() == [2.5] else "wrong"] += 1
+                    except InputError as error:
+                        found[str(error)[-60:]] += 1
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            with target.another() as ending:
+                for _ in range(8):
+                    pool.submit(ask, f"ipv4:{ending.server.grpc},{target.server.grpc}")
+                time.sleep(1)
+            time.sleep(0.5)
+            stop.set()
+    lost = found.total() - found["right"]
+    return [Measure(f"calls that were lost beside {found['right']:,} {dict(found) if lost else ''}", lost, 0)]
+
+
+ATTACKS = (
+    string_fill,
+    unsent_messages,
+    filled_strings,
+    empty_grpc_strings,
+    grpc_gzip,
+    large_messages,
+    unfinished_messages,
+    rapid_resets,
+    endless_reloads,
+    grpc_shutdowns,
+)

@@ -1,6 +1,7 @@
 """What a client may do with HTTP/1.1 itself: pipelines, trailers, lines that RFC 9112 forbids."""
 
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -191,7 +192,7 @@ def half_closed(target: Target) -> list[Measure]:
 
 
 def error_bodies(target: Target) -> list[Measure]:
-    """Errors that echo what is no UTF-8 are UTF-8."""
+    """Errors that echo what is no UTF-8 are 4xx and JSON around those bytes, or a page of HTML without them."""
     requests = [
         b"GET /v1/\xff\xfe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         _post(b'{"instances": ["\xff\xfe"]}'),
@@ -204,11 +205,12 @@ def error_bodies(target: Target) -> list[Measure]:
     wrong = []
     for data in requests:
         raw = exchange(target, data)
+        head, _, body = raw.partition(b"\r\n\r\n")
         try:
-            status, text = int(raw[9:12]), raw.decode()
+            is_whole = b"text/html" in head or set(json.loads(body.decode("utf-8", "surrogateescape"))) == {"error"}
         except ValueError:
-            status, text = 0, ""
-        if not text or not 400 <= status < 500:
+            is_whole = False
+        if not is_whole or not 400 <= int(raw[9:12]) < 500:
             wrong.append(f"{data!r}: {raw!r}")
     return [Measure("not so " + "; ".join(wrong), len(wrong), 0)]
 

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
+import grpc
 import psutil
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
 from ctrpipe.serving.server.metrics import METRICS_PATH
 from tests.fuzz.connection import LIMIT_SECONDS, Connection, Fault
@@ -17,6 +20,8 @@ from tests.fuzz.rest import ask_good
 from tests.fuzz.rest_requests import MODEL
 from tests.fuzz.server import NAME, Server, started
 
+_QUEUED_CALLS = 256
+LEAST_QUIET_SECONDS = 0.1  # less says nothing about a server beside whose clients others compute
 ASK_SECONDS = 0.01  # between the requests of a bystander
 METADATA = f"GET {MODEL}/metadata HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 LOOP_MILLISECONDS = 20.0
@@ -87,7 +92,9 @@ def started_target(models: pathlib.Path, long: bool, flags: Sequence[str] = ()) 
     record_warmup(save(models / NAME / "1"))
     monitoring = models / "monitoring.config"
     monitoring.write_text(f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}')
-    with started(models, [f"--monitoring_config_file={monitoring}", *flags]) as server:
+    # Calls of others wait while attackers have all threads; TensorFlow Serving, and the default, refuses them.
+    queue = f"--grpc_max_queued_calls={_QUEUED_CALLS}"
+    with started(models, [f"--monitoring_config_file={monitoring}", queue, *flags]) as server:
         yield Target(server, long, models)
 
 
@@ -137,6 +144,62 @@ class Bystander:
             Measure("another client's median answer", 1e3 * statistics.median(self.seconds), 100, "ms"),
             Measure("another client's slowest answer", 1e3 * max(self.seconds), 1000, "ms"),
         ]
+
+
+class GrpcBystander:
+    """A client over gRPC, which asks right requests from entering to leaving, over one connection.
+
+    Attributes:
+        seconds: Of each of its calls.
+        failed: Calls that were not answered rightly.
+    """
+
+    def __init__(self, target: Target):
+        self.seconds: list[float] = []
+        self.failed = 0
+        self._address = target.server.grpc
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def _ask(self) -> None:
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = NAME
+        request.inputs["x"].dtype = 1
+        request.inputs["x"].tensor_shape.dim.add(size=2)
+        request.inputs["x"].float_val.extend([1.0, -2.0])
+        assert self._address
+        with grpc.insecure_channel(self._address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            stub = PredictionServiceStub(channel)
+            while not self._stop.wait(ASK_SECONDS):
+                asked = time.perf_counter()
+                try:
+                    right = list(stub.Predict(request, timeout=60).outputs["y"].float_val) == [2.5, 1.0]
+                except grpc.RpcError:
+                    right = False
+                self.failed += not right
+                self.seconds.append(time.perf_counter() - asked)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """Returns what 99 of 100 answers took at most; 0 of none."""
+    return sorted(seconds)[len(seconds) * 99 // 100] if seconds else 0.0
+
+
+def patience(quiet: Sequence[float], target: Target) -> float:
+    """Returns what 99 of 100 answers may take beside an attack, in seconds: three times what they take in quiet.
+
+    Where that is less than the attackers, processes of the same machine, cost by themselves, it is more. An attack of
+    the short sizes has too few answers for a hundredth.
+    """
+    return 3 * max(p99(quiet), LEAST_QUIET_SECONDS) if target.long else 1.0
 
 
 class LoopWatch:

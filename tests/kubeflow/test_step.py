@@ -1,6 +1,5 @@
 """One step by itself: what it refuses, how it ends, what it leaves."""
 
-import contextlib
 import errno
 import json
 import os
@@ -13,7 +12,6 @@ from tfx.types import standard_artifacts
 from tfx.utils import json_utils
 
 from ctrpipe.common.code_version import code_version
-from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings
 from ctrpipe.pipeline.config import check_config
 from ctrpipe.pipeline.kubeflow.step import main
@@ -131,19 +129,6 @@ def test_beams_workers_see_the_artifacts_of_a_step_in_the_volume(tmp_path):
     assert found["rows"] == "some rows"
     assert all(pathlib.Path(found[name]).is_relative_to(volume) for name in ("examples", "model"))
     assert volume.is_dir() and not list(volume.iterdir())
-
-
-def test_a_step_imports_tfx_as_a_run_does_for_beam_where_its_workers_are_beams(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        "ctrpipe.pipeline.kubeflow.step.importing_tfx", lambda args: seen.append(args) or contextlib.nullcontext()
-    )
-    properties = {"push_folder": "x", "version": "3"}
-    for workers in ({}, {"workers": Workers(beam_args=("--runner=FlinkRunner",)).to_json()}, {"workers": "{}"}):
-        arguments = json.dumps({"exec_properties": properties | workers, "beam_args": []})
-        step(tmp_path, LAST[0], arguments, *LAST[1:])
-    step(tmp_path, "Report", "{}")
-    assert seen == [[], ["--runner=FlinkRunner"], [], []]
 
 
 def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceback(tmp_path):

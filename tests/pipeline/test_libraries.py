@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from ctrpipe.common.libraries import importing, importing_tfx, installed_version, tfx_does_without
+from ctrpipe.common.libraries import importing, importing_tfx, installed_version
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = """
@@ -60,11 +60,6 @@ def test_a_module_is_there_again_after_an_error():
     assert __import__("colorsys").__name__ == "colorsys"
 
 
-def test_beam_finds_the_cloud_where_it_is_given_arguments():
-    assert "google.cloud.dataflow" in tfx_does_without(())
-    assert not any(name.startswith("google") for name in tfx_does_without(["--runner=DataflowRunner"]))
-
-
 def test_a_module_that_no_step_uses_is_left_out_inside_and_there_afterwards(monkeypatch):
     monkeypatch.setattr("ctrpipe.common.libraries._UNUSED", ("wave", "email.mime.audio"))
     for name in ("wave", "email.mime.audio"):
@@ -72,7 +67,7 @@ def test_a_module_that_no_step_uses_is_left_out_inside_and_there_afterwards(monk
     import email.mime
 
     vars(email.mime).pop("audio", None)
-    with importing_tfx(()):
+    with importing_tfx():
         import email.mime.audio as audio
         from wave import Wave_read
 
@@ -99,7 +94,7 @@ SPARED = ["IPython", "kubernetes", "keras_tuner", "nltk", "sacrebleu"]
 SPARED += ["scipy.ndimage", "scipy.optimize", "tensorflow_text"]
 load_tensorflow()
 import ctrpipe.pipeline.run.run
-with importing_tfx(()):
+with importing_tfx():
     import ctrpipe.pipeline.run.local_runner
 spared = [name for name in (*_UNUSED, *SPARED) if name in sys.modules]
 load_text_operations()

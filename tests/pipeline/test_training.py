@@ -269,6 +269,33 @@ def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_
 
 
 @pytest.mark.slow
+def test_jax_learns_a_task_from_the_rows_that_have_its_label_alone(tmp_path):
+    random = np.random.default_rng(7)
+    written = []
+    for name, rows in (("train", 640), ("validation", 600)):
+        a, b = random.integers(0, 8, rows), random.integers(0, 8, rows)
+        click = random.random(rows) < 0.2 + 0.08 * a
+        order = np.where(click, random.random(rows) < 0.2 + 0.08 * b, np.nan)
+        order[:128] = np.nan  # the first batches have no label of the task
+        written.append([write_packed(tmp_path / name, a, b, np.stack([click, order], axis=1))])
+    fields = dataclasses.replace(MAP, tasks=("ctr", "order"))
+    found = {}
+    for backend in ("tensorflow", "jax"):
+        settings = Training(**{**SETTINGS, "epochs": 6, "learning_rate": 0.05, "backend": backend})
+        result = train(TrainingJob(Model(name="lr"), settings, fields, *written, 1), tmp_path / backend)
+        labels, found[backend] = result.learner.predict(packed_reader(written[1], fields, 256))
+        best = result.progress.evaluations[result.progress.best]
+        known = np.isfinite(labels[:, 1])
+        clicked, chance = labels[known, 1], found[backend][known, 1].astype(np.float64)
+        loss = -np.mean(np.log(np.where(clicked == 1, chance, 1 - chance)))
+        assert best["validation_order_log_loss"] == pytest.approx(loss, abs=1e-5) and 100 < known.sum() < 500
+        assert best["validation_order_auc"] > 0.6 and all(
+            np.isfinite(row["train_loss"]) for row in result.progress.evaluations
+        )
+    np.testing.assert_allclose(found["jax"], found["tensorflow"], atol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_mistake_that_jax_finds_reaches_the_user_as_one_line(files, tmp_path):
     one_class = [write_packed(tmp_path / "clicks", np.zeros(8, int), np.zeros(8, int), np.ones((8, 1)))]
     settings = Training(**{**SETTINGS, "backend": "jax", "monitor": "auc"})

@@ -134,3 +134,42 @@ def test_a_long_run_whose_turn_does_not_come_in_time_is_told_so(wide):
     with admission.admitted(wide, ["rows"], rows, 0.1):
         pass
     assert budget.held_bytes == 0
+
+
+def test_large_bodies_are_read_as_many_at_a_time_as_there_are_processors(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    admission = Admission(Budget(8 << 30, resident=lambda: 0))
+    large = 1 << 20
+    with admission.reading(large), admission.reading(large):
+        with admission.reading(1000, 0.0):
+            pass  # a small one does not wait
+        with pytest.raises(ServingError) as late, admission.reading(large, 0.05):
+            pytest.fail("it is read")
+        assert late.value.code == "DEADLINE_EXCEEDED"
+    with admission.reading(large, 0.0):
+        pass
+
+
+def test_no_more_than_some_large_requests_wait(monkeypatch):
+    monkeypatch.setattr("ctrpipe.serving.server.admission.MOST_WAITING_RUNS", 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    admission, refused = Admission(Budget(8 << 30, resident=lambda: 0)), []
+
+    def ask():
+        try:
+            with admission.reading(1 << 20, 20.0):
+                pass
+        except OverBudget as error:
+            refused.append(str(error))
+
+    with admission.reading(1 << 20):
+        threads = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 20
+        while len(refused) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(refused) == 3
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 3

@@ -3,13 +3,19 @@ import os
 import zlib
 
 import pytest
-from tensorflow.core.example import feature_pb2
+from tensorflow.core.example import example_pb2, feature_pb2
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2
-from tensorflow_serving.apis import inference_pb2, input_pb2, predict_pb2
+from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, predict_pb2, regression_pb2
 
 from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.grpc_messages import MOST_ELEMENTS, check_message, plain_message
+from ctrpipe.serving.server.grpc_messages import (
+    MOST_ELEMENTS,
+    MOST_EXAMPLES,
+    check_examples,
+    check_message,
+    plain_message,
+)
 
 MIB = 1 << 20
 PLAIN = predict_pb2.PredictRequest(output_filter=["y"] * 3).SerializeToString()
@@ -37,8 +43,12 @@ def test_a_message_that_looks_packed_and_is_not_is_refused_and_no_other():
                 unpacked(body)
         else:
             assert unpacked(body)[0] == body
+    packed = gzip.compress(PLAIN)
+    for cut in range(len(packed) - 4, 4, -1):  # gzip's last bytes are taken for its size
+        with pytest.raises(ServingError):
+            unpacked(packed[:cut])
     with pytest.raises(ServingError, match="its end is missing"):
-        unpacked(gzip.compress(PLAIN)[:-4])
+        unpacked(zlib.compress(PLAIN)[:-4])
 
 
 def test_what_is_held_is_what_was_unpacked():
@@ -53,6 +63,14 @@ def test_a_large_message_is_refused_without_being_unpacked_in_full():
     assert refused.value.code == "RESOURCE_EXHAUSTED"
     with pytest.raises(OverBudget):
         unpacked(packed, limit=100 * MIB, most=2 * MIB)
+    deflated = zlib.compress(bytes(8 * MIB))
+    with pytest.raises(ServingError, match="limit of 1048576 bytes"):
+        unpacked(deflated)
+    lying = packed[:-4] + (1000).to_bytes(4, "little")  # gzip's word for the size
+    with pytest.raises(ServingError, match="its end is missing"):
+        unpacked(lying)
+    assert unpacked(gzip.compress(bytes(MIB)))[0] == bytes(MIB)  # the limit itself
+    assert unpacked(zlib.compress(bytes(MIB)))[0] == bytes(MIB)
 
 
 def test_the_strings_of_a_message_are_counted_before_it_is_parsed():
@@ -98,3 +116,16 @@ def test_the_bytes_that_are_counted_are_the_tags_of_what_may_be_empty():
     for message in others:
         body = message.SerializeToString() * 10_000
         assert check_message(body) == 20_000 * 24 + 10_000 * 100
+
+
+@pytest.mark.parametrize("kind", ["example_list", "example_list_with_context"])
+def test_examples_are_counted_before_they_are_read(kind):
+    """A class and a score of each are an object in the answer."""
+    for request in (classification_pb2.ClassificationRequest(), regression_pb2.RegressionRequest()):
+        examples = getattr(request.input, kind).examples
+        examples.extend([example_pb2.Example()] * 1000)
+        assert check_examples(request) == 700_000
+        examples.extend([example_pb2.Example()] * (MOST_EXAMPLES - 999))
+        with pytest.raises(ServingError, match=f"has {MOST_EXAMPLES + 1} examples, above {MOST_EXAMPLES}"):
+            check_examples(request)
+    assert check_examples(predict_pb2.PredictRequest()) == check_examples(inference_pb2.MultiInferenceRequest()) == 0
