@@ -394,7 +394,7 @@ def test_a_server_that_ends_at_once_is_named_with_its_last_words(tmp_path):
         (["--target", "http://127.0.0.1:1/v1/models/ctr", "--model", "m"], "no answer"),
         (["--kind", "rest"], "kinds.0"),
         (["--beside", "http://127.0.0.1:1/v1/models/ctr"], "--beside: give --model once"),
-        (["--beside-grpc", "127.0.0.1:1", "--model", "m"], "--beside-grpc goes with --beside"),
+        (["--beside-grpc", "127.0.0.1:1", "--model", "m"], "--beside-grpc needs --beside"),
         (["--beside", "http://127.0.0.1:1/v1/models/ctr", "--model", "m"], "no answer"),
         (["--beside", "http://127.0.0.1", "--model", "m"], "--beside http://127.0.0.1: expected a URL like"),
         (["--model", "m", "--server-flag", "--rest_api_timeout_in_ms=0"], "--rest_api_timeout_in_ms=0"),
