@@ -32,7 +32,7 @@ class Source:
 
     Attributes:
         imports: The project's modules that its import statements name.
-        strings: Those whose names are words of its strings, as in code that a test runs in a process of its own.
+        strings: Those whose names are words of its strings, as in code that a test runs in a separate process.
         words: The words of its strings, docstrings left out, and the parts of paths in them.
         names: The names and attributes in it.
     """
@@ -153,7 +153,7 @@ def _conftests(path: pathlib.Path, tests: pathlib.Path) -> list[pathlib.Path]:
 
 
 def other_files(root: pathlib.Path = ROOT) -> list[str]:
-    """The project's files that are no Python, by their paths."""
+    """The project's files that are not Python, by their paths."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=root, capture_output=True, text=True, check=True
     )
@@ -188,7 +188,7 @@ def digest(path: pathlib.Path, others: Collection[str], root: pathlib.Path = ROO
 
     Args:
         path: The file of tests.
-        others: The project's files that are no Python.
+        others: The project's files that are not Python.
         root: The project's folder.
     """
     files = closure(path, root)

@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 @pytest.fixture
 def real_data() -> pathlib.Path:
-    """The folder of real logs; it is no part of the project."""
+    """The folder of real logs; it is not a part of the project."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the folder of real logs (../shared/data) is not here")

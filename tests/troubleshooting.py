@@ -58,7 +58,7 @@ class Message:
 
     Attributes:
         file: Path of the source, from the project's root.
-        text: The message, with `<name>` in place of what differs from case to case.
+        text: The message, with `<name>` instead of what differs from case to case.
     """
 
     file: str

@@ -1,6 +1,6 @@
-"""Runs modules as `python -m` does, each in a process of its own that finds TensorFlow and TFX imported.
+"""Runs modules as `python -m` does, each in a separate process that finds TensorFlow and TFX imported.
 
-The processes are forks of one that has imported them: importing them anew would take 3 s of a core for each. It is
+The processes are forks of one that has imported them: importing them again would take 3 s of a core for each. It is
 for modules whose own imports are tested elsewhere.
 """
 

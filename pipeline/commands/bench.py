@@ -91,7 +91,7 @@ def latency(
     if beside and len(models) != 1:
         raise InputError("--beside needs one model; give --model once, the folder that both servers serve")
     if beside_grpc and not beside:
-        raise InputError("--beside-grpc goes with --beside; give the URL of the other server")
+        raise InputError("--beside-grpc needs --beside, the URL of the other server")
     if not models:
         require("pipeline", "a model to measure", "give --model")
     set_environment(parse_flags(flags))  # direct calls run with the same settings as the server

@@ -16,7 +16,7 @@ TIMEOUT_SECONDS, LATE_SECONDS = 30.0, 5.0
 
 
 def _instances(item: bytes, size: int) -> bytes:
-    """Returns `{"instances": [item, item, ...]}` of about so many bytes, for a signature that takes such an item."""
+    """Returns `{"instances": [item, item, ...]}` of about this many bytes, for a signature that takes such an item."""
     count = max(1, size // (len(item) + 1) - 20)
     start = b"{"
     if item.startswith((b'"', b'{"b64')):

@@ -161,7 +161,7 @@ def test_steps_fill_the_time():
 
 
 class Recorder:
-    """Stands for our process and for a peer's: fixed speeds, the requests in order."""
+    """Fakes our process and a peer's: fixed speeds, the requests in order."""
 
     threads, backend = 1, "tensorflow"
 
@@ -392,7 +392,7 @@ def test_a_result_that_cannot_be_written(tmp_path):
 
 
 class OfZoo:
-    """Stands in for both sides: says which models its package has, and keeps what it is asked to train."""
+    """Replaces both sides: says which models its package has, and keeps what it is asked to train."""
 
     def __init__(self):
         self.backend, self.threads, self.asked = "tensorflow", 2, []

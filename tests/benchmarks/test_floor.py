@@ -42,7 +42,7 @@ def test_every_call_answers_as_the_formula(version, call):
 
 
 class Side:
-    """Stands for a process: fixed answers and times."""
+    """A fake process: fixed answers and times."""
 
     def __init__(self, probability, *times):
         self.probability, self.times = probability, list(times)

@@ -1,4 +1,4 @@
-"""The folder that a benchmark works in is absolute: its peers run in folders of their own."""
+"""The folder that a benchmark works in is absolute: its peers run in separate folders."""
 
 import pathlib
 

@@ -27,7 +27,7 @@ def test_items_have_the_ids_of_the_candidate_and_padding_stays():
 
 
 class Similar(Peer):
-    """Stands in for RecBole's FISM, computed from the weights as its code does."""
+    """Replaces RecBole's FISM, computed from the weights as its code does."""
 
     def __init__(self):
         pass
@@ -50,7 +50,7 @@ def test_the_peers_weights_give_its_logits():
 
 
 class Experts(Peer):
-    """Stands in for DeepCTR-Torch's PLE of one layer an expert, computed from the weights as its code does."""
+    """Replaces DeepCTR-Torch's PLE of one layer an expert, computed from the weights as its code does."""
 
     def __init__(self, levels):
         self.levels = levels

@@ -168,7 +168,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts Python code in a process of its own, in which nothing is warm yet."""
+    """Starts Python code in a separate process, in which nothing is warm yet."""
 
     def start(code: str) -> subprocess.Popen:
         (tmp_path / "script.py").write_text(SCRIPT + f"    {code}\n")

@@ -1,7 +1,7 @@
-"""Pushes of one model that are killed: `python -m tests.e2e.push_runs FOLDER MOMENT...` in a process of its own.
+"""Pushes of one model that are killed: `python -m tests.e2e.push_runs FOLDER MOMENT...` in a separate process.
 
 A moment is a share of the time that a push takes here, or `before:N` and `after:N`: the Nth rename of a folder.
-Each is killed in a copy of this process, in a folder of its own, and then done again. Prints, as JSON, by moment how
+Each is killed in a copy of this process, in a separate folder, and then done again. Prints, as JSON, by moment how
 it ended, the versions that were there before the second try and after it, and the one that ML Metadata has recorded.
 """
 

@@ -42,7 +42,7 @@ SHORT_CONFIG = {
 
 
 def start(*arguments, **options) -> subprocess.Popen:
-    """The installed command in a process of its own, on the code that is under test."""
+    """The installed command in a separate process, on the code that is under test."""
     command = [str(pathlib.Path(sys.executable).with_name("ctrpipe")), *map(str, arguments)]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **options)
 

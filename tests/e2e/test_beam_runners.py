@@ -48,7 +48,7 @@ MOSTLY_DASK = pytest.mark.parametrize(
 
 
 class JobServer(LocalJobServicer):
-    """Keeps the graphs of the jobs that it is sent, and runs them in processes in place of containers."""
+    """Keeps the graphs of the jobs that it is sent, and runs them in processes instead of containers."""
 
     def __init__(self):
         super().__init__()

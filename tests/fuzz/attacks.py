@@ -32,7 +32,8 @@ def gzip_bombs(address: tuple[str, int], count: int = 16, at_once: int = 4) -> i
 
 
 def slow_clients(address: tuple[str, int], count: int = SLOW_CONNECTIONS) -> float:
-    """So many clients that send their headers a byte a second; returns after how many seconds the last was dropped.
+    """The given number of clients that send their headers a byte a second; returns after how many seconds the last
+    was dropped.
 
     Raises:
         Fault: a right request had to wait for them, or they may stay.

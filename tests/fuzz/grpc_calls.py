@@ -15,7 +15,7 @@ _REFUSALS = {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RAN
 
 
 def grpc_round(address: str, number: int, examples: int) -> Outcome:
-    """So many calls over one channel; in between the server has to answer a right one rightly."""
+    """The given number of calls over one channel; in between the server has to answer a right one rightly."""
     options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
     with grpc.insecure_channel(address, options) as channel:
 

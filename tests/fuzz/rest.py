@@ -11,7 +11,7 @@ _GOOD = Sent(request(json.dumps({"instances": [1.0, -2.0]}).encode(), f"{MODEL}:
 
 
 def rest_round(address: tuple[str, int], number: int, examples: int) -> Outcome:
-    """So many connections with up to eight requests each; in between the server has to answer a right one rightly."""
+    """Opens this many connections with up to eight requests each; in between the server answers a valid one."""
 
     def send(script: Script) -> list[int]:
         try:

@@ -212,7 +212,7 @@ _codings = st.sampled_from([b"gzip", b"chunked, chunked", b"identity", b"xchunke
 
 @st.composite
 def _bad_http(draw: Any) -> bytes:
-    """Bytes that are no right HTTP/1.1."""
+    """Bytes that are not valid HTTP/1.1."""
     body = b'{"instances": [1]}'
     good = request(body)
     line, rest = good.split(b"\r\n", 1)

@@ -1,4 +1,4 @@
-"""The server under test: `ctrpipe serve` in a process of its own, watched from outside."""
+"""The server under test: `ctrpipe serve` in a separate process, watched from outside."""
 
 import contextlib
 import dataclasses

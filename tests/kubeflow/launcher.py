@@ -1,6 +1,6 @@
-"""Runs a compiled pipeline as open-source Kubeflow's driver and launcher do, each task in a process of its own.
+"""Runs a compiled pipeline as open-source Kubeflow's driver and launcher do, each task in a separate process.
 
-Artifacts lie in a folder in place of a bucket, which keeps neither links nor empty folders. The driver's part, see
+Artifacts lie in a folder instead of a bucket, which keeps neither links nor empty folders. The driver's part, see
 backend/src/v2/driver in kubeflow/pipelines: parameters in `parameterValues`, artifacts with `schemaTitle` and
 `schemaVersion` and the metadata that was published with them; of output artifacts also `executor-logs`, which no
 component declares. The launcher's, backend/src/v2/component/launcher_v2.go: it opens the file of `executor-logs`, with

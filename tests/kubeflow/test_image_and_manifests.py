@@ -30,7 +30,7 @@ CUSTOM = ("FlinkDeployment", "TrainJob", "TrainingRuntime")  # not Kubernetes' o
 
 
 def script(name):
-    """A file of kubeflow/, which is no package, as a module."""
+    """A file of kubeflow/, which is not a package, as a module."""
     described = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(described)
     described.loader.exec_module(module)

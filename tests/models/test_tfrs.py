@@ -1,6 +1,6 @@
 """Our cross and dot interaction against TensorFlow Recommenders' own layers, with the same weights.
 
-tensorflow-recommenders is Keras 2 code: it runs in a process of its own, under TF_USE_LEGACY_KERAS=1.
+tensorflow-recommenders is Keras 2 code: it runs in a separate process, under TF_USE_LEGACY_KERAS=1.
 """
 
 import importlib.util

@@ -33,7 +33,7 @@ finally:
 
 
 def modules_of(*arguments) -> tuple[int, set[str]]:
-    """Exit code of a command in a process of its own, and the modules that it imported."""
+    """Exit code of a command in a separate process, and the modules that it imported."""
     command = [sys.executable, "-c", IMPORTED, *map(str, arguments)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return result.returncode, set(json.loads(result.stdout.splitlines()[-1]))

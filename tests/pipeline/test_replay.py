@@ -34,7 +34,7 @@ def days(tmp_path):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The arguments of the commands that a replay would have run, in place of them; each training costs 10 s."""
+    """The arguments of the commands that a replay would have run, instead of them; each training costs 10 s."""
     made = []
 
     def call(arguments, folder):

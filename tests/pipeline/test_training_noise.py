@@ -1,4 +1,4 @@
-"""The test of a drop: rows and trainings together, on estimates and trainings that are drawn anew."""
+"""The test of a drop: rows and trainings together, on estimates and trainings that are drawn again."""
 
 import math
 

@@ -43,7 +43,7 @@ def flags() -> dict[str, list[str]]:
 
 
 def options(flags: list[str], models: pathlib.Path) -> ServerOptions:
-    """The flags with this folder in place of the container's /models, on ports of their own choice."""
+    """The flags with this folder instead of the container's /models, on ports of their own choice."""
     models_config = models / "models.config"
     models_config.write_text((CONFIG / "models.config").read_text().replace("/models/", f"{models}/"))
     places = {"/config/models.config": models_config, "/mnt/models": models / "ctr"}

@@ -1,4 +1,4 @@
-"""A servable whose probabilities can be worked out by hand, in place of one that a run has trained."""
+"""A servable whose probabilities can be worked out by hand, instead of one that a run has trained."""
 
 import math
 import pathlib

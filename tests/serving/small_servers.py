@@ -1,4 +1,4 @@
-"""Servers that answer what a test says, in place of TF Serving."""
+"""Servers that answer what a test says, instead of TF Serving."""
 
 import concurrent.futures
 import contextlib

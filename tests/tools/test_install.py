@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def script(name):
-    """A file of tools/, which is no package, as a module."""
+    """A file of tools/, which is not a package, as a module."""
     described = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(described)
     described.loader.exec_module(module)
