@@ -279,7 +279,7 @@ def test_a_model_without_a_log_brings_its_own_rows(folder):
 @pytest.mark.slow
 @pytest.mark.slow
 def test_bars_are_set_beside_the_ratios_only_where_they_are_asked_for(report, capsys, monkeypatch):
-    monkeypatch.setattr("ctrpipe.serving.latency.report._plots", lambda report: {})
+    monkeypatch.setattr("ctrpipe.serving.latency.plots.draw_plots", lambda report: {})
     found = targets(report["models"][0]["ratios"])
     assert [one["name"] for one in report["targets"]] == [one["name"] for one in found]
     assert all(set(one) == {"name", "value"} for one in report["targets"])
