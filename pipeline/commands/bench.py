@@ -89,7 +89,7 @@ def latency(
     if target != "local" and not models:
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
     if beside and len(models) != 1:
-        raise InputError("--beside needs one model; give --model once, the folder that both servers serve")
+        raise InputError("--beside: give --model once, the folder of the model that both servers serve")
     if beside_grpc and not beside:
         raise InputError("--beside-grpc needs --beside, the URL of the other server")
     if not models:
