@@ -26,13 +26,16 @@ def numbers(values) -> pa.Array:
     return pa.array(np.asarray(values, np.float32))
 
 
-def found(column: pa.Array, kind: str = "categorical", **data: object) -> list[str]:
+def found(column: pa.Array, kind: str = "categorical", keys: dict | None = None, **data: object) -> list[str]:
     """Returns the findings about a column beside an honest one."""
     longest = {"max_length": 3} if kind in ("multivalent", "sequence") else {}
     spec = LogSpec.model_validate(
         {
             "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}, **data},
-            "features": [{"kind": kind, "columns": ["x"], **longest}, {"kind": "categorical", "columns": ["site"]}],
+            "features": [
+                {"kind": kind, "columns": ["x"], **longest, **(keys or {})},
+                {"kind": "categorical", "columns": ["site"]},
+            ],
         }
     )
     site = texts(np.where(RANDOM.random(ROWS) < np.where(CLICK, 0.6, 0.3), "a", "b"))
@@ -204,3 +207,30 @@ def test_elements_with_weights_are_named(element, kind: str) -> None:
 )
 def test_elements_with_a_colon_are_no_weights(element) -> None:
     assert found(lists(element), "multivalent") == []
+
+
+HEAVY = np.exp(RANDOM.normal(scale=2, size=ROWS))  # as prices are, the largest a thousand times the median
+SENTINEL = np.where(np.arange(ROWS) % 300 == 0, 1e38, 10 * FREE)
+
+
+@pytest.mark.parametrize("transform", ["standardize", "min_max"])
+@pytest.mark.parametrize("extreme", [1e38, -1e9, 5e4])
+def test_extreme_numbers_that_make_the_others_alike_are_named(transform: str, extreme: float) -> None:
+    [text] = found(numbers(np.where(SENTINEL == 1e38, extreme, SENTINEL)), "numeric", {"transform": transform})
+    what = "standard deviation" if transform == "standardize" else "range"
+    assert text.startswith(f"x: its {what} is ") and "99% of its values lie between 0" in text
+    assert f"extreme values such as {extreme:g} make all others alike; name them in missing_values" in text
+
+
+@pytest.mark.parametrize(
+    ("column", "transform"),
+    [
+        (SENTINEL, "quantile_normalize"),
+        (SENTINEL, "log_bucketize"),
+        (HEAVY, "standardize"),
+        (HEAVY, "min_max"),
+        (np.where(np.arange(ROWS) % 500 == 0, 7.0, 0.0), "standardize"),  # nearly all zero: nothing is lost
+    ],
+)
+def test_numbers_whose_transform_keeps_them_apart_are_not(column: np.ndarray, transform: str) -> None:
+    assert found(numbers(column), "numeric", {"transform": transform}) == []

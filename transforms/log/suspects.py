@@ -23,6 +23,7 @@ LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and t
 LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
 CHANCE = 1e-6  # a finding is less likely by chance
 LEAST_IDS = 500  # rows that all have another value, before a column is called an id
+LEAST_PART = 0.01  # of the scale, that 99% of the numbers take: less leaves no difference between them
 BINS = 256  # of a numeric column's values
 _SHOWN = 40  # characters of a value that are printed
 _READ_ROWS = 1 << 12
@@ -62,6 +63,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
         feature = spec.feature_by_column[column]
         if (feature.is_single or feature.is_dense) and _numbers_rows(values):
             text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
+            yield Suspect(column, "train", text)
+        if feature.scale and (text := _stretched(values.numbers, feature.scale)):
             yield Suspect(column, "train", text)
         if feature.list_separator and (pair := _weighted_pair(rows[column], feature.list_separator)):
             text = f"its elements seem to have weights, as {pair}: each pair counts as a value of its own"
@@ -195,6 +198,27 @@ def _numbers_rows(values: _Values) -> bool:
     if not np.isfinite(numbers).all() or (numbers % 1).any():
         return False
     return len(np.unique(numbers)) == rows and bool(np.ptp(numbers) < 2 * rows)
+
+
+def _stretched(numbers: np.ndarray | None, scale: str) -> str:
+    """Returns that a few extreme numbers stretch a column's scale, so that all others look alike; "" if not.
+
+    Args:
+        numbers: The column's values, NaN for a missing one.
+        scale: What the transform divides by: "standard deviation" or "range".
+    """
+    known = np.empty(0) if numbers is None else numbers[np.isfinite(numbers)]
+    if len(known) < LEAST_IDS:
+        return ""
+    low, high = np.quantile(known, [0.005, 0.995])
+    size = float(np.std(known) if scale == "standard deviation" else np.ptp(known))
+    if not 0 < high - low < LEAST_PART * size:
+        return ""
+    end = max(known.min(), known.max(), key=lambda value: abs(value - (low + high) / 2))
+    return (
+        f"its {scale} is {size:g}, but 99% of its values lie between {low:g} and {high:g}: extreme values such as "
+        f"{end:g} make all others alike; name them in missing_values, or take quantile_bucketize or quantile_normalize"
+    )
 
 
 def _gives_away(values: _Values, label: np.ndarray) -> str:

@@ -71,6 +71,11 @@ class Kind(Section, abc.ABC):
         return "nothing"
 
     @property
+    def scale(self) -> str:
+        """What the transform divides numbers by, which extreme values stretch; "" if nothing."""
+        return ""
+
+    @property
     def list_separator(self) -> str | None:
         """The separator between the elements of a value that may hold a list; None for single values."""
         return None

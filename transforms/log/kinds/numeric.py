@@ -60,6 +60,10 @@ class Numeric(Columns):
     def measured(self) -> Literal["nothing", "moments", "quantiles"]:
         return "quantiles" if self.transform in ("quantile_bucketize", "quantile_normalize") else "moments"
 
+    @property
+    def scale(self) -> str:
+        return {"standardize": "standard deviation", "min_max": "range"}.get(self.transform, "")
+
     def slots(self, column: str) -> dict[str, int]:
         return {} if self.is_dense else {column: 1}
 
