@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
-import jinja2
 from rich.table import Table
 
 from benchmarks.harness import measured
@@ -28,10 +27,10 @@ from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.report.report import template
 
 FOLDER = pathlib.Path(__file__).parent
 LAST_RUN = FOLDER / "last_run.json"
-TEMPLATES = (FOLDER / "harness", FOLDER.parent / "pipeline" / "report")  # holds the style of the reports
 SLACK = 1.25  # how much worse a ratio may be than before; equal code varies this much on a quiet machine
 
 
@@ -143,9 +142,7 @@ def _markdown_table(report: Mapping[str, Any], columns: Sequence[str]) -> list[s
 
 def page(report: Mapping[str, Any]) -> str:
     """Returns the report as an HTML page that works offline."""
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.get_template("all.html.jinja").render(
+    return template("all.html.jinja", FOLDER / "harness").render(
         described=_described(report),
         before=_described(report["before"]) if report["before"] else None,
         rows=[one | {"value": _value(one), "target": _target(one), "before": _before(one)} for one in report["ratios"]],

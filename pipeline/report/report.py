@@ -101,11 +101,16 @@ def _explanation(data: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged ({reason}); run `ctrpipe explain` again, or remove it") from error
 
 
-def template(name: str) -> jinja2.Template:
-    """Returns a Jinja template of this folder. It escapes values, and raises an error for an unknown name."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
-    )
+def template(name: str, folder: pathlib.Path | None = None) -> jinja2.Template:
+    """Returns a Jinja template. It escapes values, and raises an error for an unknown name.
+
+    Args:
+        name: The file's name.
+        folder: Its folder, or None for the folder of this module, from which other folders' templates may include too.
+    """
+    folders = [*([folder] if folder else []), pathlib.Path(__file__).parent]
+    loader = jinja2.FileSystemLoader(folders)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters.update(number=_number, share=_share)
     environment.globals["palette"] = palette.css()
     return environment.get_template(name)
