@@ -175,7 +175,8 @@ def test_rows_are_weighed_by_tfma_in_metrics_json_and_in_the_predictions(tmp_pat
     news = rows_where(log, "site", b"news")
     assert found["tasks"]["ctr"] == metrics.summarise(click, p, weights)
     assert found["slices"]["site"]["news"] == metrics.summarise(click[news], p[news], weights[news])
-    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q, weights)}
+    of_baseline = metrics.summarise(click, q, weights)
+    assert found["baseline"] == {"name": "lr", **of_baseline, "tasks": {"ctr": of_baseline}}
     by_slice = tfma.load_eval_result(str(tmp_path), model_name=tfma.CANDIDATE_KEY).get_metrics_for_all_slices()
     for key, rows in (((), np.ones(600, bool)), ((("site", "news"),), news)):
         values = {name: value["doubleValue"] for name, value in by_slice[key].items()}
@@ -387,7 +388,9 @@ def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judg
     news = rows_where(log, "site", b"news")
     assert found["tasks"]["ctr"] == metrics.summarise(click, p)
     assert found["slices"]["site"]["news"] == metrics.summarise(click[news], p[news])
-    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q), "stopped": None, "converged": None}
+    of_baseline = metrics.summarise(click, q)
+    ended = {"stopped": None, "converged": None}
+    assert found["baseline"] == {"name": "lr", **of_baseline, "tasks": {"ctr": of_baseline}, **ended}
     [gate] = read_gate_table(tmp_path / "evaluation")
     assert gate["bound"] == "at least 0.5" and gate["passed"] and gate["value"] == pytest.approx(found["auc"])
     scored = read_scored(tmp_path / "evaluation" / SCORED)

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from ctrpipe.serving.server import rest
+from ctrpipe.serving.server.admission import Admission
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.http_request import Request
@@ -23,6 +24,7 @@ class Core:
 
     def __init__(self, max_memory):
         self.budget = Budget(max_memory, resident=lambda: 0)
+        self.admission = Admission(self.budget)
         self.most = 0
 
     def use(self, name, number, label):
