@@ -17,13 +17,19 @@ def target(tmp_path_factory):
 
 # Attacks that take minutes, which `make attack` has alone, and where a small one is.
 IN_FULL_ALONE = {
+    "every_signature": "tests/attack/test_attacks.py",  # every_method
+    "grpc_shutdowns": "tests/serving/test_grpc_shutdown.py",
+    "long_texts": "tests/transforms/test_text.py",
+    "many_separators": "tests/transforms/test_ragged.py",
     "many_slow_clients": "tests/serving/test_http_protocol.py",
     "slow_trailers": "tests/serving/test_http_protocol.py",
+    "many_users": "tests/pipeline/test_retrieve.py",
     "past_the_default_deadline": "tests/attack/test_attacks.py",
     "reload_from_network": "tests/contract/test_reload.py",
     "reload_outside_the_roots": "tests/contract/test_reload.py",
     "sigterm": "tests/serving/test_serve.py",
     "swaps_under_load": "tests/serving/test_hot_swap.py",
+    "unfinished_messages": "tests/serving/test_grpc_arrivals.py",
 }
 
 

@@ -13,7 +13,7 @@ from ctrpipe.common.processes import start_command, stop_command
 from ctrpipe.pipeline.commands.bench import SERVE
 from ctrpipe.serving.server import http_protocol
 from ctrpipe.serving.server.budget import Budget
-from ctrpipe.serving.server.http_protocol import HttpServer, Response, _accept_all, uvicorn_server
+from ctrpipe.serving.server.http_protocol import HttpServer, Response, _stop_listening, uvicorn_server
 from ctrpipe.serving.server.http_request import Limits
 from tests.contract import models
 from tests.contract.servers import free_port
@@ -145,8 +145,11 @@ def test_connections_in_the_listeners_queue_are_accepted():
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         listener.setblocking(False)
         clients = [stack.enter_context(socket.create_connection(listener.getsockname(), 5)) for _ in range(3)]
-        accepted = [stack.enter_context(one) for one in _accept_all(listener)]
+        accepted = [stack.enter_context(one) for one in _stop_listening(listener)]
         assert {one.getpeername() for one in accepted} == {client.getsockname() for client in clients}
+        assert not any(one.getblocking() for one in accepted)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(listener.getsockname(), 5)
 
 
 @pytest.mark.slow
