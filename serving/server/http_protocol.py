@@ -12,6 +12,7 @@ import ctypes
 import email.utils
 import functools
 import logging
+import select
 import socket
 import struct
 import sys
@@ -40,6 +41,7 @@ _LINGER_SECONDS = 2.0
 _ATTACH_FILTER = 26  # SO_ATTACH_FILTER of Linux, which the module socket does not name
 _RETURN = 0x06  # BPF_RET | BPF_K: accept that many bytes of a packet
 _QUIET_SECONDS = 0.5
+_AGAIN_SECONDS = 0.01
 # Received data is parsed in slices. Connections with more data take turns on the loop's thread: a client that sends
 # much at once does not block the others.
 SLICE_BYTES = 16 << 10
@@ -522,8 +524,18 @@ class HttpProtocol(asyncio.Protocol):
             quiet = self._loop.time() - self._since
             if quiet < _QUIET_SECONDS:
                 self._loop.call_later(_QUIET_SECONDS - quiet, self.shutdown)
+            elif self._has_arrived():
+                self._loop.call_later(_AGAIN_SECONDS, self.shutdown)
             else:
                 self._transport.close()
+
+    def _has_arrived(self) -> bool:
+        """Returns whether bytes wait to be read. On a busy machine the loop calls timers before it reads them."""
+        if self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
 
 def _held_bytes(item: Request | Refusal) -> int:

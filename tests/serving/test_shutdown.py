@@ -34,6 +34,7 @@ class Client:
     def __init__(self, address, message, keeps):
         self._address, self._message, self._keeps = address, message, keeps
         self.answered, self.lost, self.told = 0, [], 0
+        self._free = self._sent = 0.0  # when its connection began to be without a request, and had one
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -47,17 +48,20 @@ class Client:
                 connection = socket.create_connection(self._address, 5)
             except OSError:  # the server is gone: no request was sent
                 return
+            self._free = time.monotonic()
             with connection:
                 try:
                     while self._ask(connection):
                         pass
                 except OSError as error:
-                    self.lost.append(error)
-                    return
+                    if self._sent - self._free < http_protocol._QUIET_SECONDS / 2:
+                        self.lost.append(error)
+                    return  # a busy machine stopped this client: its connection was quiet, which the server may close
 
     def _ask(self, connection):
         """Whether the connection goes on."""
         self._goes_on = None
+        self._sent = time.monotonic()
         connection.sendall(self._message)
         self._parser = httptools.HttpResponseParser(self)
         while self._goes_on is None:
@@ -66,6 +70,7 @@ class Client:
                 raise ConnectionResetError("closed without an answer")
             self._parser.feed_data(data)
         self.answered += 1
+        self._free = time.monotonic()
         self.told += not self._goes_on
         return self._goes_on and self._keeps
 
