@@ -31,16 +31,22 @@ from tests.serving.raw_grpc import UnfinishedMessage, connect, opened_calls, res
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 
-def string_fill(target: Target) -> list[Measure]:
-    """A tensor of 262,143 strings that gives one, of a megabyte, for all of them."""
-    if not target.server.grpc:
-        return []
+def _many_strings() -> predict_pb2.PredictRequest:
+    """A request whose tensor has places for 262,143 strings, and none of them."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
     tensor = request.inputs["inputs"]
     tensor.dtype = 7  # DT_STRING
     tensor.tensor_shape.dim.add(size=(1 << 18) - 1)
-    tensor.string_val.append(b"a" * target.take(1 << 20, 1 << 14))
+    return request
+
+
+def string_fill(target: Target) -> list[Measure]:
+    """A tensor of 262,143 strings that gives one, of a megabyte, for all of them."""
+    if not target.server.grpc:
+        return []
+    request = _many_strings()
+    request.inputs["inputs"].string_val.append(b"a" * target.take(1 << 20, 1 << 14))
     with grpc.insecure_channel(target.server.grpc) as channel, Bystander(target) as other, costs(target) as cost:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         try:
@@ -122,12 +128,7 @@ def filled_strings(target: Target) -> list[Measure]:
     """60 bytes: a tensor of 262,143 empty strings, none of which is sent; eight at once."""
     if not target.server.grpc:
         return []
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
-    tensor = request.inputs["inputs"]
-    tensor.dtype = 7  # DT_STRING
-    tensor.tensor_shape.dim.add(size=(1 << 18) - 1)
-    return _eight(target, request.SerializeToString())
+    return _eight(target, _many_strings().SerializeToString())
 
 
 def empty_grpc_strings(target: Target) -> list[Measure]:
