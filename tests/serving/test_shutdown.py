@@ -80,9 +80,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def served():
+def served(answer=lambda request: Response(200, b"a")):
     """HOST and PORT of a server, and what stops it."""
-    app = App(lambda request: Response(200, b"a"), lambda request: request.target != "/slow")
+    app = App(answer, lambda request: request.target != "/slow")
     http_server = HttpServer(app, 4, Limits(1000, 5.0), Budget())
     server = uvicorn_server(http_server)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -143,6 +143,29 @@ def test_a_quiet_connection_does_not_hold_up_the_end(monkeypatch):
         stop()
         assert time.monotonic() - began < 2
         assert connection.recv(1) == b""
+
+
+def test_a_request_that_waits_to_be_read_counts_where_the_machine_is_busy(monkeypatch):
+    monkeypatch.setattr(http_protocol, "_QUIET_SECONDS", 0.2)
+
+    def answer(request):
+        if request.target == "/stall":
+            time.sleep(0.6)  # the timers of the loop are late, and are called before anything is read
+        return Response(200, b"a")
+
+    with served(answer) as (address, stop), contextlib.ExitStack() as stack:
+        stalling, other = (stack.enter_context(socket.create_connection(address, 5)) for _ in range(2))
+        for connection in (other, stalling):  # the one that asked last is answered on the loop's thread
+            connection.sendall(message(b"/x"))
+            connection.recv(1 << 16)
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        time.sleep(0.15)  # uvicorn looks for the end every 0.1 s
+        stalling.sendall(message(b"/stall"))
+        time.sleep(0.02)
+        other.sendall(message(b"/x"))
+        assert other.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        stopping.join()
 
 
 def test_connections_in_the_listeners_queue_are_accepted():
