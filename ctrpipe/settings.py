@@ -30,7 +30,7 @@ def source_of(config: Config) -> "Source":
     if isinstance(config, Mapping):
         return config
     kind = type(config).__name__
-    raise InputError(f"a configuration of type {kind}: expected a YAML file or a dict; give its path, a dict or a draft")
+    raise InputError(f"a configuration of type {kind}: expected a YAML file or a dict; give one of them or a draft")
 
 
 @overload

@@ -105,7 +105,7 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
 
 
 def find_version(model: pathlib.Path) -> pathlib.Path:
-    """Returns the newest version that a run pushed or that a model's folder has, or the folder itself if it is a version.
+    """Returns the newest version of a run or of a model's folder, or the folder itself if it is a version.
 
     Raises:
         InputError: the folder contains no version.
@@ -113,5 +113,5 @@ def find_version(model: pathlib.Path) -> pathlib.Path:
     base_path = base_path_of(model)
     version = base_path if graph_file(base_path).exists() else newest_version(base_path)
     if version is None:
-        raise InputError(f"{model}: no model version here; give the folder of a finished run, or DIR/models/<name> in it")
+        raise InputError(f"{model}: no model version here; give DIR of a finished run, or DIR/models/<name>")
     return version

@@ -66,7 +66,7 @@ def test_a_run_stands_for_the_model_that_it_pushed(tmp_path):
     (run / "models" / "nothing").mkdir()
     assert base_path_of(run) == base
     make(run / "models" / "other", "1")
-    with pytest.raises(InputError, match=r"run: this run pushed models of several names, ctr, other; give .*run/models/"):
+    with pytest.raises(InputError, match=r"run: this run pushed models of several names, ctr, other; give .*run/"):
         find_version(run)
     blocked = tmp_path / "blocked"
     blocked.mkdir()
