@@ -72,7 +72,7 @@ def kddcup2012(
 @click.argument("folder", type=PATH)
 @click.argument("output", type=PATH)
 @click.option(
-    "--model", type=PATH, required=True, help="The served model: a run, DIR/models/<name>, or a version in it."
+    "--model", type=PATH, required=True, help="The served model: a run, DIR/models/<name>, or a version."
 )
 def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
     """Convert logged serving requests to a log.
