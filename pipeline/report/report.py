@@ -1,6 +1,7 @@
 """Writes report.html, one file that works offline, from the results in a run's folder."""
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -101,6 +102,7 @@ def _explanation(data: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged ({reason}); run `ctrpipe explain` again, or remove it") from error
 
 
+@functools.cache
 def template(name: str, folder: pathlib.Path | None = None) -> jinja2.Template:
     """Returns a Jinja template. It escapes values, and raises an error for an unknown name.
 
