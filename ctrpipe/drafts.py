@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from ctrpipe.data import Data, files_of, is_frame
+from ctrpipe.data import Data, is_frame, needed_files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
@@ -79,6 +79,6 @@ def init(data: Data, output: pathlib.Path | str | None = None, *, label: str | N
     from ctrpipe.pipeline.draft.page import draft, write_draft
 
     name = NAME if is_frame(data) else None
-    text, unsure = draft(files_of(data, None), label, name)
+    text, unsure = draft(needed_files_of(data, None), label, name)
     path = None if output is None else write_draft(text, pathlib.Path(output))
     return Draft(text, tuple(unsure), path, data)

@@ -6,9 +6,11 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.data import FOLDER, Logs, PathLike, log_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
+from ctrpipe.serving.layout import base_path_of
 from ctrpipe.settings import Config, data_of, output_folder, overrides, source_of
 from ctrpipe.table import Table
 
@@ -145,10 +147,25 @@ def run(
 
 
 def folder_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of a run, or the given path."""
-    return model.output if isinstance(model, Run) else pathlib.Path(model)
+    """Returns the folder of a run, or the given path.
+
+    Raises:
+        InputError: the model is neither a run nor a path.
+    """
+    if isinstance(model, Run):
+        return model.output
+    if isinstance(model, PathLike):
+        return pathlib.Path(model)
+    kind = type(model).__name__
+    raise InputError(f"a model of type {kind}: expected a run or a folder; give the result of ctrpipe.run, or its path")
 
 
 def versions_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of the versions that a run pushed, or the given path."""
-    return model.model if isinstance(model, Run) else pathlib.Path(model)
+    """Returns the folder of the versions that a run pushed, also of a run's path; any other path as it is.
+
+    Raises:
+        InputError: see `folder_of`; or the run pushed no model.
+    """
+    if isinstance(model, Run) and model.model.exists():
+        return model.model
+    return base_path_of(folder_of(model))

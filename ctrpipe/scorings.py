@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ctrpipe.data import Data, PathLike, files_of, new_folder
+from ctrpipe.data import Data, PathLike, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, versions_of
@@ -78,7 +78,8 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     After an interruption, the same call continues the scoring.
 
     Args:
-        model: A run whose model was pushed, the folder of a model's versions (the newest is used), or one version.
+        model: A run whose model was pushed or its folder, the folder of a model's versions (the newest is used), or one
+            version.
         data: The log: files or globs, a DataFrame or a pyarrow Table.
         output: Output folder. None for a temporary folder, removed when the process ends.
         workers: Number of parts of the log scored in parallel. None for one per core.
@@ -90,7 +91,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
         InputError: the model, the log or the folder cannot be used.
 
     Example:
-        >>> frame["ctr"] = ctrpipe.score("runs/mine/models/ctr", frame).to_pandas()["ctr"].to_numpy()
+        >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"].to_numpy()
     """
     from ctrpipe.common.libraries import load_tensorflow
 
@@ -99,6 +100,6 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)
-    result = score_log(versions_of(model), files_of(data, folder / FOLDER), folder, workers)
+    result = score_log(versions_of(model), needed_files_of(data, folder / FOLDER), folder, workers)
     counts = (result.rows, result.scored, result.rejected, result.model_version)
     return Scoring(folder, *counts, result.scores, result.drift)

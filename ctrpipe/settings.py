@@ -18,10 +18,19 @@ Config: TypeAlias = PathLike | Mapping[str, Any] | Draft
 
 
 def source_of(config: Config) -> "Source":
-    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`."""
+    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`.
+
+    Raises:
+        InputError: the configuration has another type.
+    """
     if isinstance(config, Draft):
         return config.config
-    return pathlib.Path(config) if isinstance(config, PathLike) else config
+    if isinstance(config, PathLike):
+        return pathlib.Path(config)
+    if isinstance(config, Mapping):
+        return config
+    kind = type(config).__name__
+    raise InputError(f"a configuration of type {kind}: expected a YAML file or a dict; give one of them or a draft")
 
 
 @overload

@@ -71,7 +71,9 @@ def kddcup2012(
 @prepare.command()
 @click.argument("folder", type=PATH)
 @click.argument("output", type=PATH)
-@click.option("--model", type=PATH, required=True, help="The served model: DIR/models/<name>, or one version in it.")
+@click.option(
+    "--model", type=PATH, required=True, help="The served model: a run, DIR/models/<name>, or a version."
+)
 def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
     """Convert logged serving requests to a log.
 

@@ -18,7 +18,7 @@ SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @click.command()
-@click.option("--model", type=PATH, required=True, help="DIR/models/<name>, or one version in it.")
+@click.option("--model", type=PATH, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Raw log: a file or quoted glob; repeatable.")
 @click.option("--output", type=PATH, required=True, help="Folder for the Parquet files.")
 @click.option("--workers", type=click.IntRange(1), help="Parts scored in parallel. Default: one per core.")

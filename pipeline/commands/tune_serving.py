@@ -37,7 +37,7 @@ def tune_serving(
 ) -> None:
     """Find the best threads and batching to serve a model.
 
-    MODEL is DIR/models/<name>, or one version in it. Takes a few minutes, with the requests recorded with the model.
+    MODEL is a run, DIR/models/<name>, or one version in it. Takes a few minutes, with the requests recorded with it.
     The best setting has the highest throughput in rows/s: the geometric mean over all pairs of --rows and --clients.
     The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
 
