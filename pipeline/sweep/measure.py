@@ -16,6 +16,7 @@ from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.training.checkpoint import saved_seconds
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
@@ -49,10 +50,11 @@ def train_and_measure(
         keep: Folder to save the model in, for `ctrpipe.load`. None to save no model.
 
     Returns:
-        The result, JSON-serializable, with the `validation` metrics of the best weights; and the test rows with the
+        The result, JSON-serializable, with the `validation` metrics of the best weights and the `seconds` of the
+        training, including those before its checkpoint; and the test rows with the
         model's predictions.
     """
-    started = time.monotonic()
+    started = time.monotonic() - saved_seconds(work / key)
     model = with_encoder(config.model, config.text)
     rows = log.feature_map, log.train, log.validation
     trained = train(TrainingJob(model, config.training, *rows, config.seed, str(work / "stages")), work / key)
