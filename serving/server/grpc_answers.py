@@ -21,7 +21,7 @@ from tensorflow_serving.apis import (
 from ctrpipe.serving.server import examples
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import CLASSIFY, REGRESS
-from ctrpipe.serving.server.grpc_tensors import Filling, to_array, to_proto
+from ctrpipe.serving.server.grpc_tensors import Filling, fill_proto, to_array
 from ctrpipe.serving.server.served import ServedVersion
 
 _METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
@@ -58,7 +58,7 @@ def predict_response(
     response = predict_pb2.PredictResponse()
     _set_spec(response.model_spec, version, signature)
     for name, value in outputs.items():
-        response.outputs[name].CopyFrom(to_proto(np.asarray(value), as_content))
+        fill_proto(response.outputs[name], np.asarray(value), as_content)
     return response
 
 

@@ -21,6 +21,7 @@ from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_api import GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
 from ctrpipe.serving.server.grpc_messages import check_examples, check_message, plain_message, plain_size
+from ctrpipe.serving.server.grpc_parsing import parse
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.profiler import ProfilerHandler
 from ctrpipe.serving.server.reload_guard import is_loopback
@@ -65,7 +66,7 @@ class GrpcServer:
 
     def __init__(self, core: ServerCore, options: ServerOptions, port: int | None):
         api = GrpcApi(core, options)
-        self._budget, self._reading = core.budget, core.admission.reading
+        self._budget, self._admission = core.budget, core.admission
         self._arrivals = Arrivals(core.budget)
         self._watches: dict[int, Callable[..., None]] = {}  # by call: sends an answer
         # One thread of TF Serving's always waits for the next call.
@@ -149,10 +150,12 @@ class GrpcServer:
                 with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
-                    with self._reading(plain_size(body, self._most_bytes), _seconds_left(context)):
-                        body = plain_message(body, self._most_bytes, held)
-                        held.grow(check_message(body))
-                        request = request_class.FromString(body)
+                    size = plain_size(body, self._most_bytes)
+                    with self._admission.reading(size, _seconds_left(context)):
+                        with self._admission.parsing(size, _seconds_left(context)):
+                            body = plain_message(body, self._most_bytes, held)
+                            held.grow(check_message(body))
+                            request = parse(request_class, body)
                         del body
                         held.grow(check_examples(request))
                         return bytes(answer(request, _seconds_left(context)).SerializeToString())

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
+from ctrpipe.serving.server.grpc_parsing import varint
+
 # A TensorProto may hold one value and a shape of any size; TensorFlow fills the shape with the value. Above this many
 # filled bytes a request is refused: 50 bytes of it took 12 seconds and gigabytes of memory, and of 64 MB the C library
 # keeps most in each thread.
@@ -129,16 +131,19 @@ def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.nda
         raise ValueError(str(error)) from error
 
 
-def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorProto:
-    """Returns the array in `tensor_content`, or in its dtype's `*_val` field, TF Serving's default (G7)."""
+def fill_proto(proto: tensor_pb2.TensorProto, array: np.ndarray, as_content: bool = False) -> None:
+    """Writes the array to an empty proto: as `tensor_content`, or as values of its dtype, TF Serving's default (G7).
+
+    The proto is a part of the answer, which takes no copy.
+    """
     kind = tf.as_dtype(array.dtype).as_datatype_enum
-    proto = tensor_pb2.TensorProto(dtype=kind)
+    proto.dtype = kind
     proto.tensor_shape.SetInParent()  # a scalar has a shape too: one without dimensions
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
     if kind == types_pb2.DT_STRING and as_content:
         strings = array.reshape(-1).tolist()
-        proto.tensor_content = b"".join([*(_varint(len(value)) for value in strings), *strings])  # EncodeStringList
+        proto.tensor_content = b"".join([*(varint(len(value)) for value in strings), *strings])  # EncodeStringList
     elif kind == types_pb2.DT_STRING:
         proto.string_val.extend(array.reshape(-1).tolist())
     elif kind in _PARTS and not as_content:
@@ -147,18 +152,11 @@ def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorPr
     elif as_content or kind not in _VALUES:
         proto.tensor_content = array.tobytes()
     elif kind in _FIXED_WIDTH_TAGS and array.size > _FEW:
-        proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + _varint(array.nbytes) + array.tobytes())
+        flat = array.reshape(-1)
+        for at in range(0, array.size, _AT_ONCE):  # in pieces: other threads run between them
+            part = flat[at : at + _AT_ONCE].tobytes()
+            proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + varint(len(part)) + part)
     else:
         flat, values = array.reshape(-1), getattr(proto, _VALUES[kind])
         for at in range(0, array.size, _AT_ONCE):  # in pieces: the memory of a million Python integers would be kept
             values.extend(flat[at : at + _AT_ONCE].tolist())
-    return proto
-
-
-def _varint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)

@@ -4,10 +4,16 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from ctrpipe.serving.server.grpc_tensors import to_array, to_proto
+from ctrpipe.serving.server.grpc_tensors import fill_proto, to_array
 
 KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64, bool]
 WIDE = [np.float16, ml_dtypes.bfloat16, np.complex64, np.complex128]
+
+
+def to_proto(values, as_content=False):
+    proto = tensor_pb2.TensorProto()
+    fill_proto(proto, values, as_content)
+    return proto
 
 
 @pytest.mark.parametrize("kind", KINDS + WIDE, ids=lambda kind: np.dtype(kind).name)
