@@ -158,7 +158,9 @@ class GrpcServer:
                             request = parse(request_class, body)
                         del body
                         held.grow(check_examples(request))
-                        return bytes(answer(request, _seconds_left(context)).SerializeToString())
+                        response = bytes(answer(request, _seconds_left(context)).SerializeToString())
+                    self._arrivals.answered(context, len(response))
+                    return response
             finally:
                 self._places.release()
             raise AssertionError("abort raises")

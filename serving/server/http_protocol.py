@@ -28,6 +28,7 @@ from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.http_request import SHORT_BYTES, Limits, Phase, Refusal, Request, RequestReader
+from ctrpipe.serving.server.unread import Unread
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class HttpServer:
         app: Answers the requests.
         threads: Maximum number of requests answered at the same time.
         limits: Limits of each connection.
-        budget: What the bodies of all connections may take.
+        budget: What the bodies and the answers of all connections may take.
         busy_poll_seconds: See BusyPoll; applies only while a single connection sends requests.
     """
 
@@ -86,6 +87,7 @@ class HttpServer:
         self.app = app
         self.limits = limits
         self.budget = budget
+        self.unread = Unread(budget)
         self.busy_poll = BusyPoll(busy_poll_seconds)
         self.slots = Slots(threads)
         self.pool = concurrent.futures.ThreadPoolExecutor(threads + MOST_WAITING_RUNS, thread_name_prefix="rest")
@@ -243,6 +245,7 @@ class HttpProtocol(asyncio.Protocol):
         self._is_ending = False  # the response under way is the last one
         self._is_lingering = False  # the client reads the last response; whatever it sends is ignored
         self._paused_since: float | None = None  # since when the client does not read its responses
+        self._answer_bytes = 0  # of the latest response
         self._since = 0.0  # when the connection became idle, or its request began
         self.began = 0.0  # when the latest request began to arrive
         self._since_chunk = 0.0  # when the latest chunk's size line arrived
@@ -282,6 +285,7 @@ class HttpProtocol(asyncio.Protocol):
         self._server.connections.discard(self)
         self._is_ending = True
         self._reader.close()
+        self._server.unread.remove(self)
         self._drop_waiting()
         self._unread = b""
         if self._current:
@@ -291,9 +295,12 @@ class HttpProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused_since = self._loop.time()
+        size = max(self._answer_bytes, self._transport.get_write_buffer_size())
+        self._server.unread.add(self, size, functools.partial(self._loop.call_soon, self._transport.abort))
 
     def resume_writing(self) -> None:
         self._paused_since = None
+        self._server.unread.remove(self)
         self.go_on()
 
     def eof_received(self) -> bool:
@@ -460,6 +467,7 @@ class HttpProtocol(asyncio.Protocol):
             response.headers,
             b"keep-alive" if keep_alive else b"close",
         )
+        self._answer_bytes = len(response.body)
         if request and request.method == "HEAD":
             self._transport.write(head)
         elif len(response.body) <= SLICE_BYTES:

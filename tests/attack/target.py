@@ -6,6 +6,7 @@ import pathlib
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
@@ -151,12 +152,12 @@ class GrpcBystander:
 
     Attributes:
         seconds: Of each of its calls.
-        failed: Calls that were not answered rightly.
+        failures: Calls that were not answered rightly, by what became of them.
     """
 
     def __init__(self, target: Target):
         self.seconds: list[float] = []
-        self.failed = 0
+        self.failures: Counter[str] = Counter()
         self._address = target.server.grpc
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask, daemon=True)
@@ -173,10 +174,10 @@ class GrpcBystander:
             while not self._stop.wait(ASK_SECONDS):
                 asked = time.perf_counter()
                 try:
-                    right = list(stub.Predict(request, timeout=60).outputs["y"].float_val) == [2.5, 1.0]
-                except grpc.RpcError:
-                    right = False
-                self.failed += not right
+                    if list(stub.Predict(request, timeout=60).outputs["y"].float_val) != [2.5, 1.0]:
+                        self.failures["wrong"] += 1
+                except grpc.RpcError as error:
+                    self.failures[f"{error.code().name}: {error.details()}"[:120]] += 1
                 self.seconds.append(time.perf_counter() - asked)
 
     def __enter__(self) -> Self:
