@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 _NO_LIMIT = 2**31 - 1
 # Calls of one connection at the same time; a client of gRPC keeps others back until one of them has ended.
 _MOST_STREAMS = 100
+# A connection that says nothing, or has no call, takes one of the process's files. A client of gRPC opens another one
+# with its next call.
+_HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
 # Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
@@ -227,6 +230,8 @@ def _channel_arguments(flag: str, most_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
+        ("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS),
     ]
     for pair in filter(None, flag.split(",")):
         key, separator, value = pair.partition("=")

@@ -9,12 +9,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
+from ctrpipe.serving.server.grpc_messages import MOST_ELEMENTS
 from ctrpipe.serving.server.grpc_parsing import varint
 
 # A TensorProto may hold one value and a shape of any size; TensorFlow fills the shape with the value. Above this many
 # filled bytes a request is refused: 50 bytes of it took 12 seconds and gigabytes of memory, and of 64 MB the C library
 # keeps most in each thread.
 _MAX_FILLED_BYTES = 1 << 24
+_MOST_DIMENSIONS = 254  # as in TensorFlow's TensorShape
 _STRING_BYTES = 64  # of an empty string, in TensorFlow and Python together; its length is added
 
 _VALUES = {
@@ -71,6 +73,8 @@ def to_array(proto: tensor_pb2.TensorProto, filling: Filling | None = None) -> n
     """
     filling = filling or Filling()
     shape = proto.tensor_shape
+    if len(shape.dim) > _MOST_DIMENSIONS:  # the product of many sizes has millions of digits
+        raise ValueError(f"{len(shape.dim)} dimensions")
     sizes = [dim.size for dim in shape.dim]
     if any(size < 0 for size in sizes):  # unknown_rank is not looked at, as in TensorFlow's TensorShape
         raise ValueError("the shape is not known")
@@ -124,6 +128,8 @@ def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.nda
     """Returns the tensor as TensorFlow parses it. If too few values were sent, the last one is repeated."""
     is_string = proto.dtype == types_pb2.DT_STRING
     filling.add(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
+    if is_string and size > MOST_ELEMENTS:  # a byte of the content is an empty string
+        raise ValueError(f"{size} strings")
     try:
         value = tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
         return np.asarray(value, object if is_string else None)  # for a scalar string, TensorFlow returns bytes

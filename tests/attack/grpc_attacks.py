@@ -137,6 +137,30 @@ def filled_strings(target: Target) -> list[Measure]:
     return _eight(target, _many_strings().SerializeToString())
 
 
+def many_sizes(target: Target) -> list[Measure]:
+    """770 bytes of gzip: a tensor of 30,000 dimensions of 2^62; eight at once."""
+    if not target.server.grpc:
+        return []
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = NAME
+    request.inputs["x"].dtype = 1
+    for _ in range(30_000):
+        request.inputs["x"].tensor_shape.dim.add(size=1 << 62)
+    return _eight(target, gzip.compress(request.SerializeToString()))
+
+
+def strings_in_content(target: Target) -> list[Measure]:
+    """20 kB of gzip: 20 million empty strings in the content of a tensor; eight at once."""
+    if not target.server.grpc:
+        return []
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
+    tensor, count = request.inputs["inputs"], target.take(20_000_000, 2_000_000)
+    tensor.dtype, tensor.tensor_content = 7, bytes(count)
+    tensor.tensor_shape.dim.add(size=count)
+    return _eight(target, gzip.compress(request.SerializeToString()))
+
+
 def empty_grpc_strings(target: Target) -> list[Measure]:
     """10 MB of strings of two bytes each; eight at once."""
     if not target.server.grpc:
@@ -303,6 +327,8 @@ ATTACKS = (
     string_fill,
     unsent_messages,
     filled_strings,
+    many_sizes,
+    strings_in_content,
     empty_grpc_strings,
     grpc_gzip,
     large_messages,

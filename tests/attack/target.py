@@ -78,10 +78,10 @@ class Target:
         return int(long if self.long else short)
 
     @contextlib.contextmanager
-    def another(self, *flags: str) -> Iterator["Target"]:
-        """Serves the same models with other flags until the block ends."""
+    def another(self, *flags: str, files: int = 0) -> Iterator["Target"]:
+        """Serves the same models with other flags until the block ends, with at most so many open files if given."""
         assert self.models  # a server that is not ours has the flags that it has
-        with started(self.models, flags) as server:
+        with started(self.models, flags, files) as server:
             yield Target(server, self.long, self.models)
 
 
