@@ -97,7 +97,6 @@ def started(models: pathlib.Path, flags: Sequence[str] = (), files: int = 0) -> 
         flags: Of the server.
         files: That the process may have open; 0 = as many as this one.
 
-
     Raises:
         Broken: it ends, or has no version in time, or does not stop.
     """
