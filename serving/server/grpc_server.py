@@ -11,14 +11,14 @@ from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.admission import Slots
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.grpc_api import GrpcApi
+from ctrpipe.serving.server.grpc_api import Answer, GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
 from ctrpipe.serving.server.grpc_messages import check_examples, check_message, plain_message, plain_size
 from ctrpipe.serving.server.grpc_parsing import parse
@@ -142,7 +142,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
 
-    def _handler(self, request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:
+    def _handler(self, request_class: Any, answer: Answer) -> grpc.RpcMethodHandler:
         """Returns the handler of a method. It takes a stream, so that it decides itself how the message is awaited."""
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
@@ -158,10 +158,10 @@ class GrpcServer:
                         with self._admission.parsing(size, _seconds_left(context)):
                             body = plain_message(body, self._most_bytes, held)
                             held.grow(check_message(body))
-                            request = parse(request_class, body)
+                            request, contents = parse(request_class, body)
                         del body
                         held.grow(check_examples(request))
-                        response = bytes(answer(request, _seconds_left(context)).SerializeToString())
+                        response = bytes(answer(request, contents, _seconds_left(context)).SerializeToString())
                     self._arrivals.answered(context, len(response))
                     return response
             finally:

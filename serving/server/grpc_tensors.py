@@ -4,6 +4,7 @@ Except for strings, there is no Python loop over the elements.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -61,12 +62,15 @@ class Filling:
             raise ValueError(f"{values} values of {bytes_each} bytes, none of which was sent")
 
 
-def to_array(proto: tensor_pb2.TensorProto, filling: Filling | None = None) -> np.ndarray:
+def to_array(
+    proto: tensor_pb2.TensorProto, filling: Filling | None = None, content: np.ndarray | None = None
+) -> np.ndarray:
     """Returns the tensor as an array; strings as an array of bytes objects.
 
     Args:
         proto: The tensor.
         filling: What other tensors of the same request were filled with.
+        content: The bytes of its `tensor_content`, where the proto is without.
 
     Raises:
         ValueError: the shape, dtype and content contradict each other, or too many values were not sent.
@@ -80,21 +84,21 @@ def to_array(proto: tensor_pb2.TensorProto, filling: Filling | None = None) -> n
         raise ValueError("the shape is not known")
     size = math.prod(sizes)
     dtype = _NUMBERS.get(proto.dtype)
-    content = proto.tensor_content
-    if dtype is not None and content:
-        if len(content) != size * dtype.itemsize:
-            raise ValueError(f"{len(content)} bytes of content for {size} values of {dtype}")
-        return np.frombuffer(content, dtype).reshape(sizes)
+    sent = proto.tensor_content or (b"" if content is None else content)
+    if dtype is not None and len(sent):
+        if len(sent) != size * dtype.itemsize:
+            raise ValueError(f"{len(sent)} bytes of content for {size} values of {dtype}")
+        return np.frombuffer(sent, dtype).reshape(sizes)
     if proto.dtype not in _KNOWN:
         raise ValueError(f"no type of numbers or strings: {proto.dtype}")
-    if proto.dtype in _VALUES and not content:
+    if proto.dtype in _VALUES and not len(sent):
         values = getattr(proto, _VALUES[proto.dtype])
         if dtype is None:
             return _strings(proto, size, filling).reshape(sizes)
         if len(values) == size and size <= _FEW:
             narrow = _VALUES[proto.dtype] == "int_val"
             return np.fromiter(values, np.int64 if narrow else dtype, size).astype(dtype).reshape(sizes)
-    return _parse(proto, size, filling)
+    return _parse(proto, size, filling, sent)
 
 
 def _strings(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.ndarray:
@@ -111,25 +115,27 @@ def _strings(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.n
     return array
 
 
-def _count_sent(proto: tensor_pb2.TensorProto) -> int:
+def _count_sent(proto: tensor_pb2.TensorProto, content: Any) -> int:
     """Returns an upper bound of the number of values sent.
 
     In `tensor_content`, a value takes at least one byte.
     """
-    if proto.tensor_content:
-        return len(proto.tensor_content)
+    if len(content):
+        return len(content)
     if proto.dtype in _PARTS:
         part, field = _PARTS[proto.dtype]
         return len(getattr(proto, field)) * np.dtype(part).itemsize // int(tf.as_dtype(proto.dtype).size)
     return len(getattr(proto, _VALUES[proto.dtype]))
 
 
-def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.ndarray:
+def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling, content: Any) -> np.ndarray:
     """Returns the tensor as TensorFlow parses it. If too few values were sent, the last one is repeated."""
     is_string = proto.dtype == types_pb2.DT_STRING
-    filling.add(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
+    filling.add(size - _count_sent(proto, content), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
     if is_string and size > MOST_ELEMENTS:  # a byte of the content is an empty string
         raise ValueError(f"{size} strings")
+    if len(content) and not proto.tensor_content:
+        proto.tensor_content = bytes(content)
     try:
         value = tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
         return np.asarray(value, object if is_string else None)  # for a scalar string, TensorFlow returns bytes

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 from tensorflow.core.example import example_pb2
@@ -13,9 +14,15 @@ from tensorflow_serving.apis import classification_pb2, inference_pb2, predict_p
 
 from ctrpipe.serving.server import grpc_parsing
 from ctrpipe.serving.server.core import SWITCH_SECONDS
-from ctrpipe.serving.server.grpc_parsing import PIECE_BYTES, parse
+from ctrpipe.serving.server.grpc_parsing import PIECE_BYTES, with_contents
+from ctrpipe.serving.server.grpc_tensors import to_array
 
 LARGE = 3 * PIECE_BYTES
+
+
+def parse(message_class, body):
+    """The whole message."""
+    return with_contents(*grpc_parsing.parse(message_class, body))
 
 
 def text(chance, most):
@@ -132,6 +139,28 @@ def test_fields_that_a_message_does_not_have_are_left_out():
             parse(predict_pb2.PredictRequest, length(number, bytes(LARGE)))
 
 
+def test_the_large_content_of_an_input_is_beside_the_message():
+    """It is where TensorFlow takes it over without a copy."""
+    content = np.arange(LARGE, dtype=np.float32)
+    tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=content.tobytes())
+    tensor.tensor_shape.dim.add(size=LARGE)
+    small = tensor_pb2.TensorProto(dtype=1, tensor_content=b"1234")
+    request = predict_pb2.PredictRequest(inputs={"large": tensor, "small": small})
+    message, contents = grpc_parsing.parse(predict_pb2.PredictRequest, request.SerializeToString())
+    assert list(contents) == ["large"] and not message.inputs["large"].tensor_content
+    found = to_array(message.inputs["large"], content=contents["large"])
+    np.testing.assert_array_equal(found, content)
+    assert found.ctypes.data % 64 == 0
+    assert message.inputs["small"] == small
+    assert with_contents(message, contents) == request
+    halves = tensor_pb2.TensorProto(dtype=19, tensor_shape=tensor.tensor_shape)  # DT_HALF: read by TensorFlow
+    half = content.astype(np.float16)
+    np.testing.assert_array_equal(to_array(halves, content=np.frombuffer(half.tobytes(), np.uint8)), half)
+    again = length(2, length(1, b"large") + length(2, tensor_pb2.TensorProto(int_val=[1] * LARGE).SerializeToString()))
+    _, contents = grpc_parsing.parse(predict_pb2.PredictRequest, request.SerializeToString() + again)
+    assert contents == {}  # the last one of a key stays
+
+
 def test_messages_within_messages_end():
     body = bytes(PIECE_BYTES)
     for _ in range(60):
@@ -173,5 +202,5 @@ def test_others_run_while_a_million_strings_are_parsed():
     request.inputs["x"].string_val.extend([b""] * 1_000_000)
     body = request.SerializeToString()
     whole = min(longest_hold(lambda: predict_pb2.PredictRequest.FromString(body)) for _ in range(5))
-    pieces = min(longest_hold(lambda: parse(predict_pb2.PredictRequest, body)) for _ in range(5))
+    pieces = min(longest_hold(lambda: grpc_parsing.parse(predict_pb2.PredictRequest, body)) for _ in range(5))
     assert pieces < whole / 2
