@@ -27,6 +27,7 @@ _MANY_STRINGS = 1 << 16
 _UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
 _PIECE_SECONDS, _PIECE_BYTES = 0.1, 32 << 20
 _FEWEST_ROWS = 16
+_AT_ONCE = contextlib.nullcontext()
 _held = threading.local()
 
 
@@ -118,11 +119,8 @@ class _Lane:
         self._turns.release()
 
     @contextlib.contextmanager
-    def turn(self, size: int, timeout_seconds: float | None) -> Iterator[None]:
-        """Inside the block it is the turn of a body of `size` bytes; a short one waits for none."""
-        if size <= _LARGE_BODY_BYTES:
-            yield
-            return
+    def turn(self, timeout_seconds: float | None) -> Iterator[None]:
+        """Inside the block it is the thread's turn."""
         self.enter(timeout_seconds)
         try:
             yield
@@ -147,8 +145,7 @@ class Admission:
         self._large = _Lane(processors, waiting)
         self._parsing = _Lane(1, waiting)
 
-    @contextlib.contextmanager
-    def reading(self, size: int, timeout_seconds: float | None = None) -> Iterator[None]:
+    def reading(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Inside the block a body of `size` bytes is read and answered; of large ones, as many as there are processors.
 
         Reading keeps the interpreter: with a thread for each large body, a short request waited for all of them.
@@ -157,11 +154,9 @@ class Admission:
             OverBudget: too many large bodies wait.
             ServingError: the time is over before its turn.
         """
-        with self._large.turn(size, timeout_seconds):
-            yield
+        return self._large.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
 
-    @contextlib.contextmanager
-    def parsing(self, size: int, timeout_seconds: float | None = None) -> Iterator[None]:
+    def parsing(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Inside the block a body of `size` bytes is decompressed and parsed; of large ones, one at a time.
 
         They could not be parsed at the same time anyway: only one thread has the interpreter. A short request would
@@ -171,8 +166,7 @@ class Admission:
             OverBudget: too many large bodies wait.
             ServingError: the time is over before its turn.
         """
-        with self._parsing.turn(size, timeout_seconds):
-            yield
+        return self._parsing.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
 
     @contextlib.contextmanager
     def admitted(
