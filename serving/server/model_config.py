@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
-from ctrpipe.serving.layout import local_path
+from ctrpipe.common.stores import local_path
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.versions import Policy
 from ctrpipe.serving.text_proto import read_text_proto

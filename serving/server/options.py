@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import installed_version
 from ctrpipe.common.processes import cores, on_intel
-from ctrpipe.serving.layout import local_path
+from ctrpipe.common.stores import local_path
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
