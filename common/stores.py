@@ -226,31 +226,44 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         StoreError: the store refuses the request, or does not answer.
     """
     place = _place(url)
-    store = (place.scheme, place.host or place.bucket)
     began, delay, tries = time.monotonic(), _FIRST_DELAY, 0
     while True:
         tries += 1
         try:
             answer = request()
-        except FileNotFoundError as error:
-            _answered.add(store)
+        except (OSError, ValueError) as error:
+            text = str(error)
+            if not isinstance(error, FileNotFoundError) and not text.startswith(os.strerror(errno.ENOENT)):
+                delay = _pause(url, place, error, began, delay, tries)
+                continue
+            _answered.add(_store(place))
             if _NO_BUCKET.search(str(error)):
                 raise _error(url, place, error) from error
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from error
-        except (OSError, ValueError) as error:
-            text = str(error)
-            if not _PASSING.search(text) or _lasting(text):
-                raise _error(url, place, error) from error
-            limit = _retry_seconds()
-            if store not in _answered and _NOT_REACHED.search(text):
-                limit = min(limit, _FIRST_SECONDS)
-            if time.monotonic() - began + delay > limit:
-                raise _away(url, place, error, tries) from error
-            time.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(2 * delay, _LAST_DELAY)
         else:
-            _answered.add(store)
+            _answered.add(_store(place))
             return answer
+
+
+def _pause(url: str, place: _Place, error: Exception, began: float, delay: float, tries: int) -> float:
+    """Waits before a request is repeated. Returns the next wait.
+
+    Raises:
+        StoreError: the error does not pass, or it has been repeated for long enough.
+    """
+    text, limit = str(error), _retry_seconds()
+    if not _PASSING.search(text) or _lasting(text):
+        raise _error(url, place, error) from error
+    if _store(place) not in _answered and _NOT_REACHED.search(text):
+        limit = min(limit, _FIRST_SECONDS)
+    if time.monotonic() - began + delay > limit:
+        raise _away(url, place, error, tries) from error
+    time.sleep(delay * random.uniform(0.5, 1.0))
+    return min(2 * delay, _LAST_DELAY)
+
+
+def _store(place: _Place) -> tuple[str, str]:
+    return place.scheme, place.host or place.bucket
 
 
 def _lasting(text: str) -> bool:
@@ -335,6 +348,11 @@ def _settings(scheme: str) -> tuple[str, ...]:
         ),
     }.get(scheme, ())
     return tuple(next((os.environ[name] for name in group if os.environ.get(name)), "") for group in names)
+
+
+def endpoint_of(scheme: str) -> str:
+    """Returns the address of a scheme's store that the environment names; "" for the provider's own."""
+    return next(iter(_settings(scheme)), "") if scheme in ("s3", "gs", "gcs", "abfs", "abfss") else ""
 
 
 @functools.lru_cache(maxsize=64)
@@ -833,3 +851,12 @@ def delete(url: str) -> None:
     place = _place(url)
     with contextlib.suppress(FileNotFoundError):
         _asked(url, lambda: _filesystem(place).delete_file(place.path))
+
+
+def times_below(url: str) -> Iterator[tuple[str, float]]:
+    """Yields the URL of each object directly below a URL, with the time of its last change in seconds."""
+    place = _place(url)
+    selector = _library().FileSelector(place.path, allow_not_found=True)
+    for info in _asked(url, lambda: _filesystem(place).get_file_info(selector)):
+        if info.type.name == "File":
+            yield join(url, info.base_name), (info.mtime_ns or 0) / 1e9

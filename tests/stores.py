@@ -9,6 +9,7 @@ import dataclasses
 import http.client
 import http.server
 import json
+import os
 import pathlib
 import random
 import socket
@@ -131,6 +132,11 @@ def _led_to(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
     return store
+
+
+def command_environment(store: Store) -> dict[str, str]:
+    """Returns the environment of a command that uses a store."""
+    return {**os.environ, **store.environment, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 # Faults --------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ def find_files(patterns: list[str]) -> list[str]:
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
         matches = [name for name in matching(pattern) if is_file(name)]
         if not matches:
+            if stores.is_url(pattern):
+                stores.check_bucket(pattern)
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
     return files
