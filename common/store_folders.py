@@ -3,7 +3,8 @@
 A store renames nothing, so a folder in it is whole once its manifest is there, which is written last. The manifest has
 the size and the SHA-256 of each file. What a killed process left has no manifest, and nobody reads it.
 
-A folder's copy on this machine has the same names as its URL, below CTRPIPE_CACHE, or `~/.cache/ctrpipe`.
+A folder's copy on this machine has the same names as its URL, below CTRPIPE_CACHE, or `~/.cache/ctrpipe`: in `copies`
+what was read, in `work` what is to be written.
 """
 
 import contextlib
@@ -47,6 +48,15 @@ def local_copy(url: str) -> pathlib.Path:
     Raises:
         StoreError: a part of the URL cannot be the name of a folder.
     """
+    return _place_of(url, "copies")
+
+
+def work_folder(url: str) -> pathlib.Path:
+    """Returns the folder of this machine where that is made which is then written to a URL. Raises as `local_copy`."""
+    return _place_of(url, "work")
+
+
+def _place_of(url: str, kind: str) -> pathlib.Path:
     stores.check_scheme(url)
     scheme, _, rest = url.rstrip("/").partition("://")
     names = rest.split("/")
@@ -58,7 +68,7 @@ def local_copy(url: str) -> pathlib.Path:
     # Two servers may have a bucket of the same name.
     endpoint = stores.endpoint_of(scheme)
     store = f"{scheme.lower()}-{fingerprint(endpoint)[:8]}" if endpoint else scheme.lower()
-    return pathlib.Path(base, "stores", store, *names).absolute()
+    return pathlib.Path(base, kind, store, *names).absolute()
 
 
 # Write ---------------------------------------------------------------------------------------------------------------
@@ -159,6 +169,16 @@ def _put_in_place(unfinished: pathlib.Path, folder: pathlib.Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
     (unfinished / MANIFEST).replace(folder / MANIFEST)
+
+
+def fetch_below(url: str, folder: pathlib.Path) -> None:
+    """Copies the objects below a URL into a folder, those that are not there in their size. Raises as `download`."""
+    root = url.rstrip("/")
+    for each, size in stores.objects_below(root):
+        path = folder / each[len(root) + 1 :]
+        if not path.exists() or path.stat().st_size != size:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, stores.read_bytes(each))
 
 
 def _is_copy(folder: pathlib.Path, files: dict[str, StoredFile]) -> bool:

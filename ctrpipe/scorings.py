@@ -96,13 +96,13 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
 
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
-    from ctrpipe.common.store_folders import local_copy
+    from ctrpipe.common.store_folders import work_folder
     from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)
     if is_url(place := str(output)):
-        folder = local_copy(place)
+        folder = work_folder(place)
     result = score_log(versions_of(model), files_of(data, folder / FOLDER), place if output else folder, workers)
     counts = (result.rows, result.scored, result.rejected, result.model_version)
     return Scoring(folder, *counts, result.scores, result.drift)

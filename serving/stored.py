@@ -126,19 +126,27 @@ class Mirror:
             StoreError: the store refuses the request or does not answer. The copies stay.
         """
         numbers = numbers_below(self.url)
-        whole = {number: self.folder / str(number) for number in numbers if self._is_whole(number)}
-        if missing := [number for number in numbers if number not in whole]:
-            self._say(
-                f"{self.url}: without {MANIFEST}, so still being written or not pushed by ctrpipe: version "
-                f"{', '.join(map(str, missing))}"
-            )
-        for number, folder in wanted(whole).items():
+        present = {number: self.folder / str(number) for number in numbers}
+        unfinished: list[int] = []
+        while halves := [number for number in wanted(present) if not is_whole(self.url, number)]:
+            unfinished += halves
+            present = {number: folder for number, folder in present.items() if number not in unfinished}
+        self._say(
+            f"{self.url}: without {MANIFEST}, so still being written or not pushed by ctrpipe: version "
+            f"{', '.join(map(str, sorted(unfinished)))}"
+            if unfinished
+            else ""
+        )
+        for number, folder in wanted(present).items():
             if not folder.exists():
                 download(stores.join(self.url, str(number)), folder)
-        if whole:
-            for copy in versions(self.folder):
-                if int(copy.name) not in whole:
-                    shutil.rmtree(copy, ignore_errors=True)
+        gone = [copy for copy in versions(self.folder) if not self._is_there(int(copy.name), present)]
+        if present:
+            for copy in gone:
+                shutil.rmtree(copy, ignore_errors=True)
+
+    def _is_there(self, number: int, present: dict[int, pathlib.Path]) -> bool:
+        return number in present and is_whole(self.url, number)
 
     def try_to_follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
         """Like `follow`, but logs once what is wrong with the store; what is copied is served on."""
@@ -149,13 +157,9 @@ class Mirror:
             self._say(f"The store {away}: what is copied is served on: {error}")
         except FileNotFoundError as error:  # a version was removed meanwhile
             self._say(f"{self.url}: {error}")
-        else:
-            self._said = ""
-
-    def _is_whole(self, number: int) -> bool:
-        return (self.folder / str(number)).exists() or is_whole(self.url, number)
 
     def _say(self, text: str) -> None:
-        if text != self._said:
+        """Logs a text once, as long as no other follows."""
+        if text and text != self._said:
             log.warning("%s", text)
         self._said = text

@@ -49,6 +49,7 @@ def run(
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.common.phases import listed_phases, seconds_by_phase
     from ctrpipe.common.processes import end_preloaded
+    from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.report.summary import print_summary
     from ctrpipe.pipeline.run.prepared import joined
@@ -66,6 +67,8 @@ def run(
     with output_of_run(place, loaded.serving.model_name) as folder:
         metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
     print_summary(folder, loaded)
+    if is_url(place):
+        print(f"Stored: {place}")
     print(f"Time:   {listed_phases(seconds_by_phase())}")
     end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:

@@ -1,6 +1,7 @@
-"""A run whose output folder is a URL: it works in the folder's copy here, and writes to the store at its end.
+"""A run whose output folder is a URL: it works in a folder of this machine, and writes to the store at its end.
 
-TFX's database and the cache of a run need a disk, so they stay on this machine, where an interrupted run goes on.
+TFX's database and the cache of a run need a disk, so they stay on this machine, where an interrupted run goes on. A run
+on another machine begins with the newest version in the store.
 """
 
 import contextlib
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 from ctrpipe.common import stores
 from ctrpipe.common.output_folder import path_in
 from ctrpipe.common.progress import announce
-from ctrpipe.common.store_folders import local_copy, one_writer, upload
-from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE
+from ctrpipe.common.store_folders import fetch_below, one_writer, upload, work_folder
+from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE, keep_by_version
+from ctrpipe.serving.layout import newest_version
 from ctrpipe.serving.stored import fetch_newest, push_version
 
-_FOLDERS = ("report_data", "dead_letter", KEPT_BY_VERSION)
+_FOLDERS = ("report_data", "dead_letter")
 
 
 def output_of_run(output: pathlib.Path | str, model_name: str) -> contextlib.AbstractContextManager[pathlib.Path]:
@@ -29,8 +31,7 @@ def output_of_run(output: pathlib.Path | str, model_name: str) -> contextlib.Abs
 def stored_output(url: str, model_name: str) -> Iterator[pathlib.Path]:
     """Yields the folder to run in, and writes the run's results to the store when the block succeeds.
 
-    The newest version in the store is fetched before, for the gates to compare with. A version that the run pushed
-    appears whole, and is there before the rest of the run.
+    A version that the run pushed appears whole, and is there before the rest of the run.
 
     Args:
         url: The URL of the run's folder.
@@ -39,23 +40,44 @@ def stored_output(url: str, model_name: str) -> Iterator[pathlib.Path]:
     Raises:
         StoreError: another run writes there, or the store refuses a request or does not answer.
     """
-    folder, url = local_copy(url), url.rstrip("/")
-    base = stores.join(url, "models", model_name)
     with one_writer(url):
-        fetch_newest(base, folder / "models" / model_name)
+        folder = with_newest(url, model_name)
         yield folder
         announce(f"Writing the run to {url}")
-        metrics = json.loads((folder / "metrics.json").read_text())
-        if metrics["model_version"]:
-            push_version(folder / "models" / model_name / metrics["model_version"], base)
-        upload(folder, url, _names(folder))
+        trained = path_in(folder, pathlib.Path(json.loads((folder / LINEAGE).read_text())["model"]))
+        if pushed := json.loads((folder / "metrics.json").read_text())["model_version"]:
+            version = folder / "models" / model_name / pushed
+            push_version(version, models_of(url, model_name))
+            keep_by_version(trained, folder, version)
+        upload_run(folder, url, trained)
 
 
-def _names(folder: pathlib.Path) -> list[str]:
-    """Returns the files of a run that its readers need: results, report, malformed rows, and the trained model."""
-    trained = path_in(folder, pathlib.Path(json.loads((folder / LINEAGE).read_text())["model"]))
+def models_of(url: str, model_name: str) -> str:
+    """Returns the URL of the versions that a run with this URL pushes."""
+    return stores.join(url, "models", model_name)
+
+
+def with_newest(url: str, model_name: str) -> pathlib.Path:
+    """Returns the folder to run in, with the newest version in the store, for the gates and for a warm start."""
+    folder = work_folder(url)
+    versions = folder / "models" / model_name
+    fetch_newest(models_of(url, model_name), versions)
+    if newest := newest_version(versions):
+        fetch_below(stores.join(url, KEPT_BY_VERSION, newest.name), folder / KEPT_BY_VERSION / newest.name)
+    return folder
+
+
+def upload_run(folder: pathlib.Path, url: str, trained: pathlib.Path | None = None) -> None:
+    """Writes what the readers of a run need to the store: results, report, malformed rows, and the trained model.
+
+    Args:
+        folder: The run's folder.
+        url: The URL of the run's folder.
+        trained: The artifact of the trained model, if it is in the folder.
+    """
     found = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    for below in (*(folder / name for name in _FOLDERS), trained):
-        if below.is_relative_to(folder):
+    newest = newest_version(folder / KEPT_BY_VERSION)
+    for below in (*(folder / name for name in _FOLDERS), newest, trained):
+        if below is not None and below.is_relative_to(folder):
             found += [path for path in below.rglob("*") if path.is_file()]
-    return [path.relative_to(folder).as_posix() for path in found]
+    upload(folder, url, [path.relative_to(folder).as_posix() for path in found])

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterator
 
 from ctrpipe.common import stores
-from ctrpipe.common.store_folders import MANIFEST, local_copy, one_writer, upload
+from ctrpipe.common.store_folders import MANIFEST, one_writer, upload, work_folder
 from ctrpipe.common.stores import StoreError
 from ctrpipe.serving.scoring.folder import DEAD_LETTER, SUMMARY
 
@@ -19,7 +19,7 @@ def stored_scoring(url: str) -> Iterator[pathlib.Path]:
     Raises:
         StoreError: another process writes there, or has, or the store refuses a request or does not answer.
     """
-    url, folder = url.rstrip("/"), local_copy(url)
+    url, folder = url.rstrip("/"), work_folder(url)
     with one_writer(url):
         if stores.is_file(stores.join(url, MANIFEST)) and not (folder / SUMMARY).exists():
             raise StoreError(f"{url}: holds the result of another scoring; choose another --output or remove it")

@@ -166,13 +166,13 @@ def test_a_url_has_a_folder_of_its_own(monkeypatch, tmp_path):
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     one = local_copy("s3://bucket/models/ctr")
-    assert one == tmp_path / "cache" / "stores" / "s3" / "bucket" / "models" / "ctr"
+    assert one == tmp_path / "cache" / "copies" / "s3" / "bucket" / "models" / "ctr"
     assert local_copy("s3://bucket/models/ctr/7") == one / "7"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     assert local_copy("s3://bucket/models/ctr") != one
     monkeypatch.delenv(store_folders.CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert local_copy("gs://b/k").parts[:4] == ("/", "x", "ctrpipe", "stores")
+    assert local_copy("gs://b/k").parts[:4] == ("/", "x", "ctrpipe", "copies")
     with pytest.raises(StoreError, match="has an empty name"):
         local_copy("s3://bucket/../x")
 
