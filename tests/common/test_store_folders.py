@@ -8,10 +8,11 @@ import time
 
 import pytest
 
+from benchmarks.harness.store_servers import KEYS, Rule, faulty, free_port, running
 from ctrpipe.common import store_folders, stores
 from ctrpipe.common.store_folders import MANIFEST, download, local_copy, one_writer, read_manifest, upload
 from ctrpipe.common.stores import StoreError
-from tests.stores import KEYS, Rule, command_environment, faulty, free_port, running
+from tests.stores import command_environment
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 

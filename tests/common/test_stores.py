@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from benchmarks.harness.store_servers import Proxy, Rule, faulty, free_port
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.stores import StoreError, UnreachableError
-from tests.stores import Proxy, Rule, faulty, free_port
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 

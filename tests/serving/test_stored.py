@@ -8,6 +8,7 @@ import time
 import httpx
 import pytest
 
+from benchmarks.harness.store_servers import Rule, faulty
 from ctrpipe.common import store_folders, stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import MANIFEST, one_writer
@@ -16,7 +17,6 @@ from ctrpipe.serving.server.options import parse_flags
 from ctrpipe.serving.server.run import running_server
 from ctrpipe.serving.stored import fetch_model, fetch_newest, newest_stored, push_version
 from tests.contract import models
-from tests.stores import Rule, faulty
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 
