@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.stores import is_url
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.files import Range, group, no_rows, open_stored, state_of
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, PARQUET_MARK, check_parquet
@@ -109,6 +110,6 @@ def _read_errors(path: str) -> Iterator[None]:
 
 def _opened(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
     try:
-        return pa.parquet.ParquetFile(source)
+        return pa.parquet.ParquetFile(source, pre_buffer=is_url(path))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
