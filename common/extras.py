@@ -55,6 +55,7 @@ MODULES = {
     "text": ("tensorflow_text", "safetensors"),
     "jax": ("jax",),
     "hub": ("huggingface_hub",),
+    "avro": ("fastavro",),
 }
 
 
