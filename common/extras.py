@@ -56,6 +56,7 @@ MODULES = {
     "jax": ("jax",),
     "hub": ("huggingface_hub",),
     "avro": ("fastavro",),
+    "sql": ("duckdb",),
 }
 
 

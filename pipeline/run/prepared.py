@@ -15,8 +15,11 @@ from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import Data
+from ctrpipe.transforms.tables.join import join_tables
+from ctrpipe.transforms.tables.join import summary_of as joined_summary
 
 PREPARED = "prepared"
+WITH_TABLES = "joined"  # the log with its side tables, which may be prepared further
 
 
 def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: Workers) -> Prepared:
@@ -58,11 +61,18 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
     """Returns the files and globs of the log that the pipeline reads.
 
     For an event log, a log with delayed labels or a folder of KDD Cup 2012, these are new files in `<output>/prepared`.
+    Before, a log is joined with its side tables, in `<output>/joined`.
 
     Raises:
         InputError: the files cannot be read or prepared, the output folder cannot be made, or another process works in
             it.
     """
+    if config.data.join:
+        announce("Joining the log with its tables")
+        with_tables = join_tables(paths, config.data.join, output / WITH_TABLES)
+        for line in joined_summary(with_tables):
+            announce(line)
+        paths = [with_tables.log]
     seed = config.data.split.seed  # not the run's: runs of several seeds have the same rows
     if config.events:
         place = output / PREPARED

@@ -21,6 +21,7 @@ from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.section import ColumnNames, Section
+from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
 from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
@@ -235,6 +236,10 @@ class Data(Section):
     """How labels that arrive later are joined with the log. `data` then describes the joined log (`format: parquet`,
     all columns as text). null: the log contains its labels, and all rows count.
     """
+    join: Join | None = None
+    """Side tables that the log is joined with. `data` then describes the joined log (`format: parquet`, all columns as
+    text). null: the log has all columns.
+    """
     negative_sampling: float = pydantic.Field(1.0, gt=0, le=1, examples=[0.1])
     """Share of the negatives that training reads, drawn by the seed; all positives stay. Training and validation rows
     are sampled. Test rows are not, and vocabularies and statistics are computed from all training rows. The logits of
@@ -283,11 +288,15 @@ class Data(Section):
             raise ValueError("paths and split.files.train both name the training files; remove one of them")
         if self.split.files and self.label_delay:
             raise ValueError("label_delay joins the files of paths and cannot be combined with split: {by: files}")
+        if self.split.files and self.join:
+            raise ValueError("join joins the files of paths and cannot be combined with split: {by: files}")
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
         if self.label_delay and self.format != "parquet":
             raise ValueError(f"label_delay: the joined log is Parquet; write format: parquet, not {self.format}")
+        if self.join and self.format != "parquet":
+            raise ValueError(f"join: the joined log is Parquet; write format: parquet, not {self.format}")
         if self.negative_sampling < 1 and len(self.labels) > 1:
             raise ValueError("negative_sampling needs a single label: no constant corrects the logits of several")
         for task in self.labels:

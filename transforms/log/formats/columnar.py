@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
@@ -127,4 +128,4 @@ def first_columns(kind: type[Columnar], path: str, rows: int) -> dict[str, Calla
         if not taken:
             return {}
         first = pa.Table.from_batches(taken).slice(0, rows).combine_chunks().to_batches()
-    return {name: lambda name=name: column_of(first[0], name) for name in names} if first else {}
+    return {name: functools.partial(column_of, first[0], name) for name in names} if first else {}
