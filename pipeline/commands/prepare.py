@@ -190,6 +190,38 @@ def labels(
 
 
 @prepare.command()
+@click.argument("log", nargs=-1, required=True)
+@click.argument("output", type=PATH)
+@click.option("--column", default="impressions", show_default=True, help="Column of the lists.")
+@click.option("--separator", default=" ", help="What stands between two items.  [default: a blank]")
+@click.option("--label-separator", default="-", show_default=True, help="What stands between an item and its label.")
+@click.option("--item", default="item", show_default=True, help="Column of the item that the rows get.")
+@click.option("--label", default="label", show_default=True, help="Column of the label that the rows get.")
+@click.option("--columns", metavar="A,B,...", help="Column names of a log without a header.")
+def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None, **options: str) -> None:
+    """Make rows of lists of impressions, such as MIND's.
+
+    LOG is files or quoted globs, whose rows list what was shown together: N55689-1 N35729-0. Each item becomes a row.
+
+    \b
+    Writes to OUTPUT:
+      log/*.parquet              the columns of the log but the list, the item and its label, all as text
+      dead_letter/rejects.jsonl  malformed rows with file, line and reason
+      summary.json               counts
+
+    `ctrpipe run` does the same if the configuration has the key `data.impressions`.
+    """
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
+    from ctrpipe.pipeline.commands.prepare_options import impressions_of_options
+    from ctrpipe.transforms.tables.impressions import rows_of_lists
+
+    lists = impressions_of_options({**options, "columns": columns.split(",") if columns else []})
+    shown = rows_of_lists(log, lists, output)
+    click.echo(f"{shown.rows:,} rows of {shown.lists:,} lists; {shown.rejected:,} malformed rows in dead_letter/")
+    click.echo(f"Next: ctrpipe init '{shown.log}'")
+
+
+@prepare.command()
 @click.argument("log")
 @click.argument("tables", nargs=-1, required=True)
 @click.option(

@@ -7,6 +7,7 @@ import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.section import Section
 from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.spec import LabelDelay
@@ -58,6 +59,15 @@ def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]],
             if value != "-":
                 table[name] = _key(value) if name == "on" else value
     return _checked(Join, {**{name: value for name, value in of_log.items() if value}, "tables": given})
+
+
+def impressions_of_options(options: Mapping[str, Any]) -> ImpressionLists:
+    """Returns the ImpressionLists that the options describe.
+
+    Raises:
+        InputError: the options contradict each other.
+    """
+    return _checked(ImpressionLists, options)
 
 
 def _key(text: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
+from ctrpipe.transforms.tables.impressions import rows_of_lists
 from ctrpipe.transforms.tables.join import join_tables
 
 ROWS = 10_000
@@ -77,23 +78,40 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
             _collect(findings, "", lambda named=named: find_files(named))  # type: ignore[misc]
         findings.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
         return findings
-    if config.data.join:
+    if config.data.join or config.data.impressions:
         with tempfile.TemporaryDirectory(prefix="ctrpipe-check-") as folder:
             try:
-                made = join_tables(patterns, config.data.join, pathlib.Path(folder), ROWS)
+                log = _first_rows(config, patterns, pathlib.Path(folder), findings)
             except InputError as error:
                 findings.errors.append(str(error))
                 return findings
-            findings.notes += [
-                f"data.join: {count:,} of the first {made.rows:,} rows have no partner in {path}"
-                for path, count in made.unmatched.items()
-                if count
-            ]
-            _check_files(config, [made.log], findings, is_whole_log=False)
-        findings.rejected += made.rejected
+            _check_files(config, [log], findings, is_whole_log=False)
         return findings
     _check_files(config, patterns, findings)
     return findings
+
+
+def _first_rows(config: RunConfig, patterns: Sequence[str], folder: pathlib.Path, findings: Findings) -> str:
+    """Writes the first rows of the log that a run makes of lists of impressions and of side tables, and returns them.
+
+    Raises:
+        InputError: see `rows_of_lists` and `join_tables`.
+    """
+    log = list(patterns)
+    if config.data.impressions:
+        shown = rows_of_lists(log, config.data.impressions, folder / "impressions", ROWS)
+        findings.rejected += shown.rejected
+        log = [shown.log]
+    if config.data.join:
+        made = join_tables(log, config.data.join, folder / "joined", ROWS)
+        findings.rejected += made.rejected
+        log = [made.log]
+        findings.notes += [
+            f"data.join: {count:,} of the first {made.rows:,} rows have no partner in {path}"
+            for path, count in made.unmatched.items()
+            if count
+        ]
+    return log[0]
 
 
 def _side_tables(config: RunConfig) -> list[list[str]]:

@@ -68,6 +68,7 @@ class ReplayPlan:
 
     def __post_init__(self) -> None:
         made = {
+            "data.impressions": ("impressions", self.config.data.impressions),
             "data.join": ("join", self.config.data.join),
             "events": ("history", self.config.events),
             "data.label_delay": ("labels", self.config.data.label_delay),

@@ -280,10 +280,10 @@ def test_a_replay_is_told_to_join_before(joinable):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "csv", "header": True}, "join: the joined log is Parquet; write format: parquet, not csv"),
+        ({"format": "csv", "header": True}, "join: a run writes Parquet and reads it; write format: parquet, not csv"),
         (
             {"split": {"by": "files", "files": {"train": ["a"], "validation": ["b"], "test": ["c"]}}},
-            "join joins the files of paths and cannot be combined with split",
+            "join reads the files of paths and cannot be combined with split",
         ),
     ],
 )

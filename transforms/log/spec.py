@@ -13,6 +13,7 @@ import pydantic
 import pydantic_core
 
 from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
+from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
@@ -236,6 +237,10 @@ class Data(Section):
     """How labels that arrive later are joined with the log. `data` then describes the joined log (`format: parquet`,
     all columns as text). null: the log contains its labels, and all rows count.
     """
+    impressions: ImpressionLists | None = None
+    """Lists of impressions, each item of which becomes a row. `data` then describes these rows (`format: parquet`, all
+    columns as text). null: a row of the log is an impression already.
+    """
     join: Join | None = None
     """Side tables that the log is joined with. `data` then describes the joined log (`format: parquet`, all columns as
     text). null: the log has all columns.
@@ -288,15 +293,16 @@ class Data(Section):
             raise ValueError("paths and split.files.train both name the training files; remove one of them")
         if self.split.files and self.label_delay:
             raise ValueError("label_delay joins the files of paths and cannot be combined with split: {by: files}")
-        if self.split.files and self.join:
-            raise ValueError("join joins the files of paths and cannot be combined with split: {by: files}")
+        for key, section in (("join", self.join), ("impressions", self.impressions)):
+            if section and self.split.files:
+                raise ValueError(f"{key} reads the files of paths and cannot be combined with split: {{by: files}}")
+            if section and self.format != "parquet":
+                raise ValueError(f"{key}: a run writes Parquet and reads it; write format: parquet, not {self.format}")
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
         if self.label_delay and self.format != "parquet":
             raise ValueError(f"label_delay: the joined log is Parquet; write format: parquet, not {self.format}")
-        if self.join and self.format != "parquet":
-            raise ValueError(f"join: the joined log is Parquet; write format: parquet, not {self.format}")
         if self.negative_sampling < 1 and len(self.labels) > 1:
             raise ValueError("negative_sampling needs a single label: no constant corrects the logits of several")
         for task in self.labels:

@@ -20,10 +20,9 @@ from ctrpipe.common.processes import cores
 from ctrpipe.transforms.labels.labelled import DEAD_LETTER, LOG, REJECTS, SUMMARY, Letters, TextFiles
 from ctrpipe.transforms.labels.moments import with_moments
 from ctrpipe.transforms.log.batches import LogBatch
-from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import PayloadWriter
-from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
 from ctrpipe.transforms.log.side_tables import Join, SideTable
+from ctrpipe.transforms.tables.sides import check_has, text_files
 
 _BATCH_ROWS = 1 << 16
 _MEMORY_SHARE = 0.4  # of what this process may take, for DuckDB; it writes more to disk
@@ -66,10 +65,10 @@ def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows:
             the log has a partner.
     """
     require("sql", "a join of tables")
-    rows = _files(log, join.columns, list(dict.fromkeys(key for table in join.tables for key in table.on)))
+    rows = text_files(log, join.columns, list(dict.fromkeys(key for table in join.tables for key in table.on)))
     sides = [_Side(place, table, rows) for place, table in enumerate(join.tables)]
     if join.as_of is not None:
-        _check_has(rows, "as_of", [join.as_of])
+        check_has(rows, "as_of", [join.as_of])
     names = [*rows.names, *(new for side in sides for new in side.brought.values())]
     for side in sides:
         if twice := sorted(new for new in side.brought.values() if names.count(new) > 1):
@@ -119,21 +118,6 @@ def summary_of(joined: Joined) -> list[str]:
     return [*lines, f"{joined.rejected:,} malformed rows in dead_letter/{REJECTS}"]
 
 
-def _files(patterns: Sequence[str], columns: Sequence[str], keys: Sequence[str]) -> TextFiles:
-    files = find_files(list(patterns))
-    sample = read_sample(files[0])
-    found = TextFiles(files, sample, spec_of_texts(sample, names=columns, ids=list(keys)))
-    _check_has(found, "on", keys)
-    return found
-
-
-def _check_has(side: TextFiles, setting: str, columns: Sequence[str]) -> None:
-    if absent := [name for name in columns if name not in side.names]:
-        raise InputError(
-            f"{side.files[0]}: {setting} {', '.join(absent)}: no such column; it has {excerpt(', '.join(side.names))}"
-        )
-
-
 # Sides ---------------------------------------------------------------------------------------------------------------
 
 
@@ -148,9 +132,9 @@ class _Side:
 
     def __init__(self, place: int, table: SideTable, rows: TextFiles):
         self.table, self.name = table, f"side{place}"
-        self.files = _files(table.paths, table.columns, list(table.on.values()))
-        _check_has(self.files, "time", [table.time] if table.time else [])
-        _check_has(self.files, "keep", table.keep)
+        self.files = text_files(table.paths, table.columns, list(table.on.values()))
+        check_has(self.files, "time", [table.time] if table.time else [])
+        check_has(self.files, "keep", table.keep)
         used = {*table.on.values(), table.time}
         kept = table.keep or [name for name in self.files.names if name not in used]
         self.brought = {name: f"{table.prefix}{name}" for name in kept}
