@@ -56,7 +56,8 @@ MODULES = {
     "jax": ("jax",),
     "hub": ("huggingface_hub",),
     "avro": ("fastavro",),
-    "sql": ("duckdb",),
+    "sql": ("duckdb", "sqlalchemy"),
+    "lakes": ("deltalake", "pyiceberg"),
 }
 
 

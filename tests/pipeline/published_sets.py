@@ -104,7 +104,7 @@ def mind(folder: pathlib.Path) -> None:
             shown = " ".join(f"N{item}-{y}" for item, y in zip(items, clicks(random, items), strict=True))
             history = " ".join(f"N{item}" for item in random.integers(0, 40, row % 5))
             time = f"11/{days[row % len(days)]}/2019 {1 + row % 12}:05:58 {'AP'[row % 2]}M"
-            lines.append(f"{number}\tU{row % 30}\t{time}\t{history}\t{shown}\n")
+            lines.append(f"{number}\tU{row // 2 % 30}\t{time}\t{history}\t{shown}\n")
             number += 1
         write(folder / part / "behaviors.tsv", "".join(lines))
         entities = '[]\t[{"Label": "A", "Confidence": 1.0}]'

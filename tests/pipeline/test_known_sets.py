@@ -81,7 +81,7 @@ def test_lists_of_impressions_become_rows_with_history_and_news(tmp_path):
     at = 16 // 2  # the fifth list, of the first day: validation rows are those of the second
     found = rows["train"].slice(at, 4).to_pylist()
     assert [(row["item"].decode(), row["label"]) for row in found] == [(item, float(y)) for item, _, y in shown]
-    assert {row["history"].decode() for row in found} == {first[3]} and {row["user"] for row in found} == {b"U4"}
+    assert {row["history"].decode() for row in found} == {first[3]} and {row["user"] for row in found} == {b"U2"}
     number = int(found[0]["item"][1:])
     assert found[0]["category"] == [b"sports", b"news"][number % 2]
     assert found[0]["title"] == b'The "title" of number %d' % number

@@ -20,6 +20,7 @@ from ctrpipe.common.files import by_number
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
+from ctrpipe.transforms.log.queries import is_query, rows_of
 from ctrpipe.transforms.log.recoded import recoded
 
 RANGE_BYTES = 32 << 20
@@ -33,7 +34,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files of paths, globs and partitioned folders.
+    """Returns the files of paths, globs, partitioned folders, queries and tables (see `queries`).
 
     The files of one pattern are in the order of `by_number`.
 
@@ -44,6 +45,9 @@ def find_files(patterns: list[str]) -> list[str]:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
     files: list[str] = []
     for pattern in patterns:
+        if is_query(pattern):
+            files += matching(rows_of(pattern))
+            continue
         if pathlib.Path(pattern).is_file():  # a name may contain [ or ?
             files.append(pattern)
             continue
