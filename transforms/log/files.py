@@ -21,6 +21,7 @@ from ctrpipe.common.files import by_number
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
+from ctrpipe.transforms.log.queries import is_query, rows_of
 from ctrpipe.transforms.log.recoded import recoded
 
 RANGE_BYTES = 32 << 20
@@ -34,7 +35,9 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files of paths, globs and partitioned folders, on this machine or in a store.
+    """Returns the files of paths, globs, partitioned folders, queries and tables (see `queries`).
+
+    A path may be in a store.
 
     The files of one pattern are in the order of `by_number`.
 
@@ -44,7 +47,11 @@ def find_files(patterns: list[str]) -> list[str]:
     if not patterns:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
     files: list[str] = []
-    for pattern in map(stores.check_scheme, patterns):
+    for given in patterns:
+        if is_query(given):
+            files += matching(rows_of(given))
+            continue
+        pattern = stores.check_scheme(given)
         if is_file(pattern):  # a name may contain [ or ?
             files.append(pattern)
             continue
