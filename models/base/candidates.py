@@ -36,7 +36,7 @@ def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs
     of_candidate = {field.name for field in feature_map.candidate_fields} | set(feature_map.candidate_dense)
     widths = {
         "ids": [(field.name, field.slots) for field in feature_map.fields],
-        "dense": [(name, 1) for name in feature_map.dense],
+        "dense": list(feature_map.widths.items()),
         "numbers": [(name, 2) for name in feature_map.numbers],
     }
     joined = {name: context[name] for name in TEXT if name in context}

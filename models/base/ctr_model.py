@@ -54,8 +54,8 @@ class CTRModel(keras.Model):
         (2, 1)
     """
 
-    # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine. Otherwise `flatten`
-    # appends the raw values to the embeddings.
+    # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine, and a vector one embedding
+    # in all. Otherwise `flatten` appends the raw values to the embeddings.
     embeds_dense: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
@@ -113,7 +113,8 @@ class CTRModel(keras.Model):
         if embedding_dim and feature_map.fields:
             self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
         if embedding_dim and feature_map.dense and self.embeds_dense:
-            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, name="dense_embedding")
+            widths = feature_map.dense_widths
+            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, widths, name="dense_embedding")
         if embedding_dropout:
             self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
@@ -166,7 +167,7 @@ class CTRModel(keras.Model):
         """Returns the logits, float32 (batch_size, tasks).
 
         Args:
-            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), if
+            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, width), if
                 the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for a text that all rows
                 share, if the model `shares_text`; `numbers` int32 (batch_size, 2 * numbers), if the feature map names
                 any.
@@ -365,7 +366,7 @@ def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
     if feature_map.fields:
         inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
     if feature_map.dense:
-        inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
+        inputs["dense"] = np.zeros((1, feature_map.dense_width), np.float32)
     if feature_map.text:
         inputs |= {name: np.zeros((1, feature_map.text.length), np.int32) for name in ("tokens", "segments")}
     if feature_map.numbers:

@@ -9,7 +9,8 @@ The packed tensors that a feature map describes:
   a missing value, then its vocabulary, then any further ids for unknown values.
   The items of a sequence are in order of time, the newest last, followed by padding. A sequence that shares the
   vocabulary of another field has that field's ids.
-- ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
+- ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``. A number is one column, a vector
+  as many as it has elements.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
 - ``numbers`` int32 ``[N, 2 M]``, for a model that reads raw numbers: the significand and the exponent of each column in
   ``numbers``. 35 is (35, 1) and -0.1234 is (-123, -1): the significand has up to three digits without trailing zeros,
@@ -150,12 +151,14 @@ class FeatureMap:
         negative_sampling: Share of the negatives that is kept in the training and validation rows, in (0, 1].
         fake_negatives: Whether every positive training row also appears as a negative. The model corrects its
             predictions for this.
+        dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
+            if all are numbers.
 
     Raises:
-        ValueError: the fields' ids have gaps or exceed int32, a name is repeated, a sequence's `shared_with` names
-            neither a categorical field nor a sequence with its own ids, a name in `numbers` is neither a numeric field
-            nor a dense feature, a name in `item_dense` is not a dense feature, there is no task, or `negative_sampling`
-            is outside (0, 1].
+        ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
+            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a sequence with
+            its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in `item_dense` is
+            not a dense feature, there is no task, or `negative_sampling` is outside (0, 1].
     """
 
     fields: tuple[Field, ...]
@@ -166,8 +169,13 @@ class FeatureMap:
     negative_sampling: float = 1.0
     item_dense: tuple[str, ...] = ()
     fake_negatives: bool = False
+    dense_widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
+            raise ValueError(
+                f"dense_widths should have a width for each of {self.dense}. Received: {self.dense_widths}"
+            )
         offset = 1  # id 0 is padding
         for field in self.fields:
             if field.shared_with:
@@ -239,6 +247,21 @@ class FeatureMap:
         return 1 + sum(field.size for field in self.fields if not field.shared_with)
 
     @property
+    def widths(self) -> dict[str, int]:
+        """The number of columns of each dense feature in ``dense``, in order."""
+        return dict(zip(self.dense, self.dense_widths or (1,) * len(self.dense), strict=True))
+
+    @property
+    def dense_width(self) -> int:
+        """D, the width of ``dense``."""
+        return sum(self.widths.values())
+
+    @property
+    def dense_columns(self) -> tuple[str, ...]:
+        """The name of the dense feature of each column of ``dense``."""
+        return tuple(name for name, width in self.widths.items() for _ in range(width))
+
+    @property
     def total_slots(self) -> int:
         """S, the width of ``ids``."""
         return sum(field.slots for field in self.fields)
@@ -298,6 +321,7 @@ class FeatureMap:
                 negative_sampling=value.get("negative_sampling", 1.0),
                 item_dense=tuple(value.get("item_dense", ())),
                 fake_negatives=value.get("fake_negatives", False),
+                dense_widths=tuple(value.get("dense_widths", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

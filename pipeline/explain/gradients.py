@@ -116,7 +116,7 @@ class RowGradients:
     def _names(self, part: str, count: int) -> list[str]:
         """Returns the column of each unit of a part."""
         if part == DENSE:
-            return list(self._model.feature_map.dense)
+            return list(self._model.feature_map.dense_columns)
         if part == TOKENS:
             return [TEXT] * count
         if part == NUMBERS:

@@ -94,7 +94,7 @@ def packed_reader(
 ) -> PackedReader:
     """Returns the reader behind `packed_batches`; see PackedReader for `length`."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length, weighted)
-    expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
+    expected = {"ids": feature_map.total_slots, "dense": feature_map.dense_width, "label": len(feature_map.tasks)}
     expected["numbers"] = 2 * len(feature_map.numbers)
     if feature_map.text:
         expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)

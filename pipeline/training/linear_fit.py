@@ -83,7 +83,7 @@ class LinearRows:
         self._reader = packed_reader(files, feature_map, _BLOCK_ROWS, weighted=True)
         self.count = self._reader.rows
         self._means, self._deviations, self._mean_weight = self._moments()
-        is_small = 12 * self.count * (feature_map.total_slots + len(feature_map.dense)) <= _MOST_BYTES
+        is_small = 12 * self.count * (feature_map.total_slots + feature_map.dense_width) <= _MOST_BYTES
         self._kept = [self._block(*numbered) for numbered in enumerate(self._reader)] if is_small else None
 
     @property
@@ -194,7 +194,7 @@ class LinearRows:
     def _sums(self, task: int, fold: int | None) -> tuple[float, float, np.ndarray, np.ndarray]:
         """Returns the mean label, the sum of the weights, and those of the squares of each id and dense feature."""
         clicks = total = 0.0
-        lookups, squares = np.zeros(self.feature_map.total_ids), np.zeros(len(self.feature_map.dense))
+        lookups, squares = np.zeros(self.feature_map.total_ids), np.zeros(self.feature_map.dense_width)
         for block in self.blocks():
             known, labels = block.known(task, fold)
             clicks, total = clicks + _dot(known, labels), total + float(known.sum())
@@ -204,7 +204,7 @@ class LinearRows:
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Returns the mean and the standard deviation of each dense feature, and the mean weight of a row."""
-        width = len(self.feature_map.dense)
+        width = self.feature_map.dense_width
         if not width and WEIGHT not in self._reader.widths:
             return np.zeros(0), np.ones(0), 1.0
         sums, squares, weight = np.zeros(width), np.zeros(width), 0.0

@@ -148,7 +148,7 @@ class Attributions:
         feature_map = self._model.feature_map
         owners: Sequence[str]
         if part == DENSE:
-            owners = feature_map.dense
+            owners = feature_map.dense_columns
         elif part == "token_rows":
             owners = [TEXT] * units
         elif part == "number_rows":

@@ -20,6 +20,7 @@ from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.times import EightDigits
+from ctrpipe.transforms.log.vectors import is_vector, vector_array
 
 # Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
@@ -393,14 +394,16 @@ def _count_documents(values: pa.Array, separator: str) -> Documents:
 
 
 class _NumberCounter:
-    """Computes moments and a quantile sketch of one column's numbers."""
+    """Computes moments and a quantile sketch of one column's numbers, or of all elements of its vectors."""
 
     def __init__(self, with_sketch: bool):
         self._moments = Numbers()
         self._sketch = sketches.QuantilesSketch(QUANTILE_ERROR, _MAX_ROWS, 1) if with_sketch else None
 
     def add(self, values: pa.Array) -> None:
-        numbers = values.drop_null().to_numpy(zero_copy_only=False).astype(np.float64)
+        known = values.drop_null()
+        floats = vector_array(known).reshape(-1) if is_vector(known.type) else known.to_numpy(zero_copy_only=False)
+        numbers = floats.astype(np.float64)
         numbers = numbers[np.isfinite(numbers)]
         if not len(numbers):
             return

@@ -39,6 +39,7 @@ from ctrpipe.models.base.feature_map import WEIGHT
 BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000  # rows of a shuffled window
 READ_ROWS = 1 << 16  # rows of a window in log order
+WINDOW_BYTES = 1 << 28  # of a window, which of long vectors holds fewer rows
 BUCKET_BATCHES = 50
 WINDOWS_AHEAD = 2  # windows to read ahead
 THREAD = "packed-reader"
@@ -304,7 +305,8 @@ class PackedReader:
             for file, metadata in enumerate(self._metadata)
             for group in range(metadata.num_row_groups)
         ]
-        rows = READ_ROWS if self._seed is None else SHUFFLE_ROWS
+        of_memory = max(WINDOW_BYTES // (4 * sum(self.widths.values())), 1)
+        rows = min(READ_ROWS if self._seed is None else SHUFFLE_ROWS, of_memory)
         windows = max(-(-sum(block.rows for block in blocks) // rows), 1)
         order = np.arange(len(blocks))
         if self._seed is not None:

@@ -15,7 +15,7 @@ from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.kinds.kind import VocabularySize, constant, constants
 from ctrpipe.transforms.features.kinds.numeric import clip, known_numbers
 from ctrpipe.transforms.features.learned import Learned
-from ctrpipe.transforms.features.slots import dense_columns, fields_of
+from ctrpipe.transforms.features.slots import dense_widths, fields_of
 from ctrpipe.transforms.features.vocabularies import vocabulary_sizes
 from ctrpipe.transforms.log.kinds.kind import WithVocabulary
 from ctrpipe.transforms.log.kinds.text import Text
@@ -32,7 +32,7 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
     """Packs raw columns. TensorFlow Transform traces this function for training and serving.
 
     Args:
-        inputs: [N] tensors, float32 or string. A missing value is NaN or "".
+        inputs: [N] tensors, float32 or string, and [N, length] tensors of vectors. A missing value is NaN or "".
         learned: The vocabularies and numbers learned from the training rows, and the description of the log.
 
     Returns:
@@ -56,7 +56,7 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
     for side, feature, names in _features_by_side(spec, side_of):
         transform = transform_of(feature, spec)
         columns = transform.plain([inputs[name] for name in names])
-        if feature.is_number:
+        if feature.is_number or feature.vector_length:
             columns = clip(columns, [limits[name] for name in names])
         parts.append((side, transform.tensors(dict(zip(names, columns, strict=True)), numbers, vocabularies)))
     outputs: dict[str, tf.Tensor] = {
@@ -163,7 +163,7 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
     """
     fields, dense, numbers, text = (
         _fields(spec, vocabulary_size),
-        dense_columns(spec),
+        dense_widths(spec),
         tuple(spec.written_columns),
         None,
     )
@@ -173,7 +173,10 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
     try:
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
         of_item = tuple(name for name in dense if name in spec.item_columns)
-        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling, item_dense=of_item)
+        widths = tuple(dense.values()) if max(dense.values(), default=1) > 1 else ()
+        return dataclasses.replace(
+            described, negative_sampling=spec.data.negative_sampling, item_dense=of_item, dense_widths=widths
+        )
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 

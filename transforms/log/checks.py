@@ -8,6 +8,7 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
+from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.ordering import MISSING, OTHER_KIND, Keys, Ordering
 from ctrpipe.transforms.log.spec import LogSpec, spellings
 from ctrpipe.transforms.log.values import (
@@ -26,6 +27,7 @@ from ctrpipe.transforms.log.values import (
     without_numbers,
     without_words,
 )
+from ctrpipe.transforms.log.vectors import to_vectors
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
 
@@ -47,11 +49,15 @@ class RowChecks:
         self._line_or_row = spec.line_or_row
         self._numeric_columns = list(dict.fromkeys(spec.numeric_columns)) if features else []
         self._text_columns = list(dict.fromkeys(spec.text_columns)) if features else []
+        by_column = spec.feature_by_column if features else {}
+        self._vectors = {name: feature for name, feature in by_column.items() if isinstance(feature, Vector)}
         self._label_columns = spec.label_columns if labels else []
         self._weight = spec.data.weight if labels else None
         targets = spec.target_columns if labels else []
         extra = [self._split_column] if self._split_column else []
-        self.columns = list(dict.fromkeys([*self._numeric_columns, *self._text_columns, *targets, *extra]))
+        self.columns = list(
+            dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra])
+        )
         self._separators = spec.separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         decimal = spec.data.decimal
@@ -104,6 +110,8 @@ class RowChecks:
                 check_utf8_of(raw.not_utf8, raw.columns[name], name, faults, ENCODING_HINT)
             if name in self._times:
                 check_times(columns[name], name, faults, self._times[name])
+        for name, feature in self._vectors.items():
+            columns[name] = to_vectors(raw.columns[name], name, faults, feature, self._written[name])
         for aligned in self._aligned:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
         for name in self._label_columns:

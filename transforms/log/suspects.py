@@ -52,6 +52,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
     weights = _numbers(rows[spec.data.weight]) if spec.data.weight else None
     several = len(labels) > 1
     for column in spec.feature_columns:
+        if column in spec.vector_lengths:
+            continue  # nearly every row has another vector, and none of them is an id
         values = _Values.of(rows[column])
         if weights is not None and _is_same(values.numbers, weights):
             yield Suspect(column, "train", f"its values are those of the weight, {spec.data.weight}")
@@ -94,7 +96,7 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
     if "train" not in rows or not rows["train"].num_rows:
         return
     for column in spec.feature_columns:
-        if spec.feature_by_column[column].time_format:
+        if spec.feature_by_column[column].time_format or column in spec.vector_lengths:
             continue  # the last rows of a log are of the last hour
         train = rows["train"][column]
         for split, table in rows.items():

@@ -29,7 +29,7 @@ class JsonLines(TextFormat):
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
         self._separators = spec.separators
-        self._sequences = frozenset(spec.columns_of("sequence"))
+        self._ordered = frozenset(spec.columns_of("sequence", "vector"))
         self._numeric = frozenset([*spec.numeric_columns, *spec.target_columns])
         self._whole = frozenset(spec.whole_number_columns)
 
@@ -51,7 +51,7 @@ class JsonLines(TextFormat):
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         lines = text.split(b"\n")[:-1]
-        return parse_objects(lines, self._columns, self._separators, self._sequences, self._numeric, self._whole)
+        return parse_objects(lines, self._columns, self._separators, self._ordered, self._numeric, self._whole)
 
 
 class _Float(str):

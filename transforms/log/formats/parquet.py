@@ -28,6 +28,7 @@ class Parquet(Format):
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
         self._numeric = frozenset(spec.numeric_columns)
+        self._vectors = frozenset(spec.vector_lengths)
         self._separators = spec.separators
         self._sequences = frozenset(spec.columns_of("sequence"))
         self._whole = frozenset(spec.whole_number_columns)
@@ -79,6 +80,8 @@ class Parquet(Format):
             values = plain(batch.column(name))
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
             if is_number and name in self._numeric:
+                columns[name] = values
+            elif is_list(values.type) and name in self._vectors:
                 columns[name] = values
             elif is_list(values.type) and name in self._separators:
                 separator, is_sequence = self._separators[name], name in self._sequences

@@ -61,6 +61,11 @@ class Kind(Section, abc.ABC):
         return False
 
     @property
+    def vector_length(self) -> int:
+        """The number of elements of each column's values; 0 if they are no vectors."""
+        return 0
+
+    @property
     def is_single(self) -> bool:
         """Whether each column is one field with one id per row."""
         return False
