@@ -156,8 +156,8 @@ class FeatureMap:
 
     Raises:
         ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
-            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a sequence with
-            its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in `item_dense` is
+            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a
+            sequence with its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in `item_dense` is
             not a dense feature, there is no task, or `negative_sampling` is outside (0, 1].
     """
 

@@ -293,7 +293,9 @@ def test_examples_and_schema_have_the_elements():
         (["1|2|3|4", "4|5|6|7"], True, None),  # ids
         (["0.1|0.2|1|3", "0.1|0.2"], True, None),
         (["0.1|0.2|1|x"] * 3, True, None),
-        (["0.1|0.2"] * 3, True, None),
+        (["0.1|0.2"] * 3, True, {"length": 2}),
+        (["[0.1,0.2,0.3]"] * 3, False, {"length": 3, "separator": ","}),
+        (["0.1|0.2"] * 3, False, None),
     ],
 )
 def test_a_draft_knows_vectors_by_their_numbers(values, is_list, settings):

@@ -11,7 +11,7 @@ from ctrpipe.transforms.log.words import NUMBER
 
 MOST_ELEMENTS = 1 << 14
 _SEPARATORS = "|,; "  # that a draft tries
-_FEWEST = 4  # elements of a drafted vector: two or three numbers may be anything
+_FEWEST = 4  # elements of a drafted vector in text without brackets: two or three numbers may be anything
 
 
 class Vector(Columns):
@@ -98,7 +98,8 @@ def _length(column: ColumnSample, separator: str) -> int | None:
     """
     rows = [elements_of(text, separator) for text in column.present]
     length = len(rows[0])
-    if length < _FEWEST or any(len(row) != length for row in rows):
+    is_list = column.is_list or all(text.lstrip().startswith("[") for text in column.present)
+    if length < (2 if is_list else _FEWEST) or any(len(row) != length for row in rows):
         return None
     elements = [element for row in rows for element in row]
     if not all(map(NUMBER.fullmatch, elements)):
