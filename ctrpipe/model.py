@@ -27,6 +27,7 @@ from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
+from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 if TYPE_CHECKING:
@@ -194,6 +195,8 @@ class Model:
                 vectors = to_vectors(values, name, faults, feature, TextNumbers(infinite=True))
                 columns[name] = vector_array(vectors)
                 continue
+            if name in self._log_spec.weight_separators and is_pairs(values.type):
+                values = pairs_as_lists(values, self._log_spec.weight_separators[name], name, source)
             if is_list(values.type) and name in self._log_spec.separators:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole)

@@ -8,7 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.candidates import by_field, join_rows
 from ctrpipe.models.base.checks import require_positive
-from ctrpipe.models.base.feature_map import LABEL, WEIGHT, FeatureMap, Field
+from ctrpipe.models.base.feature_map import LABEL, SLOT_WEIGHTS, WEIGHT, FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.one_history import weighted_sum
@@ -130,7 +130,9 @@ class StarSpace(VectorModel):
             if fields:
                 assert self.table is not None
                 ids |= by_field(side["ids"], fields)
-                rows |= by_field(ops.take(self.table.table, side["ids"], axis=0), fields)
+                taken = by_field(ops.take(self.table.table, side["ids"], axis=0), fields)
+                of_slots = self.table.slot_weights(ids, fields, side.get(SLOT_WEIGHTS))
+                rows |= {name: each * of_slots[name] if name in of_slots else each for name, each in taken.items()}
         of_owners = {name: ids[name] for name in self._owners}
         a = self._sum(self._user_fields, rows, ids, of_owners, self._numbers(context, self.user_columns))
         b = self._sum(self._item_fields, rows, ids, {}, self._numbers(candidates, self.item_columns))

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.tower import Tower
@@ -112,7 +112,9 @@ class TwoTower(VectorModel):
         rows = None
         if places:
             assert self.table is not None
-            rows = self.table.embed(inputs["ids"], [self.feature_map.fields[place] for place in places])
+            rows = self.table.embed(
+                inputs["ids"], [self.feature_map.fields[place] for place in places], inputs.get(SLOT_WEIGHTS)
+            )
         return self.vector(tower(self.flatten(rows, inputs), training=False))
 
     def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:

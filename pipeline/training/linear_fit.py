@@ -18,7 +18,7 @@ import scipy.sparse
 from scipy.special import expit, logit
 
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 
@@ -226,10 +226,10 @@ class LinearRows:
         dense = (read["dense"] - self._means) / self._deviations if self.feature_map.dense else np.zeros((rows, 0))
         numbers = np.arange(rows, dtype=np.uint64) + np.uint64(number * _BLOCK_ROWS)
         folds = ((numbers * _MIXER) >> _MIXED_BITS) % np.uint64(FOLDS)
-        one_hot = self._one_hot(read.get("ids"), rows)
+        one_hot = self._one_hot(read.get("ids"), read.get(SLOT_WEIGHTS), rows)
         return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, folds.astype(np.int8))
 
-    def _one_hot(self, ids: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
+    def _one_hot(self, ids: np.ndarray | None, weights: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
         """Returns what each id adds to the logit, `[rows, ids]`: FieldEmbedding's pooling without attention."""
         shape = (rows, self.feature_map.total_ids)
         if ids is None:
@@ -239,6 +239,9 @@ class LinearRows:
             if field.slots > 1 and field.pooling != "sum":
                 own = self.feature_map.slots_of(field.name)
                 values[:, own] /= np.maximum(values[:, own].sum(axis=1, keepdims=True), 1)
+        if weights is not None:
+            is_weighted = [field.weighted for field in self.feature_map.fields for _ in range(field.slots)]
+            values[:, is_weighted] *= weights
         starts = np.arange(rows + 1, dtype=np.int32) * ids.shape[1]
         return scipy.sparse.csr_array((values.reshape(-1), ids.reshape(-1), starts), shape)
 

@@ -21,7 +21,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.models.base.candidates import TEXT, join_candidates
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.text.precision import in_precision
 from ctrpipe.serving.assets import Arrays, GoldenRows
@@ -252,6 +252,8 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         packed["ids"] = tf.TensorSpec([None, feature_map.total_slots], tf.int32, name="ids")
     if feature_map.dense:
         packed["dense"] = tf.TensorSpec([None, feature_map.dense_width], tf.float32, name="dense")
+    if feature_map.weighted_slots:
+        packed[SLOT_WEIGHTS] = tf.TensorSpec([None, len(feature_map.weighted_slots)], tf.float32, name=SLOT_WEIGHTS)
     if feature_map.text:
         for name in TEXT:
             packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, FeatureMap, first_ids
+from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, SLOT_WEIGHTS, FeatureMap, first_ids
 from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.kinds.kind import VocabularySize, constant, constants
 from ctrpipe.transforms.features.kinds.numeric import clip, known_numbers
@@ -36,8 +36,9 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
         learned: The vocabularies and numbers learned from the training rows, and the description of the log.
 
     Returns:
-        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S]. With dense features, `dense` float32 [N, D]. With a
-        text, `tokens` and `segments` int64 [N, T]. With `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns
+        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S], and of weighted ones `slot_weights` float32
+        [N, W]. With dense features, `dense` float32 [N, D]. With a text, `tokens` and `segments` int64 [N, T]. With
+        `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns
         of the candidate, also `candidate_ids` and `context_ids`, and likewise for `dense` and `numbers`: the slots that
         depend only on the columns of the candidate or of the context.
     """
@@ -69,6 +70,8 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
             fields = [field for field in fields_of(spec) if side_of[field.column] in sides]
             offsets = [first[field.name] for field in fields for _ in range(field.slots)]
             outputs[f"{prefix}ids"] = _shared_ids(tf.concat(local, axis=1), offsets)
+        if weights := [part[SLOT_WEIGHTS] for part in of_sides if SLOT_WEIGHTS in part]:
+            outputs[f"{prefix}{SLOT_WEIGHTS}"] = tf.concat(weights, axis=1)
         if dense := [part["dense"] for part in of_sides if "dense" in part]:
             outputs[f"{prefix}dense"] = tf.concat(dense, axis=1)
         if written := [name for name in spec.written_columns if side_of[name] in sides]:

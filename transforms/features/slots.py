@@ -5,6 +5,7 @@ The transform graph, the FeatureMap and the packing by distinct values all take 
 
 import dataclasses
 
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS
 from ctrpipe.transforms.log.spec import LogSpec
 
 
@@ -57,6 +58,8 @@ def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
         widths += [(spec.text.columns[0], name, spec.text.length) for name in ("tokens", "segments")]
     for column, feature in spec.feature_by_column.items():
         widths += [(column, "ids", sum(slots.values()))] if (slots := feature.slots(column)) else []
+        if feature.is_weighted:
+            widths.append((column, SLOT_WEIGHTS, sum(feature.slots(column).values())))
         widths += [(column, "dense", feature.vector_length or 1)] if feature.is_dense else []
     widths += [(column, "numbers", 2) for column in spec.written_columns]
     ends: dict[str, int] = {}

@@ -28,6 +28,7 @@ from ctrpipe.transforms.log.values import (
     without_words,
 )
 from ctrpipe.transforms.log.vectors import to_vectors
+from ctrpipe.transforms.log.weighted import to_weighted
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
 
@@ -59,6 +60,7 @@ class RowChecks:
             dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra])
         )
         self._separators = spec.separators
+        self._weights = spec.weight_separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         decimal = spec.data.decimal
         self._written = {
@@ -103,7 +105,7 @@ class RowChecks:
                 given = (self._written[name].infinite, self._missing_numbers)
                 columns[name] = as_floats(raw.columns[name], name, faults, *given)
         for name in self._text_columns:
-            columns[name] = self._plain_texts(raw.columns[name], name)
+            columns[name] = self._plain_texts(raw.columns[name], name, faults)
             if raw.not_utf8 is None:
                 check_utf8(raw.columns[name], name, faults)
             else:
@@ -152,10 +154,13 @@ class RowChecks:
             faults[row] = f"{name}: {wrong} to split by"
         return keys.keys
 
-    def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
+    def _plain_texts(self, values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
         """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""
         if name in self._written:
             values = without_words(values, self._written[name].missing)
+        if name in self._weights:
+            between = (self._separators[name], self._weights[name])
+            return to_weighted(values, name, faults, between, name in self._whole)
         return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
 
 

@@ -535,6 +535,12 @@ class LogSpec(Section):
         return {column: separator for column, separator in separators.items() if separator}
 
     @property
+    def weight_separators(self) -> dict[str, str]:
+        """Maps each column whose elements have weights to the separator between an element and its weight."""
+        separators = {column: feature.weight_separator for column, feature in self.feature_by_column.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
     def whole_number_columns(self) -> list[str]:
         """Columns in which the text 123.0 is the same value as 123; those that share a vocabulary as its owner."""
         features = self.feature_by_column

@@ -1,6 +1,7 @@
 """JSON lines: one object per line. Values become the bytes that a text file would contain."""
 
 import json
+import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ class JsonLines(TextFormat):
         self._separators = spec.separators
         self._ordered = frozenset(spec.columns_of("sequence", "vector"))
         self._numeric = frozenset([*spec.numeric_columns, *spec.target_columns])
+        self._weights = spec.weight_separators
         self._whole = frozenset(spec.whole_number_columns)
 
     def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
@@ -51,7 +53,9 @@ class JsonLines(TextFormat):
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         lines = text.split(b"\n")[:-1]
-        return parse_objects(lines, self._columns, self._separators, self._ordered, self._numeric, self._whole)
+        return parse_objects(
+            lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, self._weights
+        )
 
 
 class _Float(str):
@@ -69,6 +73,7 @@ def parse_objects(
     ordered: Collection[str] = (),
     numeric: Collection[str] = (),
     whole: Collection[str] = (),
+    weights: Mapping[str, str] = types.MappingProxyType({}),
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
@@ -82,6 +87,7 @@ def parse_objects(
         ordered: The columns in which a missing element of a list keeps its place, as an empty value.
         numeric: The columns of numbers.
         whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
+        weights: Maps each column of elements with weights, which an object may hold, to the separator between both.
     """
     rows: list[list[bytes | None]] = []
     wrong: dict[int, str] = {}
@@ -93,6 +99,8 @@ def parse_objects(
             row = []
             for name in columns:
                 value = values.get(name)
+                if isinstance(value, dict) and name in weights:
+                    value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
                 row.append(_as_bytes(value, name, separators.get(name), name in ordered))
@@ -122,6 +130,12 @@ def _plain(value: Any, name: str, exact: bool) -> Any:
     if exact and abs(number) > exact_limit(64):
         raise _Wrong(inexact(name, value, 64))
     return text_of_float(number)
+
+
+def _weighted(element: str, weight: Any, name: str, separator: str) -> str:
+    if not isinstance(weight, str):  # numbers are read as texts
+        raise _Wrong(f"{name}: '{element}' has no finite number as its weight")
+    return f"{element}{separator}{weight}"
 
 
 def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:

@@ -16,6 +16,7 @@ from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 
 BATCH_ROWS = 1 << 16
 
@@ -30,6 +31,7 @@ class Parquet(Format):
         self._numeric = frozenset(spec.numeric_columns)
         self._vectors = frozenset(spec.vector_lengths)
         self._separators = spec.separators
+        self._weights = spec.weight_separators
         self._sequences = frozenset(spec.columns_of("sequence"))
         self._whole = frozenset(spec.whole_number_columns)
 
@@ -83,6 +85,9 @@ class Parquet(Format):
                 columns[name] = values
             elif is_list(values.type) and name in self._vectors:
                 columns[name] = values
+            elif name in self._weights and is_pairs(values.type):
+                lists = pairs_as_lists(values, self._weights[name], name, path)
+                columns[name] = join_lists(lists, self._separators[name], name, path, faults)
             elif is_list(values.type) and name in self._separators:
                 separator, is_sequence = self._separators[name], name in self._sequences
                 columns[name] = join_lists(values, separator, name, path, faults, is_sequence, name in self._whole)

@@ -86,6 +86,16 @@ class Kind(Section, abc.ABC):
         return None
 
     @property
+    def weight_separator(self) -> str:
+        """The separator between an element of a list and its weight; "" if elements have no weights."""
+        return ""
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the slots of the columns' fields have weights."""
+        return False
+
+    @property
     def are_aligned(self) -> bool:
         """Whether a row's lists in all columns have the same length, because they describe the same items."""
         return False

@@ -1,7 +1,8 @@
-"""A model with a column of vectors: REST, gRPC, examples, batch scoring and explanations give numpy's probability."""
+"""A model with vectors and weighted lists: REST, gRPC, examples, batch scoring and explanations give numpy's answer."""
 
 import json
 import math
+import pathlib
 import urllib.error
 import urllib.request
 
@@ -33,6 +34,7 @@ from ctrpipe.serving.server.request_rows import write_rows
 from ctrpipe.serving.server.row_cost import _example, measure
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze
+from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
@@ -47,6 +49,7 @@ SPEC = LogSpec.model_validate(
         "features": [
             {"kind": "categorical", "columns": ["site"]},
             {"kind": "vector", "columns": ["image vector", "v"], "length": LENGTH, "transform": "unit"},
+            {"kind": "multivalent", "columns": ["tags"], "max_length": 3, "weights": ":", "pooling": "mean"},
         ],
     }
 )
@@ -54,11 +57,15 @@ RANDOM = np.random.default_rng(4)
 FIRST, SECOND = (RANDOM.normal(size=(ROWS, LENGTH)).astype(np.float32) for _ in range(2))
 FIRST[3] = math.nan
 SITES = [b"a", b"b"] * (ROWS // 2)
+TAGS = {"t0": 0.7, "t1": -0.4, "t2": 0.2}  # the weight of each in the model
+LISTS = [[(f"t{(row + k) % 3}", round(RANDOM.normal(), 3)) for k in range(row % 4)] for row in range(ROWS)]
+TEXTS = ["|".join(f"{name}:{weight}" for name, weight in row) for row in LISTS]
 BATCH = pa.RecordBatch.from_pydict(
     {
         "site": pa.array(SITES, pa.binary()),
         "image vector": from_array(FIRST),
         "v": from_array(SECOND),
+        "tags": pa.array([text.encode() or None for text in TEXTS], pa.binary()),
         "click": pa.array([0.0, 1.0] * (ROWS // 2), pa.float32()),
     },
     payload_schema(SPEC),
@@ -67,15 +74,26 @@ FEATURES = BATCH.select(SPEC.feature_columns)
 WEIGHTS = RANDOM.normal(size=(2 * LENGTH, 1)).astype(np.float32)
 
 
+def of_tags() -> np.ndarray:
+    """The mean weight of each row's tags, weighted by the size of their own weights; 0 without a tag."""
+    sums = [(sum(TAGS[name] * w for name, w in row), sum(abs(w) for _, w in row)) for row in LISTS]
+    return np.array([total / size if size else 0.0 for total, size in sums])
+
+
 def probabilities() -> np.ndarray:
-    """What a logistic regression with WEIGHTS and a weight of 0.5 for site b says, by numpy."""
+    """What a logistic regression with WEIGHTS, TAGS and a weight of 0.5 for site b says, by numpy."""
     units = []
     for vectors in (FIRST, SECOND):
         known = np.nan_to_num(vectors.astype(np.float64))
         lengths = np.linalg.norm(known, axis=1, keepdims=True)
         units.append(known / np.where(lengths > 0, lengths, 1))
     logits = np.concatenate(units, axis=1) @ WEIGHTS[:, 0] + 0.5 * np.array([site == b"b" for site in SITES])
+    logits += of_tags()
     return 1 / (1 + np.exp(-logits))
+
+
+def transform_assets(transform: tft.TFTransformOutput) -> pathlib.Path:
+    return pathlib.Path(transform.transform_savedmodel_dir) / "assets"
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +109,9 @@ def version(tmp_path_factory):
     network = learner.network
     table = np.zeros(network.linear.table.shape, np.float32)
     table[fields.fields[0].offset + 2] = 0.5  # b before a, the later one by their bytes
+    names = [value.decode() for value in read_vocabularies(transform_assets(transform), SPEC)["tags"].to_pylist()]
+    for place, name in enumerate(names):
+        table[fields.fields[1].offset + 2 + place] = TAGS[name]
     network.linear.table.assign(table)
     network.linear_dense.kernel.assign(WEIGHTS)
     network.linear_dense.bias.assign([0.0])
@@ -111,6 +132,7 @@ def log(tmp_path_factory):
         "image vector": [None if math.isnan(row[0]) else row.tolist() for row in FIRST],
         "v": SECOND.astype(np.float64).tolist(),
     }
+    vectors["tags"] = pa.array([row or None for row in LISTS], pa.map_(pa.string(), pa.float64()))
     pa.parquet.write_table(pa.table({"click": [0, 1] * (ROWS // 2), "site": ["a", "b"] * (ROWS // 2), **vectors}), path)
     return path
 
@@ -137,8 +159,8 @@ def test_every_way_to_ask_gives_numpys_probability(version, server, log, tmp_pat
         }
     nan = [math.nan] * LENGTH
     instances = [
-        {"site": site.decode(), "image vector": nan if math.isnan(one[0]) else one, "v": two}
-        for site, one, two in zip(SITES, FIRST.tolist(), SECOND.tolist(), strict=True)
+        {"site": site.decode(), "image vector": nan if math.isnan(one[0]) else one, "v": two, "tags": tags}
+        for site, one, two, tags in zip(SITES, FIRST.tolist(), SECOND.tolist(), TEXTS, strict=True)
     ]
     answers["instances"] = post(f"{url}:predict", signature_name="serving_raw", instances=instances)["predictions"]
     examples = [{k: v for k, v in one.items() if v is not nan} for one in instances]
@@ -154,8 +176,9 @@ def test_every_way_to_ask_gives_numpys_probability(version, server, log, tmp_pat
     model = load(version)
     lists = {"site": [site.decode() for site in SITES], "v": SECOND.tolist()}
     lists["image vector"] = [None if math.isnan(row[0]) else row for row in FIRST.tolist()]
-    answers["python"] = model.predict(lists)["ctr"]
-    answers["frame"] = model.predict(pa.table(lists))["ctr"]
+    answers["python"] = model.predict({**lists, "tags": TEXTS})["ctr"]
+    maps = pa.array([row or None for row in LISTS], pa.map_(pa.string(), pa.float64()))
+    answers["frame"] = model.predict(pa.table({**lists, "tags": maps}))["ctr"]
     model.close()
     for way, found in answers.items():
         np.testing.assert_allclose(found, expected, atol=2e-6, err_msg=way)
@@ -165,12 +188,13 @@ def test_every_way_to_ask_gives_numpys_probability(version, server, log, tmp_pat
     units = np.nan_to_num(SECOND / np.linalg.norm(SECOND, axis=1, keepdims=True))
     np.testing.assert_allclose(explained["attribution_v"], units @ WEIGHTS[LENGTH:, 0], atol=1e-4)
     assert explained["attribution_image vector"][3] == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(explained["attribution_tags"], of_tags(), atol=1e-4)
 
 
 @pytest.mark.slow
 def test_a_vector_of_another_length_is_refused_and_a_huge_one_answered(server):
     url = f"{server.rest}/v1/models/ctr:predict"
-    one = {"site": "a", "image vector": [1.0] * LENGTH, "v": [1.0] * LENGTH}
+    one = {"site": "a", "image vector": [1.0] * LENGTH, "v": [1.0] * LENGTH, "tags": "t0:x|t1:1e300"}
     answer = post(url, signature_name="serving_raw", instances=[{**one, "v": [1.0, 2.0]}])
     assert "v_has_5_numbers" in answer["error"] and "[1,2]" in answer["error"]
     answer = post(url, signature_name="serving_raw", instances=[one, {**one, "v": [1.0, 2.0]}])
@@ -223,14 +247,15 @@ def test_lists_are_vectors_in_python():
 
 def test_an_explained_vector_shows_its_first_numbers():
     row = pa.Table.from_batches([FEATURES.slice(3, 1)])
-    found = served_explanation(row, 0.5, 0.0, 0.0, {"image vector": 0.0, "v": 1.0, "site": 2.0})
+    found = served_explanation(row, 0.5, 0.0, 0.0, {"image vector": 0.0, "v": 1.0, "site": 2.0, "tags": 3.0})
     first = ", ".join(f"{value:g}" for value in SECOND[3][:3])
     assert {one.name: one.value for one in found.columns} == {
         "site": ("b",),
+        "tags": (TEXTS[3],),
         "v": (f"[{first}, ... 5 numbers]",),
         "image vector": (None,),
     }
-    assert LogCodes(pa.Table.from_batches([BATCH]), SPEC).columns == ["site"]
+    assert LogCodes(pa.Table.from_batches([BATCH]), SPEC).columns == ["site", "tags"]
 
 
 @pytest.mark.slow
