@@ -94,6 +94,10 @@ class RunConfig(LogSpec):
         if absent:
             raise ValueError(f"evaluation.slices: {', '.join(absent)} is not a feature column")
         tail = self.evaluation.tail.columns if self.evaluation.tail else []
+        if vectors := [name for name in [*self.evaluation.slices, *tail] if name in self.vector_lengths]:
+            raise ValueError(
+                f"evaluation: {vectors[0]} is a vector, by whose values no rows are alike; name another column"
+            )
         absent = [name for name in tail if name not in self.feature_columns]
         if absent or len(set(tail)) < len(tail):
             wrong = f"{', '.join(absent)} is not a feature column" if absent else "a column is named twice"
