@@ -14,7 +14,6 @@ from ctrpipe.models.layers.candidate_attention import CandidateAttention
 from ctrpipe.models.layers.one_history import weighted_sum
 from ctrpipe.models.layers.places import best_places, take_places
 from ctrpipe.models.layers.soft_search import SoftSearch
-from ctrpipe.models.layers.tower import Tower
 
 SEARCHES = ("soft", "hard")
 
@@ -41,7 +40,7 @@ class SIM(HistoryModel):
         key_dim: int. Width of a head's queries and keys. Defaults to 16.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the paper.
         activation: str. Activation of the MLP. Defaults to "relu".
-        dropout: float. Dropout rate of the MLP. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate of the MLP. Defaults to 0.
         l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -76,7 +75,7 @@ class SIM(HistoryModel):
         key_dim: int = 16,
         hidden_units: Sequence[int] = (200, 80),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -98,7 +97,7 @@ class SIM(HistoryModel):
         soft = numbers if search == "soft" else ()
         self.searches = [SoftSearch(search_units, name=f"search_{number}") for number in soft]
         self.attentions = [CandidateAttention(heads, key_dim, name=f"attention_{number}") for number in numbers]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         read, of_fields = [], self.of_fields(rows)

@@ -14,6 +14,7 @@ from ctrpipe.models.base.losses import without_fake_negatives
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.tower import Tower
 
 # Constructor arguments that are not hyperparameters.
 NO_OPTIONS = ("name", "embeds")
@@ -40,6 +41,10 @@ class CTRModel(keras.Model):
         linear_rate: float. Factor on the linear part. Its weights start from zero: with Adam, the factor multiplies
             their learning rate. A wide part needs larger steps than a deep part; the Wide & Deep paper therefore trains
             it with its own optimizer. Defaults to 1.
+        normalization: str. "batch", "layer" or "none": normalisation of the hidden layers of the MLPs that end the
+            model (see Tower). Defaults to "none".
+        normalization_place: str. Whether that normalisation comes "before" or "after" the activation. Defaults to
+            "before".
         embeds: bool. Whether the model has embeddings and a linear part. False for a model nested in another model that
             supplies the embeddings (see MultiTaskModel). Not a hyperparameter. Defaults to True.
         name: str. Name of the Keras model.
@@ -97,6 +102,8 @@ class CTRModel(keras.Model):
         use_linear: bool = False,
         linear_l2: float = 0.0,
         linear_rate: float = 1.0,
+        normalization: str = "none",
+        normalization_place: str = "before",
         embeds: bool = True,
         name: str | None = None,
     ) -> None:
@@ -105,6 +112,7 @@ class CTRModel(keras.Model):
         self.embedding_dim = embedding_dim
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
+        self._normalization = (normalization, normalization_place)
         self.table = self.dense_table = self.embedding_drop = None
         self.linear: FieldEmbedding | None = None
         self.linear_dense: keras.layers.Dense | None = None
@@ -118,6 +126,29 @@ class CTRModel(keras.Model):
             self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
             self.make_linear(linear_l2)
+
+    def mlp(
+        self,
+        hidden_units: Sequence[int],
+        outputs: int | None = 1,
+        activation: str = "relu",
+        dropout: float | Sequence[float] = 0.0,
+        l2: float = 0.0,
+        *,
+        name: str,
+    ) -> Tower:
+        """Returns a multilayer perceptron with the normalisation of the model's options; see Tower."""
+        return Tower(hidden_units, outputs, activation, dropout, l2, *self._normalization, name=name)
+
+    def check_normalization(self, name: str) -> None:
+        """Raises ValueError if `normalization` is given and no layer is normalised.
+
+        Args:
+            name: The model's name, for the error.
+        """
+        asked = self._normalization[0] != "none"
+        if asked and not any(isinstance(layer, Tower) and layer.norms for layer in self._flatten_layers()):
+            raise ValueError(f"{name}: there is no hidden layer that `normalization` could normalise; remove it")
 
     def make_linear(self, l2: float) -> None:
         """Creates the layers of the linear part: `linear` for the ids and `linear_dense` for the dense features.

@@ -79,6 +79,8 @@ _MODELS = {
 _OWN = re.compile(r"[\w.]+:\w+")
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
+# Hyperparameters that may also be a list with a value per hidden layer.
+_PER_LAYER = ("dropout",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +125,9 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
         ValueError: there is no such model or hyperparameter, or the model rejects a value.
     """
     check_hyperparameters(name, **hyperparameters)
-    return model_class(name)(feature_map, **hyperparameters)
+    model = model_class(name)(feature_map, **hyperparameters)
+    model.check_normalization(name)
+    return model
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
@@ -132,8 +136,9 @@ def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
     for key, value in hyperparameters.items():
         if key not in options:
             raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
-        optional = key in _OPTIONAL and (value is None or _fits(value, 1))
-        if not optional and not _fits(value, options[key]):
+        allowed = key in _OPTIONAL and (value is None or _fits(value, 1))
+        allowed |= key in _PER_LAYER and _fits(value, [0.0])
+        if not allowed and not _fits(value, options[key]):
             raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
 
 

@@ -92,6 +92,8 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
     try:
         check_hyperparameters(name, **options)
         own = {"embedding_dim": embedding_dim, "embeds": False, "name": f"interaction_{number}", **options}
-        return model(feature_map, **own)
+        made = model(feature_map, **own)
+        made.check_normalization(name)
+        return made
     except ValueError as error:
         raise ValueError(f"interaction: {error}") from error

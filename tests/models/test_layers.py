@@ -89,6 +89,20 @@ CASES = {
     "top_k_self_attention": (TopKSelfAttention, {"heads": 2, "top_k": 2}, (N, F, D), (N, F, D), 5 * D * D),
     "tower": (Tower, {"hidden_units": (5, 3), "outputs": 2}, (N, D), (N, 2), 6 * 5 + 5 + 5 * 3 + 3 + 3 * 2 + 2),
     "tower_hidden": (Tower, {"hidden_units": (5,), "outputs": None}, (N, D), (N, 5), 6 * 5 + 5),
+    "tower_batch": (
+        Tower,
+        {"hidden_units": (5, 3), "outputs": 2, "normalization": "batch", "dropout": (0.0, 0.2)},
+        (N, D),
+        (N, 2),
+        6 * 5 + 2 * 5 + 5 * 3 + 2 * 3 + 3 * 2 + 2,
+    ),
+    "tower_layer": (
+        Tower,
+        {"hidden_units": (5,), "normalization": "layer", "place": "after"},
+        (N, D),
+        (N, 1),
+        6 * 5 + 5 + 2 * 5 + 5 + 1,
+    ),
     "vector_cross": (VectorCross, {}, (N, D), (N, D), 2 * D),
 }  # fmt: skip
 
