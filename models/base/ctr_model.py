@@ -74,6 +74,10 @@ class CTRModel(keras.Model):
     needs_items: bool = False
     # Whether the data must have several tasks.
     needs_tasks: bool = False
+    # Whether a training step gives the model the labels, and any weights, in its inputs.
+    reads_labels: bool = False
+    # Whether the model adds a loss on its own logits, so that it cannot be a part of another model.
+    own_loss: bool = False
     # Registry names of the models to train first. This model copies their weights (see `take_weights`).
     pretraining: tuple[str, ...] = ()
     # Registry names of the models to train first only if `training.stages` names them.
@@ -147,7 +151,7 @@ class CTRModel(keras.Model):
             name: The model's name, for the error.
         """
         asked = self._normalization[0] != "none"
-        if asked and not any(isinstance(layer, Tower) and layer.norms for layer in self._flatten_layers()):
+        if asked and not any(getattr(layer, "norms", None) for layer in self._flatten_layers()):
             raise ValueError(f"{name}: there is no hidden layer that `normalization` could normalise; remove it")
 
     def make_linear(self, l2: float) -> None:
@@ -288,7 +292,8 @@ class CTRModel(keras.Model):
     def output_biases(self) -> list[keras.Variable]:
         """Returns the biases that are added to every row's logits; concatenated they have the shape (tasks,).
 
-        The model must be built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
+        If the logits are the mean of several layers', these are the biases of each layer in turn. The model must be
+        built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
 
         Raises:
             ValueError: the model has no such bias.
@@ -313,8 +318,11 @@ class CTRModel(keras.Model):
         if self.linear_dense is not None:
             log_odds = log_odds / self.linear_rate
         biases = self.output_biases()
-        for bias, values in zip(biases, np.split(log_odds, len(biases)), strict=True):
-            bias.assign(values)
+        sizes = [int(np.prod(bias.shape)) for bias in biases]
+        # A model whose logits are the mean of several layers' has the biases of each.
+        values = np.tile(log_odds, sum(sizes) // len(log_odds))
+        for bias, own in zip(biases, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            bias.assign(own)
 
     def shift_logits(self, shift: float) -> None:
         """Adds a constant to the logits of every row and task, by shifting the output biases.
@@ -411,6 +419,18 @@ def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Ten
         rows, attention = layer(rows, return_attention=True)
         maps.append(attention)
     return maps
+
+
+def fields_named(model: str, feature_map: FeatureMap, names: Sequence[str]) -> list[int]:
+    """Returns the places of the named fields among all fields.
+
+    Raises:
+        ValueError: there is no such field.
+    """
+    known = [field.name for field in feature_map.fields]
+    if absent := [name for name in names if name not in known]:
+        raise ValueError(f"{model}: {', '.join(map(str, absent))} is not a field; the fields are {', '.join(known)}")
+    return [known.index(name) for name in names]
 
 
 def require_fields(model: str, feature_map: FeatureMap) -> None:

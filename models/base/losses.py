@@ -84,6 +84,21 @@ class BinaryCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "task_weights": self.task_weights, "fake_negatives": self.fake_negatives}
 
 
+def mean_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    """Returns the mean cross-entropy over the labels that are known, float32; labels and logits (batch_size, tasks)."""
+    labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
+    known = ops.logical_not(ops.isnan(labels))
+    labels = ops.where(known, labels, 0.0)
+    losses = ops.where(known, ops.softplus(logits) - labels * logits, 0.0)
+    return ops.sum(losses) / ops.maximum(ops.sum(ops.cast(known, "float32")), 1.0)
+
+
+def logit_of(probabilities: Tensor) -> Tensor:
+    """Returns log(p / (1 - p)); p is kept 1e-7 away from 0 and 1."""
+    p = ops.clip(probabilities, 1e-7, 1.0 - 1e-7)
+    return ops.log(p) - ops.log1p(-p)
+
+
 def focal(labels: Tensor, logits: Tensor, gamma: float = 2.0, alpha: float | None = None) -> Tensor:
     """Returns the focal loss of each row, `-α_t (1 - p_t)^γ log p_t`, in the shape of the labels.
 

@@ -81,7 +81,7 @@ class Tower(keras.layers.Layer):
         # Batch normalisation would subtract the bias again; without a gradient, Adam would move it by noise alone.
         has_bias = not (between and normalization == "batch")
         self.hidden = [dense(units, None if between else activation, has_bias) for units in self.hidden_units]
-        self.norms = [] if normalization == "none" else [_normalisation(normalization, policy) for _ in rates]
+        self.norms = [] if normalization == "none" else [make_norm(normalization, policy) for _ in rates]
         self.activate = keras.layers.Activation(activation, dtype=policy) if between and self.hidden else None
         self.drops = [keras.layers.Dropout(rate, dtype=policy) if rate else None for rate in rates]
         self.logits = None if outputs is None else dense(outputs, None)
@@ -137,7 +137,18 @@ def rates_of_layers(dropout: float | Sequence[float], hidden_units: Sequence[int
     return list(dropout)
 
 
-def _normalisation(kind: str, policy: Any) -> keras.layers.Layer:
+def make_norm(kind: str, policy: Any) -> keras.layers.Layer:
+    """Returns a layer that normalises (batch_size, width).
+
+    Args:
+        kind: "batch" or "layer".
+        policy: Its dtype policy.
+
+    Raises:
+        ValueError: `kind` is unknown.
+    """
+    if kind not in NORMALIZATIONS[1:]:
+        raise ValueError(f"`normalization` should be one of {NORMALIZATIONS}. Received: {kind!r}")
     if kind == "layer":
         return keras.layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
     # Sums the statistics over the devices of a strategy, which only TensorFlow has; JAX computes with whole batches.

@@ -84,7 +84,7 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
         raise ValueError(f"interaction should name a model, such as {{name: mlp}}. Received: {dict(settings)}")
     model = model_class(name)
     has_own_ways = any(getattr(model, way) is not getattr(CTRModel, way) for way in _OWN_WAYS)
-    if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or has_own_ways:
+    if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or model.own_loss or has_own_ways:
         raise ValueError(f"interaction: {name} does not combine given embeddings; choose another model, such as mlp")
     for key in options:
         if key in (*_SHARED, *_LINEAR):

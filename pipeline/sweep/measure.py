@@ -57,10 +57,9 @@ def train_and_measure(
     started = time.monotonic()
     model = with_encoder(config.model, config.text)
     rows = log.feature_map, log.train, log.validation
-    trained = train(
-        TrainingJob(model, config.training, *rows, config.seed, str(work / "stages"), group_weight=test.group_weight),
-        work / key,
-    )
+    by = config.evaluation.group_weight
+    job = TrainingJob(model, config.training, *rows, config.seed, str(work / "stages"), group_weight=by)
+    trained = train(job, work / key)
     seconds = time.monotonic() - started
     if keep:
         save_model(keep, model.name, trained.model, trained.weights_file)

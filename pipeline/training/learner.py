@@ -8,7 +8,6 @@ import numpy as np
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import GROUP, LABEL, WEIGHT, FeatureMap
 from ctrpipe.models.base.losses import BinaryCrossEntropy, TaskLosses
-from ctrpipe.models.starspace import StarSpace
 from ctrpipe.pipeline.config.training import WITHIN_GROUPS, Training
 
 # Packed tensors by name, and labels float32 (batch_size, tasks). A training step with weighted rows also has `weight`,
@@ -55,7 +54,7 @@ def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights:
         labels: Labels, (batch_size, tasks).
         weights: Row weights, (batch_size,); None if rows have no weights.
     """
-    if not isinstance(network, StarSpace):
+    if not network.reads_labels:
         return inputs
     return {**inputs, LABEL: labels, **({} if weights is None else {WEIGHT: weights[:, None]})}
 

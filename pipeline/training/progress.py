@@ -40,10 +40,9 @@ class Progress:
         """
         value = measured(training.monitor, numbers)
         if value is None:
-            what = "no group of the validation rows has both classes, so no gAUC; monitor auc"
-            if training.monitor != "gauc":
-                what = "the validation rows have one class only, so no AUC; monitor log_loss"
-            raise InputError(f"training.monitor: {what}")
+            if training.monitor == "gauc":
+                raise InputError("training.monitor: no group of the validation rows has both classes; monitor auc")
+            raise InputError("training.monitor: the validation rows have one class only, so no AUC; monitor log_loss")
         value = value if training.monitor == "log_loss" else -value
         self.evaluations.append(numbers)
         self.evaluation += 1
