@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.base.candidates import join_candidates
 from ctrpipe.models.base.feature_map import Field
 from ctrpipe.models.base.history_model import History
 from ctrpipe.models.dien import auxiliary_loss
@@ -14,6 +15,7 @@ from ctrpipe.models.layers.attentional_gru import AttentionalGRU
 from ctrpipe.models.layers.behavior_transformer import BehaviorTransformer
 from ctrpipe.models.layers.candidate_attention import CandidateAttention
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.hash_search import HashSearch
 from ctrpipe.models.layers.history_attention import HistoryAttention
 from ctrpipe.models.layers.history_transformer import HistoryTransformer
 from ctrpipe.models.layers.hstu_layer import HSTULayer
@@ -27,9 +29,11 @@ from tests.models.small_models import (
     WITH_HISTORY,
     compare,
     compares,
+    divided,
     history_batch,
     history_map,
     randomised,
+    with_items,
 )
 
 LENGTH = 5
@@ -308,6 +312,16 @@ def test_one_trans():
     compare(model, inputs, np.array(expected))
 
 
+@pytest.mark.parametrize("search", ["hash", "attention"])
+def test_a_search_over_one_history_for_many_candidates_is_that_of_their_rows(search):
+    data, inputs = with_items("sim"), history_batch()
+    model = randomised("sim", data, search=search, found=2)
+    context, candidates = divided(data, inputs)
+    joined = {name: np.asarray(values) for name, values in join_candidates(data, context, candidates).items()}
+    found, expected = model.candidate_logits(context, candidates), model(joined, training=False)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-6, atol=2e-6)
+
+
 def test_one_trans_without_columns_of_the_user_has_no_tokens_of_the_user():
     item, history = ("item", "categorical", 9), ("items", "sequence", 9, 4, "feature", "mean", "item")
     model = create("one_trans", FeatureMap.from_sizes([item, history]), **SMALL["one_trans"])
@@ -406,7 +420,10 @@ def test_the_auxiliary_loss_is_added_in_training_alone():
     assert losses[0.0] == 0 < losses[1.0] == pytest.approx(losses[2.0] / 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{}, {"search": "hard", "category": "kinds"}], ids=["soft", "hard"])
+SEARCHES = [{}, {"search": "hard", "category": "kinds"}, {"search": "hash"}, {"search": "attention"}]
+
+
+@pytest.mark.parametrize("changes", SEARCHES, ids=["soft", "hard", "hash", "attention"])
 @compares("sim")
 def test_sim(changes):
     model, inputs = randomised("sim", **changes, found=2), history_batch(14)
@@ -414,7 +431,14 @@ def test_sim(changes):
     for row in inputs["ids"]:
         v, items = candidate(table, row), [e for _, e in events(table, row)]
         parts = []
-        if changes:
+        best = None
+        if changes.get("search") == "hash":
+            planes = value(model.searches[0].planes)
+            scores = [int(((e @ planes > 0) == (v @ planes > 0)).sum()) for e in items]
+            found = [items[place] for place in sorted(range(len(items)), key=lambda place: -scores[place])[:2]]
+        elif changes.get("search") == "attention":
+            found, best = items, 2  # of each head
+        elif changes:
             found = [e for place, e in enumerate(items) if row[KINDS + place] == row[KIND]][-2:]
         else:
             search = model.searches[0]
@@ -423,11 +447,14 @@ def test_sim(changes):
             parts.append(
                 sum((r * e for r, e in zip(scores, items, strict=True)), np.zeros_like(v)) / max(len(items), 1)
             )
-        sizes.append(len(found))
+        sizes.append(min(len(found), 2))
         keys = [(e @ value(attention.of_item.kernel)).reshape(2, 2) for e in found]
         query = (v @ value(attention.of_candidate.kernel)).reshape(2, 2)
         for head in range(2):
-            weights = softmax(np.array([key[head] @ query[head] for key in keys])) if found else []
+            scores = np.array([key[head] @ query[head] for key in keys])
+            if best is not None and len(scores) > best:
+                scores = np.where(scores >= np.sort(scores)[-best], scores, -np.inf)
+            weights = softmax(scores) if found else []
             parts.append(sum((w * e for w, e in zip(weights, found, strict=True)), np.zeros_like(v)))
         read.append(np.concatenate(parts))
     assert set(sizes) == {0, 1, 2}
@@ -561,6 +588,8 @@ def test_a_feature_map_refuses_ids_that_are_not_those_of_the_shared_field(fields
         (lambda: HistoryAttention(heads=0), "heads=0"),
         (lambda: SoftSearch(0), "units=0"),
         (lambda: CandidateAttention(key_dim=0), "key_dim=0"),
+        (lambda: CandidateAttention(found=0), "found=0"),
+        (lambda: HashSearch(0), "bits=0"),
         (lambda: create("sim", history_map(), search="near"), "`search` should be one of"),
         (lambda: create("sim", history_map(), found=0), "found=0"),
         (
@@ -596,7 +625,7 @@ def test_impossible_arguments_are_refused(make, message):
         ActivationUnit((3,)),
         HistoryTransformer(width=6, positions="learned"),
         InterestEvolution(3),
-        CandidateAttention(key_dim=3),
+        CandidateAttention(key_dim=3, found=2),
         BehaviorTransformer(position_dim=4),
         BehaviorTransformer(position_dim=4, output="candidate"),
     ],

@@ -30,6 +30,7 @@ from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.field_normalization import FieldNormalization
 from ctrpipe.models.layers.gate_network import GateNetwork
 from ctrpipe.models.layers.gated_cross import GatedCross
+from ctrpipe.models.layers.hash_search import HashSearch
 from ctrpipe.models.layers.history_attention import HistoryAttention
 from ctrpipe.models.layers.history_transformer import HistoryTransformer
 from ctrpipe.models.layers.hstu_layer import HSTULayer
@@ -251,7 +252,15 @@ def test_every_layer_is_tested():
     folder = str(pathlib.Path(ctrpipe.models.layers.__file__).parent)
     # Those of several inputs, or of inputs that are no floats, are in test_history_models.py and test_text_models.py.
     with_history = {ActivationUnit, AttentionalGRU, BehaviorTransformer, HistoryAttention, HistoryTransformer}
-    with_history |= {HSTULayer, UnifiedLayer, CandidateAttention, InterestEvolution, SmoothedAttention, SoftSearch}
+    with_history |= {
+        HashSearch,
+        HSTULayer,
+        UnifiedLayer,
+        CandidateAttention,
+        InterestEvolution,
+        SmoothedAttention,
+        SoftSearch,
+    }
     with_text = {NumberTokens, SelfAttention, TextEncoder, TreeEnsemble, UniAttention, UniAttentionLayer}
     tested = (
         {case[0] for case in CASES.values()}
