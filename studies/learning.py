@@ -66,6 +66,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "transformer_pe": TOKENS,
     "hetero_att": TOKENS,
     "hiformer": {**TOKENS, "qk_rank": 32, "v_rank": 64},
+    "fibinet": DEEP,
+    "mask_net": DEEP,
+    "edcn": FACTORS,
+    "final_mlp": {**DEEP, "second_units": (64, 64)},
+    "final_net": {**DEEP, "second_units": (64, 64)},
+    "gdcn": DEEP,
+    "ppnet": {**DEEP, "priors": ("C9",)},
+    "pepnet": {**DEEP, "priors": ("C9",), "domains": ("C14",)},
+    "fcn": {**FACTORS, "exponential_layers": 2, "linear_layers": 2},
+    "wukong": DEEP,
+    "qnn": FACTORS,
+    "rank_mixer": {**FACTORS, "tokens": 4, "token_dim": 32, "ffn_dim": 64},
 }
 
 

@@ -358,6 +358,10 @@ class LogSpec(Section):
     """Whether the model also receives the log's numbers of `numeric` columns, rounded to three significant digits.
     `numbert` and `numbert_uni_attention` receive them without this key; your own model that reads them needs it.
     """
+    group: str | None = pydantic.Field(None, examples=["user"])
+    """Column whose values group rows, such as users, for metrics and losses within groups. Set by the pipeline
+    to `evaluation.group`.
+    """
 
     @pydantic.model_validator(mode="after")
     def _columns_exist(self) -> "LogSpec":
