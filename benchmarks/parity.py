@@ -12,14 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import chosen_names, command, finish, machine, output_option, zoo_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import chosen_names, zoo_option
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.peers.client import Peer
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
@@ -645,32 +647,38 @@ def agrees(result: dict[str, Any]) -> bool:
     return result["difference"] <= LIMIT
 
 
-def _report_table(results: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides")
-    for heading in ("peer", "model", "variant"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("difference", justify="right", no_wrap=True)
-    table.add_column("logits", justify="right", no_wrap=True)
-    table.add_column("deliberate differences")
-    for result in results:
-        low, high = result["logits"]
-        difference = f"{result['difference']:.1e}" + ("" if agrees(result) else " !")
-        row = (result["peer"], result["model"], result["variant"], difference, f"{low:.2f} .. {high:.2f}")
-        table.add_row(*row, result["note"])
-    return table
+def disagreeing(report: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each model whose logits differ by more than the limit."""
+    return [
+        f"{one['peer']} {one['model']}: the logits differ by {one['difference']:.1e}, above {LIMIT:.0e}"
+        for one in report["pairs"]
+        if not agrees(one)
+    ]
 
 
-@command("benchmarks.parity")
+def table(report: Mapping[str, Any]) -> Table:
+    columns: dict[str, Cell] = {
+        "peer": "{peer}",
+        "model": "{model}",
+        "variant": "{variant}",
+        "difference": lambda one: f"{one['difference']:.1e}{'' if agrees(one) else ' !'}",
+        "logits": "{logits[0]:.2f} .. {logits[1]:.2f}",
+        "deliberate differences": "{note}",
+    }
+    title = f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides"
+    return result_table(title, columns, report["pairs"])
+
+
+@Benchmark("benchmarks.parity", table, disagreeing)
 @click.option("--models", help="Models to compare, separated by commas. Default: all that a peer has.")
 @zoo_option
-@output_option("parity")
-@click.pass_context
-def main(context: click.Context, models: str | None, fuxictr: pathlib.Path | None, output: pathlib.Path) -> None:
+def main(report: Report, models: str | None, fuxictr: pathlib.Path | None) -> None:
     """Compare our logits with the peers' (`make peers`) on the same weights and ids.
 
     Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a difference is above 1e-5.
     """
-    cases, results = chosen_cases(models), []
+    cases = chosen_cases(models)
+    report |= {"limit": LIMIT, "pairs": []}
     if not fuxictr:
         left = ", ".join(case.model for case in cases if case.zoo)
         if left:
@@ -681,11 +689,8 @@ def main(context: click.Context, models: str | None, fuxictr: pathlib.Path | Non
     for name in dict.fromkeys(case.peer for case in cases):
         announce(f"{name} ...")
         with Peer(name) as peer:
-            results += [compare(case, peer, zoo) for case in cases if case.peer == name]
-    report = {"benchmark": "parity", "machine": machine(), "limit": LIMIT, "pairs": results}
-    finish(report, output, _report_table(results))
-    if not all(agrees(result) for result in results):
-        context.exit(1)
+            report["pairs"] += [compare(case, peer, zoo) for case in cases if case.peer == name]
+        report.write()
 
 
 if __name__ == "__main__":
