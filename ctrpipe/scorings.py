@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -92,8 +93,6 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     Example:
         >>> frame["ctr"] = ctrpipe.score("runs/mine/models/ctr", frame).to_pandas()["ctr"].to_numpy()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log

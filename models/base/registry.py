@@ -224,7 +224,7 @@ def source_of(name: str) -> str:
 
 
 def _own_class(name: str) -> type["CTRModel"]:
-    from ctrpipe.models.base.ctr_model import CTRModel  # imports Keras (5 s), which `ctrpipe --help` avoids
+    from ctrpipe.models.base.ctr_model import CTRModel  # lazy: Keras takes 4 s, and `ctrpipe --help` does not need it
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:

@@ -133,6 +133,6 @@ def latency(
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Makes a sample export and returns the folder of the version."""
     load_tensorflow()
-    from ctrpipe.pipeline.demo.sample_export import make_export
+    from ctrpipe.pipeline.demo.sample_export import make_export  # lazy: numpy and pydantic take 0.6 s
 
     return make_export(name, folder)

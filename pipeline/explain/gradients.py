@@ -170,7 +170,7 @@ def _repeated(row: Mapping[str, Array], count: int) -> Arrays:
 
 
 def _tensorflow_rates(model: CTRModel) -> Rates:
-    import tensorflow as tf  # not needed with JAX
+    import tensorflow as tf  # lazy: takes 4 s, and JAX does not need it
 
     @tf.function(reduce_retracing=True)
     def compiled(
@@ -191,7 +191,7 @@ def _tensorflow_rates(model: CTRModel) -> Rates:
 
 
 def _jax_rates(model: CTRModel) -> Rates:
-    import jax  # only for the JAX backend
+    import jax  # lazy: takes 1 s, and TensorFlow does not need it
 
     @jax.jit
     def compiled(row: Any, start: Any, change: Any, places: Any) -> Any:

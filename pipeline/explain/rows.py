@@ -117,7 +117,9 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
     used = tokens[tokens != text.padding_id]
     if feature.tokens == "vocabulary":
         return _pieces(row, used, feature, text)
-    from ctrpipe.transforms.text.tokenize import read_tokenizer  # TensorFlow, not needed without a text
+    from ctrpipe.transforms.text.tokenize import (
+        read_tokenizer,  # lazy: TensorFlow takes 4 s, and a log without a text does not need it
+    )
 
     try:
         vocabulary = read_tokenizer(feature.encoder)[0].vocabulary

@@ -291,7 +291,7 @@ def _fit_logistic(rows: CalibrationRows, features: Floats) -> tuple[list[float],
 
 def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
     """Returns the coefficients of a logistic regression on columns, `[N, columns]`."""
-    from scipy.optimize import minimize  # takes 0.2 s of CPU time, so it is imported only if there is a calibration
+    from scipy.optimize import minimize  # lazy: takes 0.2 s, and only a calibration needs it
 
     total = rows.weights.sum()
 
@@ -321,7 +321,7 @@ def fit_isotonic(rows: CalibrationRows, clicks_per_step: int) -> Curve:
     Rates stay at least 1 / (total weight + 2) away from 0 and 1.
     """
     steps, least = _steps(rows), _least_rate(rows)
-    from scipy.optimize import isotonic_regression  # see _newton
+    from scipy.optimize import isotonic_regression  # lazy, see _newton
 
     fitted = isotonic_regression(steps.clicks / steps.weights, weights=steps.weights)
     firsts = steps.joined(fitted.blocks[:-1], clicks_per_step)
@@ -346,7 +346,7 @@ def fit_histogram(rows: CalibrationRows, bins: int, clicks_per_bin: int) -> Curv
     middles = np.cumsum(steps.weights) - steps.weights / 2
     bin_of_point = np.minimum((middles * bins / steps.weights.sum()).astype(np.int64), bins - 1)
     starts = steps.joined(np.flatnonzero(np.append(True, np.diff(bin_of_point) > 0)), clicks_per_bin)
-    from scipy.optimize import isotonic_regression  # see _newton
+    from scipy.optimize import isotonic_regression  # lazy, see _newton
 
     of_bins = np.add.reduceat(steps.weights, starts)
     rates = np.clip(isotonic_regression(steps.rates(starts), weights=of_bins).x, least, 1 - least)
@@ -471,7 +471,7 @@ def _fit_lines(
         return value / total, gradient / total
 
     bounds = [(least_slope, None)] * len(used) + [(None, None)] * len(used)
-    from scipy.optimize import minimize  # see _newton
+    from scipy.optimize import minimize  # lazy, see _newton
 
     options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-15, "gtol": 1e-9}
     start = np.zeros(2 * len(used))

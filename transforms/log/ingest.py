@@ -447,7 +447,7 @@ def _check_weights(column: str, folders: Mapping[str, pathlib.Path]) -> None:
 
 def to_examples(rows: pa.RecordBatch) -> list[bytes]:
     """Returns serialized tf.Examples [N]; a null value is an absent feature."""
-    # Local import: loading TensorFlow takes 4 CPU seconds, and processes that only read a log do not need it.
+    # Lazy: TensorFlow takes 4 CPU seconds, and processes that only read a log do not need it.
     from tensorflow.core.example import example_pb2
 
     examples = [example_pb2.Example() for _ in range(rows.num_rows)]

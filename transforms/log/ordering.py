@@ -315,7 +315,7 @@ def _formatted(words: pa.Array, time_format: str) -> tuple[np.ndarray, np.ndarra
         seconds = epoch_seconds(words, time_format)
         good = np.isfinite(seconds)
         return (np.where(good, seconds, 0) * _SECOND).astype(np.int64), good
-    import pandas as pd  # takes 0.4 s, not needed for other formats
+    import pandas as pd  # lazy: takes 0.4 s, and other formats do not need it
 
     texts = [word.decode("utf-8", "replace") for word in words.to_pylist()]
     times = pd.to_datetime(pd.Series(texts, dtype=object), format=time_format, utc=True, errors="coerce")
