@@ -279,11 +279,11 @@ def slices_table(slices: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def lists_table(report: Mapping[str, Any]) -> Table:
-    found = "half of a column's values were replaced, and it is found"
+    moved = "half of a column's values were replaced, and it is found"
     rows = [
         {"list": f"some of {LIST_SLICES} slices of two equal models", **report["compare"]},
         {"list": f"some of {COLUMNS + 1} columns of two logs of {COLUMN_ROWS} rows", **report["drift"]},
-        {"list": found, "before": None, "after": report["drift"]["moved_found"]},
+        {"list": moved, "before": None, "after": report["drift"]["moved_found"]},
     ]
     columns: dict[str, Cell] = {"list": "{list}", "before": if_any("before", "{before:.1%}"), "after": "{after:.1%}"}
     return result_table("Something differs where nothing does", columns, rows)

@@ -215,9 +215,9 @@ def smoothed_attention(model: CTRModel, given: Given) -> None:
 
 def search(model: CTRModel, given: Given) -> None:
     """Fills the search and the attention; folds the peer's value and output projections into the MLP's first layer."""
-    (found,), (attention,) = model.searches, model.attentions
-    found.of_candidate.kernel.assign(given["search/candidate"])
-    found.of_item.kernel.assign(given["search/item"])
+    (search_,), (attention,) = model.searches, model.attentions
+    search_.of_candidate.kernel.assign(given["search/candidate"])
+    search_.of_item.kernel.assign(given["search/item"])
     attention.of_candidate.kernel.assign(given["attention/query"] / np.sqrt(attention.key_dim))
     attention.of_item.kernel.assign(given["attention/key"])
     values, outputs = given["attention/value"], given["attention/output"]

@@ -147,8 +147,8 @@ def our_vocabularies(run: Run) -> dict[str, list[bytes]]:
     )
 
     spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns are the same for all rules
-    found = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
-    return {name: found[name].to_pylist() for name in VALUES}
+    vocabularies = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
+    return {name: vocabularies[name].to_pylist() for name in VALUES}
 
 
 def stock_vocabularies(run: Run) -> dict[str, list[bytes]]:

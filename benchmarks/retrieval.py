@@ -166,9 +166,9 @@ def our_search(servable: Any, signature: str) -> Search:
         for row in range(len(users)):
             user = {"vectors": users[row : row + 1]}
             began = time.perf_counter()
-            found = servable.run(signature, user)
+            answer = servable.run(signature, user)
             taken.append(1000 * (time.perf_counter() - began))
-            places.append(found["items"][0].astype(np.int64))
+            places.append(answer["items"][0].astype(np.int64))
         return taken, np.array(places)
 
     return search
@@ -252,9 +252,9 @@ class IndexedVersion:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         servable = Servable(path, config=self.config)
         try:
-            found = servable.run(RETRIEVE, self.user)
+            answer = servable.run(RETRIEVE, self.user)
             products = servable.run(USER_VECTORS, self.user)[VECTORS] @ vectors.T
-            if not np.allclose(found["scores"], -np.sort(-products, axis=1)[:, :top], atol=1e-5):
+            if not np.allclose(answer["scores"], -np.sort(-products, axis=1)[:, :top], atol=1e-5):
                 raise RuntimeError(f"{len(vectors):,} items: the index does not answer the largest products")
             signatures = {"retrieve_ms": RETRIEVE, "approximate_ms": APPROXIMATE, "user_ms": USER_VECTORS}
             calls = {key: lambda name=name: servable.run(name, self.user) for key, name in signatures.items()}
@@ -280,14 +280,14 @@ class IndexedVersion:
                 "approximate": Index(our_search(servable, APPROXIMATE), probes, seconds),
                 **self._of_peers(data, top, cells),
             }
-            found = in_rounds(indexes, data, best_places(data.users, data.items, top), self.rounds)
+            results = in_rounds(indexes, data, best_places(data.users, data.items, top), self.rounds)
         finally:
             servable.close()
-        return {"call_ms": spread([1000 * each for each in call]), "searches": found}
+        return {"call_ms": spread([1000 * each for each in call]), "searches": results}
 
     def _of_peers(self, data: Data, top: int, cells: int) -> dict[str, Index]:
         """Returns the peers' indexes of the items, tuned with the same users to the same recall."""
-        best, found = best_places(data.tuning, data.items, top), {}
+        best, indexes = best_places(data.tuning, data.items, top), {}
         for peer in self.peers:
             peer.load(data.items, data.tuning, best, self.threads)
             for kind in INDEXES[peer.name]:
@@ -295,8 +295,8 @@ class IndexedVersion:
                 announce(f"{peer.name} {kind}: built in {built['seconds']:.1f} s")
                 setting = None if kind in EXACT else int(built["setting"])
                 search = functools.partial(peer.search, kind)
-                found[f"{peer.name} {kind}"] = Index(search, setting, built["seconds"])
-        return found
+                indexes[f"{peer.name} {kind}"] = Index(search, setting, built["seconds"])
+        return indexes
 
 
 def tables(report: Mapping[str, Any]) -> Group:

@@ -233,17 +233,17 @@ def _counted(found: set[Any], planted: set[Any]) -> dict[str, int]:
 
 def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the counts over seeds, whether they meet the bars, and the rank correlations with 95% intervals."""
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for kind, bar in (("columns", COLUMN_BAR), ("used_columns", None), ("pairs", PAIR_BAR), ("needed_pairs", None)):
         total = {key: sum(one[kind][key] for one in judged) for key in ("planted", "found", "false")}
         shares = {
             "share_found": total["found"] / total["planted"],
             "share_false": total["false"] / max(total["found"] + total["false"], 1),
         }
-        found[kind] = {**total, **shares}
+        by_kind[kind] = {**total, **shares}
         if bar is not None:
-            found[kind]["met"] = shares["share_found"] >= bar and shares["share_false"] < FALSE_BAR
-    found["rank_correlations"] = correlations = {}
+            by_kind[kind]["met"] = shares["share_found"] >= bar and shares["share_false"] < FALSE_BAR
+    by_kind["rank_correlations"] = correlations = {}
     for first, second in dict.fromkeys((c["first"], c["second"]) for one in judged for c in one["rank_correlations"]):
         values = [
             c["spearman"]
@@ -252,7 +252,7 @@ def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if (c["first"], c["second"]) == (first, second)
         ]
         correlations[f"{first} and {second}"] = {"mean": float(np.mean(values)), "interval": interval(values)}
-    return found
+    return by_kind
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -198,8 +198,8 @@ def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
     A file that came from elsewhere names classes too, and an import runs the module. A module that this process has
     already imported does not run again.
     """
-    found = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
-    modules = {own: own.partition(":")[0] for own in found}
+    classes = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
+    modules = {own: own.partition(":")[0] for own in classes}
     return [own for own, module in modules.items() if module not in sys.modules and module.split(".")[0] != PACKAGE]
 
 

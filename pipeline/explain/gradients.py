@@ -98,8 +98,8 @@ class RowGradients:
             logits, rates = [], []
             padded = np.append(places, np.ones(-len(places) % PLACES)).astype(np.float32)
             for block in np.split(padded, len(padded) // PLACES):
-                found, by_part = self._rates(row, start, change, block)
-                logits.append(found)
+                of_block, by_part = self._rates(row, start, change, block)
+                logits.append(of_block)
                 rates.append(np.concatenate([by_part[name] for name in change], axis=1))
             return np.concatenate(logits)[: len(places)], np.concatenate(rates)[: len(places)]
 

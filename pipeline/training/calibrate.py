@@ -222,8 +222,8 @@ def held_out_loss(
             slices = fit_slices(settings, kept, overall, feature_map, ids[~own])
             slots = np.zeros((int(own.sum()), feature_map.total_slots), np.int32)
             slots[:, slices.slots] = ids[own]
-        found = TaskCalibration(overall, slices).probabilities(tf.constant(rows.logits[own], tf.float32), slots)
-        predicted[own] = found.numpy()
+        calibrated = TaskCalibration(overall, slices).probabilities(tf.constant(rows.logits[own], tf.float32), slots)
+        predicted[own] = calibrated.numpy()
     loss = log_loss(rows.labels, predicted, rows.weights)
     assert loss is not None  # rows have positive weights
     return loss
@@ -281,12 +281,12 @@ def _fit_logistic(rows: CalibrationRows, features: Floats) -> tuple[list[float],
     scale[scale < 1e-9] = 1.0  # one logit: its rounding errors are no deviation
     scaled = np.append((features - mean) / scale, np.ones((len(features), 1)), axis=1)
     used = np.ones(len(mean) + 1, bool)
-    while (found := _newton(rows, scaled[:, used]))[:-1].min(initial=0) < 0:
-        used[np.flatnonzero(used)[np.argmin(found[:-1])]] = False
+    while (solution := _newton(rows, scaled[:, used]))[:-1].min(initial=0) < 0:
+        used[np.flatnonzero(used)[np.argmin(solution[:-1])]] = False
     coefficients = np.zeros(len(mean))
-    coefficients[used[:-1]] = found[:-1]
+    coefficients[used[:-1]] = solution[:-1]
     coefficients /= scale
-    return coefficients.tolist(), float(found[-1] - coefficients @ mean)
+    return coefficients.tolist(), float(solution[-1] - coefficients @ mean)
 
 
 def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
@@ -310,8 +310,8 @@ def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
     start = np.zeros(columns.shape[1])
     # Newton's method: ln p and ln(1 - p) are almost one column where clicks are rare, and take L-BFGS 100 steps.
     options = {"gtol": 1e-9, "initial_trust_radius": 4.0, "max_trust_radius": 100.0}
-    found: Floats = minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options=options).x
-    return found
+    coefficients: Floats = minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options=options).x
+    return coefficients
 
 
 def fit_isotonic(rows: CalibrationRows, clicks_per_step: int) -> Curve:
