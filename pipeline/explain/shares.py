@@ -142,7 +142,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
 
 
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
-    import tensorflow as tf  # and Keras: takes seconds, so errors come first
+    import tensorflow as tf  # lazy: takes 4 s, so errors come first
 
     from ctrpipe.serving.export.attributions import Attributions
 

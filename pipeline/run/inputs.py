@@ -152,7 +152,7 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
     They differ from it by their seeds or their training rows. A training that was pushed twice is returned once, and
     one with `version_fingerprint` is not. The newest is first, and there are at most RETRAININGS.
     """
-    found: list[str] = []
+    names: list[str] = []
     if not version:
         return ()
     own = _configuration(push_folder / version)
@@ -161,8 +161,8 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
         made_by = _fingerprint(each)
         if int(each.name) < int(version) and made_by not in seen and own and _configuration(each) == own:
             seen.add(made_by)
-            found.append(each.name)
-    return tuple(found[:RETRAININGS])
+            names.append(each.name)
+    return tuple(names[:RETRAININGS])
 
 
 def _fingerprint(version: pathlib.Path) -> str:

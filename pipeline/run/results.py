@@ -26,6 +26,7 @@ from ctrpipe.pipeline.evaluation.drift_gate import drift_gate
 from ctrpipe.pipeline.evaluation.seeds import SEEDS, Seeds, write_seeds
 from ctrpipe.pipeline.report.report import write_report
 from ctrpipe.pipeline.run.inputs import encoders
+from ctrpipe.pipeline.run.seeds import all_seeds
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.text.checkpoint import checkpoint_revision
 
@@ -110,8 +111,6 @@ def _seeds(
     data: pathlib.Path,
 ) -> Seeds:
     """Returns the trainings of both sides with all seeds, and copies their predictions to the folder `data`."""
-    from ctrpipe.pipeline.run.seeds import all_seeds
-
     ends = {"model": {"stopped": history["stopped"], "converged": metrics["converged"]}}
     if metrics["baseline"]:
         ends["baseline"] = metrics["baseline"]
@@ -121,6 +120,7 @@ def _seeds(
 
 def _statistics(config: RunConfig, data: list[dict[str, Any]], artifacts: RunArtifacts) -> dict[str, Any]:
     """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
+    # Lazy: TFX and TFDV take 3 s, and a page of results does not need them.
     from ctrpipe.pipeline.components.log_statistics_gen import RATES
     from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN, CLIPPED
     from ctrpipe.pipeline.monitoring.statistics import summarise_statistics
