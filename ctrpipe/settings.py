@@ -65,6 +65,13 @@ def output_folder(output: PathLike | None, name: str) -> pathlib.Path:
     return pathlib.Path("runs") / name if output is None else pathlib.Path(output)
 
 
+def local_model(model: PathLike) -> pathlib.Path:
+    """Returns the folder of a model or run on this machine: a path as it is, or what a store's URL names, fetched."""
+    from ctrpipe.serving.stored import fetch_model  # lazy: pyarrow
+
+    return fetch_model(str(model))
+
+
 def _text(name: str, value: Any) -> str:
     """Returns a value as JSON, which is valid YAML."""
     try:

@@ -11,7 +11,6 @@ from ctrpipe.common.errors import InputError
 PUSHED = "models"  # the folder of a run's pushed models
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
-_FILE_URI = "file://"
 GRAPH_ASSETS = "assets"  # TensorFlow's name for the folder of the files that the graph reads
 ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's extra files
 
@@ -39,17 +38,6 @@ class Asset(enum.StrEnum):
     TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would export the same model
     TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, to measure the drift of scored logs
     TRAINING_COUNTS = "training_statistics.json"  # the number of rows behind these statistics, and their sampling rate
-
-
-def local_path(text: str) -> pathlib.Path:
-    """Returns the local path of a path or of a URI file://HOST/PATH.
-
-    Ignores the host and does not percent-decode, like TensorFlow's file system (PosixFileSystem, io::ParseURI).
-    """
-    if not text.startswith(_FILE_URI):
-        return pathlib.Path(text)
-    _, slash, path = text.removeprefix(_FILE_URI).partition("/")
-    return pathlib.Path(slash + path or "/")
 
 
 def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.stores import local_path
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.layout import (
     Asset,
     asset_path,
     base_path_of,
     find_version,
-    local_path,
     make_assets_folder,
     model_files,
     newest_version,
