@@ -28,7 +28,15 @@ import scipy.sparse
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.harness.command import chosen_names, command, finish, folder_option, machine, output_option
+from benchmarks.harness.command import (
+    chosen_names,
+    command,
+    finish,
+    folder_option,
+    machine,
+    named_values,
+    output_option,
+)
 from benchmarks.harness.quality_sides import SPLITS, Baseline, Drafted, Rows
 from benchmarks.harness.small_logs import LOGS
 from ctrpipe.common.errors import InputError
@@ -207,15 +215,11 @@ def _chance(side: Mapping[str, Any]) -> float:
     return float(high - low) / 2
 
 
-def _named(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    if wrong := [value for value in values if "=" not in value]:
-        raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
-    return dict(value.split("=", 1) for value in values)
-
-
 @command("benchmarks.baseline")
-@click.option("--log", "logs", multiple=True, callback=_named, help="NAME=PATH of a log; repeat for more.")
-@click.option("--label", "labels", multiple=True, callback=_named, help="NAME=COLUMN of a log's label, if not guessed.")
+@click.option("--log", "logs", multiple=True, callback=named_values, help="NAME=PATH of a log; repeat for more.")
+@click.option(
+    "--label", "labels", multiple=True, callback=named_values, help="NAME=COLUMN of a log's label, if not guessed."
+)
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("baseline")
 @output_option("baseline")

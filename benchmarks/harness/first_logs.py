@@ -53,7 +53,9 @@ def write_shop(path: pathlib.Path, rows: int = 60_000, seed: int = 1) -> None:
     returning = random.random(rows) < 0.35
     time = np.sort(_START + random.integers(0, 14 * _DAYS, rows))
     hour = time // 3600 % 24
-    score = taste[user, category] + price_taste[user] * (np.log(price) - 3.2) + random.normal(0, 0.35, products)[product]
+    score = (
+        taste[user, category] + price_taste[user] * (np.log(price) - 3.2) + random.normal(0, 0.35, products)[product]
+    )
     score += random.normal(0, 0.25, brands)[brand_of[product]] + 0.025 * discount * (np.log(price) > 3.4)
     score += 0.35 * returning + 0.3 * ((hour > 17) & (device == "mobile")) - 0.25 * (device == "tablet")
     bought = random.random(rows) < expit(score - 2.9)

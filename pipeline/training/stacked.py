@@ -60,7 +60,9 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
     load_lightgbm()  # fails here, not after the regression
     # 1. The regression, and the trees on its weights until the validation rows end them.
     options = {name: value for name, value in job.model.hyperparameters.items() if name in LR.options()}
-    linear = dataclasses.replace(job, model=Model(name="lr", **options), training=job.with_training(refit=False).training)
+    linear = dataclasses.replace(
+        job, model=Model(name="lr", **options), training=job.with_training(refit=False).training
+    )
     fitted = fit_linear(linear, report)
     [variance], [fit], progress = fitted.variances, fitted.fits, fitted.result.progress
     learner = job.served_learner()
@@ -69,7 +71,9 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
     train = _out_of_fold(job, fitted.rows, job.train_files, network, fit, variance)
     validation = _whole(job, job.validation_files, network)
     data = train.dataset()
-    booster = grow(network.trees, data, validation.dataset(data), network.trees.trees, job.seed, _settings(network), PATIENCE)
+    booster = grow(
+        network.trees, data, validation.dataset(data), network.trees.trees, job.seed, _settings(network), PATIENCE
+    )
     count = store(network.trees, booster)
     network.are_trained.assign([1.0])
     _check_trees(network, booster, validation)
@@ -81,7 +85,9 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
         if report:
             report({"model": job.model.name, **numbers})
     progress.best = len(progress.evaluations) - 1
-    ended = f"{ALL_DONE}{count} trees" if count == network.trees.trees else f"log_loss did not improve after {count} trees"
+    ended = (
+        f"{ALL_DONE}{count} trees" if count == network.trees.trees else f"log_loss did not improve after {count} trees"
+    )
     progress.stopped = f"{ended}; variance of the regression's prior {variance:.2g}"
 
     # 3. Again on all rows for a refit, with as many trees.
