@@ -68,7 +68,7 @@ def recipe(size: LogSize) -> list[str]:
 
 def _trees() -> list[str]:
     return [
-        "# LightGBM's trees on numbers and on a logistic regression's weights of categories: with less than a million rows",
+        "# LightGBM's trees on numbers and on a logistic regression's weights of categories: below a million rows",
         "# ahead of networks as a rule, and trained in seconds. `ctrpipe models` lists the others.",
         "model: {name: lightgbm}",
         "training:",
@@ -112,7 +112,7 @@ def _gates(size: LogSize) -> list[str]:
     room = max(_LEAST_ROOM, _ERRORS / math.sqrt(max(clicks, 1e-9)))
     lines = [
         "evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows",
-        "# A model that misses a gate is not pushed. Two more are on without a line here: the model must be better than",
+        "# A model that misses a gate is not pushed. Two more are on without a line: the model must be better than",
         "# the base rate (rig), and not surely worse than the last one that passed (max_drop).",
     ]
     if room > _MOST_ROOM:

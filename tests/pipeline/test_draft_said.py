@@ -1,4 +1,4 @@
-"""What `ctrpipe init` proposes: labels of words, the model by the log's size, and what a user says in place of guesses."""
+"""What `ctrpipe init` proposes, and what a user says in place of its guesses."""
 
 import pathlib
 
