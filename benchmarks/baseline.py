@@ -29,7 +29,7 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.harness.benchmark import Benchmark, Report
-from benchmarks.harness.command import chosen_names, folder_option
+from benchmarks.harness.command import chosen_names, folder_option, named_values
 from benchmarks.harness.quality_sides import SPLITS, Baseline, Drafted, Rows
 from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.small_logs import LOGS
@@ -214,15 +214,11 @@ def _chance(side: Mapping[str, Any]) -> float:
     return float(high - low) / 2
 
 
-def _named(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    if wrong := [value for value in values if "=" not in value]:
-        raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
-    return dict(value.split("=", 1) for value in values)
-
-
 @Benchmark("benchmarks.baseline", table)
-@click.option("--log", "logs", multiple=True, callback=_named, help="NAME=PATH of a log; repeat for more.")
-@click.option("--label", "labels", multiple=True, callback=_named, help="NAME=COLUMN of a log's label, if not guessed.")
+@click.option("--log", "logs", multiple=True, callback=named_values, help="NAME=PATH of a log; repeat for more.")
+@click.option(
+    "--label", "labels", multiple=True, callback=named_values, help="NAME=COLUMN of a log's label, if not guessed."
+)
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("baseline")
 def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path) -> None:
