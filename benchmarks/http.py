@@ -45,6 +45,7 @@ MODEL, HOST = "ctr", "127.0.0.1"
 START_SECONDS, STOP_SECONDS = 180.0, 20.0
 WARM_UP = 50
 RESAMPLES = 2000
+MOST_MS = 0.06  # what a library may cost a request of one row before a server of our own is worth its code
 RECEIVE = 1 << 20
 
 Times = dict[str, list[float]]
@@ -153,6 +154,22 @@ def differences(times: Times, rows: int, cpu_ms: Mapping[str, float]) -> list[Di
         of_first = float(np.median(times[first]))
         above = (1e3 * (p50 - of_first), 1e3 * float(low), 1e3 * float(high))
         found.append(Difference(name, rows, cpu_ms[name], 1e3 * p50, *above))
+    return found
+
+
+def verdicts(results: Sequence[Difference]) -> list[str]:
+    """Returns for each server but the first whether it could replace the first: by its requests of the fewest rows."""
+    fewest = min(one.rows for one in results)
+    first, *others = [one for one in results if one.rows == fewest]
+    found = []
+    for one in others:
+        if one.low_ms > MOST_MS:
+            word = f"costs more than {MOST_MS} ms: {first.side} stays"
+        elif one.high_ms <= MOST_MS:
+            word = f"costs at most {MOST_MS} ms: it can replace {first.side}"
+        else:
+            word = f"not decided at {MOST_MS} ms: repeat it on a quiet machine, or with more --repeats"
+        found.append(f"{one.side}, {fewest} rows: {one.low_ms:+.4f} to {one.high_ms:+.4f} ms, {word}")
     return found
 
 
@@ -290,12 +307,14 @@ def main(version: pathlib.Path | None, rows: str, servers: str, repeats: int, ou
         parts = {"http": http, **measure_json(bodies, repeats)}
     report: dict[str, Any] = {"benchmark": "http", "machine": machine(), "busy": share, "repeats": repeats}
     report |= {name: [dataclasses.asdict(one) for one in results] for name, results in parts.items()}
+    report["verdicts"] = verdicts(http)
     titles = {
         "http": "POST :predict, raw columns as row JSON, one connection",
         "parse": "Parse the request's JSON",
         "write": "Write the response's JSON",
     }
-    finish(report, output, Group(*(table(results, titles[name], share) for name, results in parts.items())))
+    tables = [table(results, titles[name], share) for name, results in parts.items()]
+    finish(report, output, Group(*tables, *report["verdicts"]))
 
 
 if __name__ == "__main__":
