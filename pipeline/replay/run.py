@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -167,6 +168,7 @@ def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) ->
     is_warm = policy == "warm" and last > first
     days = plan.days[last if is_warm else last - first : last + 1]
     if not (folder / _COST).exists():
+        shutil.rmtree(folder, ignore_errors=True)  # a training that was killed: going on, it would cost too little
         arguments = ["run", str(output / "config.yaml"), "--output", str(folder)]
         arguments += [argument for day in days for file in day.files for argument in ("--data", file)]
         if is_warm:

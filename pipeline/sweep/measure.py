@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import json
 import math
 import pathlib
 import statistics
@@ -10,6 +11,7 @@ from typing import Any
 
 import keras
 
+from ctrpipe.common.files import write_json
 from ctrpipe.common.finite import check_predictions
 from ctrpipe.common.metrics import summarise
 from ctrpipe.models.base.saved import save_model
@@ -25,6 +27,7 @@ from ctrpipe.pipeline.training.train import train
 from ctrpipe.serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3
+_SECONDS = "seconds.json"
 
 
 def train_and_measure(
@@ -52,11 +55,12 @@ def train_and_measure(
         The result, JSON-serializable, with the `validation` metrics of the best weights; and the test rows with the
         model's predictions.
     """
-    started = time.monotonic()
+    spent = _Spent(work / key / _SECONDS)
     model = with_encoder(config.model, config.text)
     rows = log.feature_map, log.train, log.validation
-    trained = train(TrainingJob(model, config.training, *rows, config.seed, str(work / "stages")), work / key)
-    seconds = time.monotonic() - started
+    job = TrainingJob(model, config.training, *rows, config.seed, str(work / "stages"))
+    trained = train(job, work / key, spent.write)
+    seconds = spent.seconds
     if keep:
         save_model(keep, model.name, trained.model, trained.weights_file)
     history = trained.history
@@ -77,6 +81,28 @@ def train_and_measure(
     keras.utils.clear_session()
     gc.collect()
     return result, scored
+
+
+class _Spent:
+    """The seconds of a training, with those of an earlier process up to the checkpoint from which this one resumes.
+
+    Args:
+        file: Holds the seconds up to the latest evaluation.
+    """
+
+    def __init__(self, file: pathlib.Path):
+        self._file = file
+        before = json.loads(file.read_text()) if file.exists() else 0.0
+        self._began = time.monotonic() - before
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def write(self, evaluation: dict[str, Any]) -> None:
+        """Writes the seconds so far. Called after an evaluation, whose checkpoint has been saved."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._file, self.seconds)
 
 
 def measure(

@@ -164,6 +164,26 @@ def test_days_are_counted_by_the_numbers_in_their_names(tmp_path):
     assert [pathlib.Path(file).name for file in days[0].files] == ["part-9.csv", "part-10.csv"]
 
 
+def test_a_day_that_was_killed_is_trained_from_the_start(days, calls, tmp_path, monkeypatch):
+    """What a killed process has spent is not known: going on, its training would cost too little."""
+    plan = plan_of(days, policies=("retrain",))
+    part = tmp_path / "out" / "seed=1" / "runs" / "first" / NAMES[2] / "part of a run"
+    whole = replay._call
+
+    def killed(arguments, folder):
+        folder.mkdir(parents=True)
+        part.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "_call", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_replay(plan, tmp_path / "out")
+    assert part.exists()
+    monkeypatch.setattr(replay, "_call", whole)
+    run_replay(plan, tmp_path / "out")
+    assert not part.exists() and (part.parent / "cost.json").exists()
+
+
 def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^ctrpipe run in .*runs: .*absent.yaml: cannot read the configuration"):
         replay._call(["run", str(tmp_path / "absent.yaml")], tmp_path / "runs")
