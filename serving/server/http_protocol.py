@@ -401,7 +401,7 @@ class HttpProtocol(asyncio.Protocol):
         began, chunks = reader.began, reader.chunks
         if reader.phase is _IDLE:
             self.began = self._loop.time()
-        found = reader.feed(piece)
+        requests = reader.feed(piece)
         if reader.phase is not _IDLE:
             now = self._loop.time()
             if reader.began != began:
@@ -411,9 +411,9 @@ class HttpProtocol(asyncio.Protocol):
                 self._since_chunk = now
         if reader.wants_continue and not (self._current or self._waiting):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if found:
-            self._waiting += found
-            self._waiting_bytes += sum(map(_held_bytes, found))
+        if requests:
+            self._waiting += requests
+            self._waiting_bytes += sum(map(_held_bytes, requests))
             self._next()
             if not self._reads_on:
                 self._pause_or_resume()

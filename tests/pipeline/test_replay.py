@@ -100,6 +100,27 @@ def test_what_is_there_is_not_done_again_and_another_policy_may_come_later(days,
         run_replay(plan_of(days, window=2), tmp_path / "out")
 
 
+def test_a_training_that_was_interrupted_costs_what_a_whole_one_does(days, calls, tmp_path, monkeypatch):
+    """The rest of a training is cheaper: it would pass for the cost of retraining on that day."""
+    run = tmp_path / "out" / "seed=1" / "runs" / "first" / NAMES[2]
+
+    def killed(arguments, folder):
+        folder.mkdir(parents=True)
+        (folder / "checkpoint").touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "_call", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    assert (run / "checkpoint").exists()
+    [first, *_] = run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    assert first["cpu_seconds"] == 10 and not (run / "checkpoint").exists()
+    (run / "model").touch()
+    run_replay(plan_of(days, policies=("retrain", "frozen")), tmp_path / "out")
+    assert (run / "model").exists()  # the training is finished, and shared
+
+
 def test_more_seeds_come_later_and_each_trains_all_of_its_own(days, calls, tmp_path):
     out = tmp_path / "out"
     first = run_replay(plan_of(days, policies=("warm",)), out)
@@ -162,26 +183,6 @@ def test_days_are_counted_by_the_numbers_in_their_names(tmp_path):
     days = find_days([f"{tmp_path}/days/*"])
     assert [day.name for day in days] == [f"day={number}" for number in (2, 9, 10, 11)]
     assert [pathlib.Path(file).name for file in days[0].files] == ["part-9.csv", "part-10.csv"]
-
-
-def test_a_day_that_was_killed_is_trained_from_the_start(days, calls, tmp_path, monkeypatch):
-    """What a killed process has spent is not known: going on, its training would cost too little."""
-    plan = plan_of(days, policies=("retrain",))
-    part = tmp_path / "out" / "seed=1" / "runs" / "first" / NAMES[2] / "part of a run"
-    whole = replay._call
-
-    def killed(arguments, folder):
-        folder.mkdir(parents=True)
-        part.touch()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(replay, "_call", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run_replay(plan, tmp_path / "out")
-    assert part.exists()
-    monkeypatch.setattr(replay, "_call", whole)
-    run_replay(plan, tmp_path / "out")
-    assert not part.exists() and (part.parent / "cost.json").exists()
 
 
 def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):

@@ -251,7 +251,7 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
     plan = make_plan(file(config))
     folders = []
 
-    def stop(job, work, report):
+    def stop(job, work):
         folders.append((work, job.shared_stages))
         raise InterruptedError
 
@@ -261,22 +261,6 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
         with pytest.raises(InterruptedError):
             sweep_measure.train_and_measure(plan.base, log, plan.latency, None, tmp_path / "work", key)
     assert folders == [(tmp_path / "work" / key, str(tmp_path / "work" / "stages")) for key in ("a", "b")]
-
-
-def test_the_seconds_of_a_training_that_was_killed_count_up_to_its_checkpoint(tmp_path, monkeypatch):
-    file = tmp_path / "key" / "seconds.json"
-    file.parent.mkdir()
-    clock = [100.0]
-    monkeypatch.setattr(sweep_measure.time, "monotonic", lambda: clock[0])
-    killed = sweep_measure._Spent(file)
-    clock[0] += 7
-    killed.write({})
-    clock[0] += 1000  # after its last evaluation: what was trained then is trained again
-    again = sweep_measure._Spent(file)
-    clock[0] += 5
-    assert again.seconds == 12
-    again.write({})
-    assert json.loads(file.read_text()) == 12
 
 
 @pytest.fixture(scope="module")
