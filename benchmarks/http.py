@@ -270,7 +270,8 @@ def tables(report: Mapping[str, Any]) -> Group:
         "ms above the first": "{difference_ms:+.4f}",
         "95% interval": "{low_ms:+.4f} .. {high_ms:+.4f}",
     }
-    return Group(*(result_table(title, columns, report[part]) for part, title in PARTS.items()))
+    parts = [result_table(title, columns, report[part]) for part, title in PARTS.items()]
+    return Group(*parts, *report.get("verdicts", []))
 
 
 @Benchmark("benchmarks.http", tables)
@@ -302,18 +303,8 @@ def main(report: Report, version: pathlib.Path | None, rows: str, servers: str, 
         http = measure_servers(names, base, bodies, repeats)
         parts = {"http": http, **measure_json(bodies, repeats)}
     report["repeats"] = repeats
-    report |= {name: [dataclasses.asdict(one) for one in results] for name, results in parts.items()}
-<<<<<<< HEAD
     report["verdicts"] = verdicts(http)
-    titles = {
-        "http": "POST :predict, raw columns as row JSON, one connection",
-        "parse": "Parse the request's JSON",
-        "write": "Write the response's JSON",
-    }
-    tables = [table(results, titles[name], share) for name, results in parts.items()]
-    finish(report, output, Group(*tables, *report["verdicts"]))
-=======
->>>>>>> main
+    report |= {name: [dataclasses.asdict(one) for one in results] for name, results in parts.items()}
 
 
 if __name__ == "__main__":
