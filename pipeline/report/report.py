@@ -18,6 +18,7 @@ from ctrpipe.common.files import write_json, write_text
 from ctrpipe.pipeline.report.notes import notes
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
+SECTIONS = "sections.json"  # of hooks, as HTML
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
 TRAINING = "Training: "  # prefix of the titles of training charts
 
@@ -64,6 +65,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         config=_read(data / "config.yaml").decode("utf-8"),
         plots={title: plot for title, plot in plots.items() if not title.startswith(TRAINING)},
         training={title.removeprefix(TRAINING): plot for title, plot in plots.items() if title.startswith(TRAINING)},
+        sections=_read_json(data / SECTIONS) if (data / SECTIONS).exists() else {},
         **(explanation or {"explanation": None}),
         script=script,
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
