@@ -31,7 +31,7 @@ SEVERAL_TASKS = ("mmoe", "ple", "esmm")
 TEXTS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
 TEXTS += ("numbert_uni_attention", "numbert_uni_attention_reduced")
 ENCODER = {"encoder_layers": 6, "encoder_width": 384, "encoder_heads": 12, "encoder_ffn": 1536}
-AS_THEY_ARE = (*ALONE_OF_TOKENS, *OF_CROSSES, *HISTORIES, *SEVERAL_TASKS)
+AS_THEY_ARE = ("lightgbm", *ALONE_OF_TOKENS, *OF_CROSSES, *HISTORIES, *SEVERAL_TASKS)
 
 # Minimum ratios of our samples/s to those of the fastest peer that has the model.
 TARGETS = {"xdeepfm": 5.0}

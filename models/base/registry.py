@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.packages import PACKAGE, PARTS
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.feature_map import FeatureMap
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _MODELS = {
     "lr": ("ctrpipe.models.lr", "LR", "-"),
+    "lightgbm": ("ctrpipe.models.lightgbm", "LightGBM", "Ke 2017"),
     "fm": ("ctrpipe.models.fm", "FM", "Rendle 2010"),
     "ffm": ("ctrpipe.models.ffm", "FFM", "Juan 2016"),
     "afm": ("ctrpipe.models.afm", "AFM", "Xiao 2017"),
@@ -209,6 +211,15 @@ def derives_from(name: str, base: str) -> bool:
         ValueError: see `model_class`.
     """
     return issubclass(model_class(name), model_class(base))
+
+
+def is_boosted(name: str) -> bool:
+    """Returns whether a model has boosted trees.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return issubclass(model_class(name), Boosted)
 
 
 def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.common.significance import holm, two_sided
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
@@ -135,7 +135,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
             f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept beside its "
             "run; give the run, or train it with serving.explain true"
         )
-    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
+    if issubclass(saved_class(kept, source.trust), Boosted):
         raise InputError(f"{source.version}: --model compares gradients, which boosted trees do not have")
     return _by_keras(kept, source, scorer)
 

@@ -17,6 +17,7 @@ from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.estimates import gauc_estimate
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.training.checkpoint import saved_seconds
 from ctrpipe.pipeline.training.data import groups_of, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner, compares_rows
@@ -51,10 +52,11 @@ def train_and_measure(
         keep: Folder to save the model in, for `ctrpipe.load`. None to save no model.
 
     Returns:
-        The result, JSON-serializable, with the `validation` metrics of the best weights; and the test rows with the
+        The result, JSON-serializable, with the `validation` metrics of the best weights and the `seconds` of the
+        training, including those before its checkpoint; and the test rows with the
         model's predictions.
     """
-    started = time.monotonic()
+    started = time.monotonic() - saved_seconds(work / key)
     model = with_encoder(config.model, config.text)
     rows = log.feature_map, log.train, log.validation
     by = config.evaluation.group_weight

@@ -22,6 +22,7 @@ class Progress:
     stopped: str = ""  # the reason for the stop; "" during training
     not_finite: str = ""  # the figure that was NaN or infinite and stopped the training; "" for none
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    seconds: float = dataclasses.field(default=0.0, compare=False)  # up to the last evaluation, of all processes
 
     @property
     def improved(self) -> bool:

@@ -33,6 +33,7 @@ ENCODER = {
 UNI = {"token_dim": 6, "token_ffn": 5, "attention_dim": 3, "hidden_units": (8,)}
 SMALL = {
     "lr": {"l2": 0.01},
+    "lightgbm": {"l2": 0.01, "trees": 3, "leaves": 4, "depth": 3},
     "fm": BASE,
     "ffm": {**BASE, "embedding_dim": 3},
     "afm": {**BASE, "attention_units": 3},
@@ -101,20 +102,9 @@ SMALL = {
 # Together they have every class of layer and every base class of a model; `make test-all` alone runs a matrix's cases
 # of the other models. test_kinds_of_models.py says whether they still do.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
-FAMILIES += ("deepfm", "crossnet", "autoint", "transformer")
-FAMILIES += (
-    "fibinet",
-    "mask_net",
-    "edcn",
-    "final_mlp",
-    "final_net",
-    "gdcn",
-    "pepnet",
-    "fcn",
-    "wukong",
-    "qnn",
-    "rank_mixer",
-)
+FAMILIES += ("lightgbm", "deepfm", "crossnet", "autoint", "transformer")
+FAMILIES += ("fibinet", "mask_net", "edcn", "final_mlp", "final_net", "gdcn")
+FAMILIES += ("pepnet", "fcn", "wukong", "qnn", "rank_mixer")
 FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower")
 FAMILIES += ("hstu", "one_trans", "starspace", "ple", "esmm")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")

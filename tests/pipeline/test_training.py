@@ -15,6 +15,7 @@ from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.checkpoint import saved_seconds
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import warmup_factor
@@ -110,7 +111,13 @@ def test_a_killed_training_goes_on_where_it_was(files, tmp_path):
 
     with pytest.raises(Killed):
         train(TrainingJob(MODEL, Training(**SETTINGS), MAP, *files, 1), tmp_path / "killed", kill)
+    # Of an hour that a former process needed, the checkpoint tells; what came after it is lost.
+    saved = tmp_path / "killed" / "checkpoint" / "progress.json"
+    assert 0 < saved_seconds(tmp_path / "killed") < 600
+    saved.write_text(json.dumps({**json.loads(saved.read_text()), "seconds": 3600.0}))
     resumed, probabilities = run(files, tmp_path / "killed")
+    assert 3600 < resumed.progress.seconds < 4200 and saved_seconds(tmp_path / "killed") == resumed.progress.seconds
+    assert saved_seconds(tmp_path / "absent") == 0
     np.testing.assert_allclose(probabilities, expected, atol=1e-6)
     assert len(resumed.progress.evaluations) == len(whole.progress.evaluations)
 
