@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -126,4 +127,7 @@ def _folders(trainings: Compared | Sequence[Compared]) -> list[pathlib.Path]:
         return [pathlib.Path(trainings)]
     if isinstance(trainings, Run | Sweep | Scoring):
         return [trainings.output]
+    if not isinstance(trainings, Sequence):
+        kind = type(trainings).__name__
+        raise InputError(f"a model of type {kind}: expected runs, sweeps, scorings or their folders; give one of them")
     return [folder for each in trainings for folder in _folders(each)]

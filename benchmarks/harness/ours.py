@@ -65,6 +65,16 @@ class Ours(LineProcess):
         asked = {"rows": list(rows), "seconds": seconds, "batches": 1}
         return self.ask({"cmd": "calls", **_spec(model, hyperparameters, shape), **asked})["p50_ms"]
 
+    def answers(
+        self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, rows: int, exact: bool
+    ) -> dict[str, Any]:
+        """Returns the `logits` of `rows` rows of an untrained model, its `loss` over `steps`, and `trained_logits`.
+
+        With `exact`, no factor of a float32 product is rounded to TF32.
+        """
+        asked = {"steps": steps, "rows": rows, "exact": exact, "batches": min(steps, 8)}
+        return self.ask({"cmd": "answers", **_spec(model, hyperparameters, shape), **asked})
+
     def peak(self, size: int, seconds: float) -> dict[str, float]:
         """Returns the operations per second of products of square matrices, by number format."""
         return self.ask({"cmd": "peak", "size": size, "seconds": seconds})["flops_per_s"]

@@ -10,7 +10,6 @@ from keras import ops
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.multi_task.mmoe import EXPERT
 from ctrpipe.models.multi_task.multi_task_model import MultiTaskModel, mixed
 
@@ -36,7 +35,7 @@ class PLE(MultiTaskModel):
             of 256.
         hidden_units: sequence of int. Widths of the hidden layers of each task's MLP. Defaults to (64,).
         activation: str. Activation of the experts' outputs and of the tasks' MLPs. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -66,7 +65,7 @@ class PLE(MultiTaskModel):
         interaction: Mapping[str, Any] = EXPERT,
         hidden_units: Sequence[int] = (64,),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -91,7 +90,7 @@ class PLE(MultiTaskModel):
                 self.gates.append(keras.layers.Dense(width, use_bias=False, name=f"gate_{level}_{owner}"))
             for number in range(sum(sizes) if level else 0):
                 self.experts.append(keras.layers.Dense(expert_units, activation, name=f"expert_{level}_{number}"))
-        self.towers = [Tower(hidden_units, 1, activation, dropout, l2, name=f"tower_{task}") for task in tasks]
+        self.towers = [self.mlp(hidden_units, 1, activation, dropout, l2, name=f"tower_{task}") for task in tasks]
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         states = [self.flatten(rows, inputs)] * len(self.sizes)

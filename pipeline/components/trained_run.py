@@ -47,7 +47,8 @@ def train_run(given: TrainerSettings, inputs: TrainerInputs, fields: FeatureMap,
     trained = with_encoder(given.model, log.text)
     start = start_with(parent, log, fields, inputs.transform_graph) if parent else None
     ids = announce_start(start, fields) if start else {}
-    job = TrainingJob(trained, given.training, fields, inputs.rows("train"), inputs.rows("validation"), given.seed)
+    files = inputs.rows("train"), inputs.rows("validation")
+    job = TrainingJob(trained, given.training, fields, *files, given.seed, group_weight=given.group_weight)
     with naming_the_number(log, inputs.payload):
         result = train(job, given.work, _announce_evaluation, start)
     keep_model(result, inputs.transform_graph, folder)
@@ -58,5 +59,7 @@ def _announce_evaluation(numbers: dict[str, Any]) -> None:
     text = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
     if "validation_auc" in numbers:  # the pretraining of a text encoder has no validation metrics
         auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
+        if numbers.get("validation_gauc") is not None:
+            auc += f", gAUC {numbers['validation_gauc']:.4f}"
         text += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
     announce(text)

@@ -30,6 +30,7 @@ class TrainerSettings(StageSettings):
         work: Folder of the checkpoints, the same for every attempt at the same training run.
         parent: The model of a warm start; None for none.
         training_fingerprint: Hash of the training inputs, written into the export.
+        group_weight: What a group's AUC is weighted by in gAUC.
     """
 
     spec: LogSpec
@@ -44,6 +45,7 @@ class TrainerSettings(StageSettings):
     work: pathlib.Path
     parent: Parent | None
     training_fingerprint: str
+    group_weight: str = "impressions"
 
 
 @dataclasses.dataclass(frozen=True)

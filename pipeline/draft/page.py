@@ -10,10 +10,13 @@ import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
 from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
+from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
+from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.guess import Guess
@@ -55,6 +58,13 @@ def draft(patterns: Sequence[str], label: str | None = None, name: str | None = 
         return _of_kddcup2012(patterns[0]), []
     path = find_files(list(patterns))[0]
     sample = read_sample(path)
+    if is_behaviors(sample):
+        return draft_of_behaviors(patterns, name or _name_of(path)), ["The files are taken for MIND's behaviors.tsv."]
+    if lists := impressions_column(sample):
+        raise InputError(
+            f"{path}: {lists} lists impressions, as '{excerpt(sample.columns[lists][0])}'; make a row of each by "
+            f"ctrpipe prepare impressions {excerpt(patterns[0])} OUTPUT --column {lists}"
+        )
     target = _label(path, sample, label)
     left_out = {target.column, *target.others}
     of_no_feature = roles(sample, target.column, target.clicks(sample.columns[target.column]))
@@ -74,6 +84,25 @@ def draft(patterns: Sequence[str], label: str | None = None, name: str | None = 
     text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses, weights)
     check_config(read_yaml(text), (), path)
     return text, unsure
+
+
+def draft_of_known(dataset: str, patterns: Sequence[str], label: str | None = None) -> tuple[str, list[str]]:
+    """Returns the YAML of a configuration for a published data set, and no uncertain guess.
+
+    Args:
+        dataset: The name of the data set.
+        patterns: Its folder.
+        label: Must be None: the label of the set is known.
+
+    Raises:
+        InputError: there is no such set, or the folder lacks its files.
+    """
+    if dataset not in SETS:
+        raise InputError(f"--dataset {dataset}: unknown; the known sets are {', '.join(SETS)}")
+    if len(patterns) != 1 or label is not None:
+        given = "--label" if label is not None else f"{len(patterns)} paths"
+        raise InputError(f"--dataset {dataset} and {given}: give the folder of the set alone")
+    return draft_of_set(dataset, pathlib.Path(patterns[0])), []
 
 
 def _of_kddcup2012(folder: str) -> str:
@@ -101,7 +130,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
 
 
 def _name_of(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of(path).split(".")[0]).strip("-.") or "log"
 
 
 def _page(

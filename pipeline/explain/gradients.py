@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.models.base.row_parts import DENSE, logits_by_parts, row_parts
 from ctrpipe.models.explain.integrated_gradients import FIRST_STEPS, PathIntegral, integrate
@@ -116,7 +116,7 @@ class RowGradients:
     def _names(self, part: str, count: int) -> list[str]:
         """Returns the column of each unit of a part."""
         if part == DENSE:
-            return list(self._model.feature_map.dense)
+            return list(self._model.feature_map.dense_columns)
         if part == TOKENS:
             return [TEXT] * count
         if part == NUMBERS:
@@ -150,6 +150,9 @@ class RowGradients:
         changed = dict(now)
         if "ids" in now:
             changed["ids"] = np.where(self._slots == column, baseline["ids"], now["ids"])
+        if SLOT_WEIGHTS in now:
+            of_column = np.array([name == column for name in self._model.feature_map.weighted_slots])
+            changed[SLOT_WEIGHTS] = np.where(of_column, baseline[SLOT_WEIGHTS], now[SLOT_WEIGHTS])
         numbers = np.repeat([name == column for name in self._model.feature_map.numbers], 2)
         if "numbers" in now:
             changed["numbers"] = np.where(numbers, baseline["numbers"], now["numbers"])

@@ -14,7 +14,7 @@ from ctrpipe.models.explain.shapley import draw_orders, shapley
 from ctrpipe.pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
 from ctrpipe.pipeline.explain.importance import Score
 from ctrpipe.transforms.log.kinds.text import Text
-from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.payload import decoded
 from ctrpipe.transforms.log.spec import TEXT, LogSpec
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ def logit_of(probabilities: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]
 
 
 def _missing(row: pa.Table) -> pa.Table:
-    return pa.table({name: pa.nulls(1, plain(_array(row[name])).type) for name in row.column_names})
+    return pa.table({name: pa.nulls(1, _array(row[name]).type) for name in row.column_names})
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
-    return plain(column.combine_chunks())
+    return decoded(column.combine_chunks())

@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common import stores
 from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
@@ -123,10 +124,10 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
         InputError: a log cannot be read.
     """
     logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
-    absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
+    placed = {kind: absolute(paths) for kind, paths in logs.items()}
     every = [describe_file(path) for paths in logs.values() for path in paths]
     return {
-        "monitoring": monitoring.model_copy(update=absolute),
+        "monitoring": monitoring.model_copy(update=placed),
         "monitored_fingerprint": fingerprint_files(every) if every else "",
         "monitored_states": states_of(every),
     }
@@ -181,5 +182,5 @@ def _configuration(version: pathlib.Path) -> dict[str, Any] | None:
 
 
 def absolute(files: list[str]) -> list[str]:
-    """Returns the files' absolute paths."""
-    return [str(pathlib.Path(path).resolve()) for path in files]
+    """Returns the files' absolute paths, and URLs as they are."""
+    return [stores.absolute(path) for path in files]

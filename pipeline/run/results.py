@@ -18,6 +18,7 @@ import yaml
 from ctrpipe.common.errors import without_secrets
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.progress import announce
+from ctrpipe.common.stores import absolute, name_of
 from ctrpipe.pipeline.components import SERVABLE
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
@@ -144,7 +145,7 @@ def _spans(counts: Mapping[str, Any], data: list[dict[str, Any]]) -> dict[str, l
     Files of one name in several folders keep the places where they were read.
     """
     spans: dict[str, list[str]] = counts.get("spans", {})
-    places = {pathlib.Path(file["path"]).name: str(pathlib.Path(file["path"]).resolve()) for file in data}
+    places = {name_of(file["path"]): absolute(file["path"]) for file in data}
     if len(places) < len(data):
         return spans
     return {split: [_place_now(end, places) for end in ends] for split, ends in spans.items()}

@@ -21,7 +21,7 @@ from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_ti
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_copy
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.registry import check_hyperparameters, derives_from, model_class
+from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
 from ctrpipe.pipeline.run.results import finish
@@ -199,15 +199,17 @@ def check_options(config: RunConfig) -> None:
         raise InputError(
             f"training.optimizer: lbfgs trains only linear models, such as lr; use adam for {config.model.name}"
         )
-    if config.serving.explain and derives_from(config.model.name, "cascading_nn_gbdt"):
+    if config.serving.explain and is_boosted(config.model.name):
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
         )
     key = config.training.fake_negatives or ("end_at_base_rate" if config.training.end_at_base_rate else "")
-    if key and derives_from(config.model.name, "cascading_nn_gbdt"):
+    if key and is_boosted(config.model.name):
         raise InputError(
             f"training.{key}: boosted trees do not support it; set it false for the model {config.model.name}"
         )
+    if config.training.warm_start and derives_from(config.model.name, "lightgbm"):
+        raise InputError("training.warm_start: the trees of lightgbm start from no other trees; remove it")
 
 
 def _option_mistake(key: str, model: Model, error: Exception) -> InputError:

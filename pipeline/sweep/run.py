@@ -152,7 +152,7 @@ def _row_costs(plan: SweepPlan, log: TransformedLog, output: pathlib.Path) -> di
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
     """Returns the test rows without labels and predictions: their hash, and the rows of the Tail slice."""
-    scored = ScoredRows(log.inputs.test_rows(config), {}, {})
+    scored = ScoredRows(log.inputs.test_rows(config), {}, {}, group_weight=config.evaluation.group_weight)
     rare = config.evaluation.tail
     if rare is None:
         return scored

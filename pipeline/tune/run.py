@@ -30,6 +30,7 @@ from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.tune import workers
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.results import write_results
@@ -184,9 +185,9 @@ class _Session:
         if numbers["model"] != running.config.model.name:
             self.study.note_stage(running.trial, numbers["model"], numbers["step"])
             return False
-        value = numbers[f"validation_{self.plan.objective}"]
+        value = measured(self.plan.objective, numbers)
         if value is not None:
-            better = max if self.plan.objective == "auc" else min
+            better = min if self.plan.objective == "log_loss" else max
             running.best = value if running.best is None else better(value, running.best)
         evaluation = numbers["step"] * running.config.training.evaluations_per_epoch // running.steps_of_epoch
         # The best value so far, because the best weights are kept. An AUC that is not defined is reported as NaN.

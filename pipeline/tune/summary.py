@@ -128,7 +128,7 @@ def importance(study: Study) -> dict[str, float] | None:
 def best_first(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the completed trials of tune.json, the best first."""
     complete = [trial for trial in report["trials"] if trial["state"] == "complete"]
-    return sorted(complete, key=lambda trial: trial["value"], reverse=report["objective"].endswith("auc"))
+    return sorted(complete, key=lambda trial: trial["value"], reverse=report["objective"] != "validation_log_loss")
 
 
 def setting_text(value: Any) -> str:

@@ -33,6 +33,7 @@ ONE_TASK = (
     "deepfm",
     "cascading_deepfm",
     "cascading_nn_gbdt",
+    "lightgbm",
 )
 
 

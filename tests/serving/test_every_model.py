@@ -23,7 +23,7 @@ from tensorflow_serving.apis import (
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
 from ctrpipe.models.base.ctr_model import empty_row
-from ctrpipe.models.base.registry import derives_from, model_class
+from ctrpipe.models.base.registry import is_boosted, model_class
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
 from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
@@ -101,7 +101,7 @@ def server(tmp_path_factory):
 
 
 def explains(name):
-    return not derives_from(name, "cascading_nn_gbdt")
+    return not is_boosted(name)
 
 
 def exported(name, folder):

@@ -28,6 +28,7 @@ from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_pay
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.vectors import is_vector, vector_array
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
@@ -103,7 +104,7 @@ def write_graph(
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
     features.pop(spec.data.weight, None)  # requests do not have it
-    types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
+    types = {name: tf.TensorSpec([None, *feature.shape], feature.dtype) for name, feature in features.items()}
     for part in (GRAPH, METADATA):
         shutil.rmtree(folder / part, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -293,7 +294,9 @@ class _TransformPart:
 
 
 def _beyond(rows: pa.RecordBatch, limits: Mapping[str, Sequence[float]]) -> Counter[str]:
-    """Returns how many numbers lie beyond the limits of their column, without zeros."""
-    numbers = {name: number_array(rows[name]) for name in limits}
-    counts = {name: int(((numbers[name] < low) | (numbers[name] > high)).sum()) for name, (low, high) in limits.items()}
+    """Returns in how many rows a number lies beyond the limits of its column, without zeros."""
+    counts = {}
+    for name, (low, high) in limits.items():
+        numbers = vector_array(rows[name]) if is_vector(rows[name].type) else number_array(rows[name])[:, None]
+        counts[name] = int(((numbers < low) | (numbers > high)).any(axis=1).sum())
     return Counter({name: count for name, count in counts.items() if count})

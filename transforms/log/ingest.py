@@ -33,6 +33,7 @@ from ctrpipe.transforms.log.payload import (
 from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS, Split
+from ctrpipe.transforms.log.vectors import as_lists, is_vector
 
 DEAD_LETTERS = "rejects.jsonl"
 DEAD_LETTERS_KEPT = 100_000
@@ -453,6 +454,11 @@ def to_examples(rows: pa.RecordBatch) -> list[bytes]:
     examples = [example_pb2.Example() for _ in range(rows.num_rows)]
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if is_vector(kind):
+            for example, values in zip(examples, as_lists(column).to_pylist(), strict=True):
+                if values is not None:
+                    example.features.feature[name].float_list.value.extend(values)
+            continue
         if pa.types.is_integer(kind):
             form = "int64_list"
         elif pa.types.is_floating(kind):
