@@ -282,7 +282,7 @@ def tables(report: Mapping[str, Any]) -> Group:
 @click.option("--servers", default=",".join(SERVERS), help="Servers; compared with the first.")
 @click.option("--repeats", type=click.IntRange(100), default=4000, help="Requests of one row per server.")
 def main(report: Report, version: pathlib.Path | None, rows: str, servers: str, repeats: int) -> None:
-    """Compare ctrpipe's HTTP server and JSON with those of libraries.
+    """Compare ctrpipe's HTTP server and JSON with libraries.
 
     VERSION is the folder of a version written by `ctrpipe run` or benchmarks.exports; by default a DCN-v2 is exported.
     granian, msgspec and python-rapidjson are no dependencies: without granian, leave it out of --servers.
