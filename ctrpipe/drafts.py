@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from ctrpipe.data import Data, files_of, is_frame
+from ctrpipe.data import Data, is_frame, needed_files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
@@ -83,7 +83,7 @@ def init(
     from ctrpipe.pipeline.draft.page import draft, draft_of_known, write_draft
 
     name = NAME if is_frame(data) else None
-    files = files_of(data, None)
+    files = needed_files_of(data, None)
     text, unsure = draft_of_known(dataset, files, label) if dataset else draft(files, label, name)
     path = None if output is None else write_draft(text, pathlib.Path(output))
     return Draft(text, tuple(unsure), path, data)

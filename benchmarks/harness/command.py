@@ -4,8 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
-import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import click
@@ -35,7 +34,6 @@ __all__ = [
     "output_option",
     "positive_numbers",
     "shape_options",
-    "spread",
     "write",
     "zoo_option",
 ]
@@ -151,11 +149,6 @@ def chosen_names(option: str, text: str, known: Collection[str]) -> tuple[str, .
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"{option}: unknown {', '.join(map(repr, unknown))}; give some of {','.join(known)}")
     return names
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Returns median, minimum and maximum."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:

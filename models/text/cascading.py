@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
@@ -49,7 +50,10 @@ class Cascading(CTRModel):
         self.text = TextOnly(feature_map, name="text", **encoder_options)
         scores = tuple(f"text_score_{task}" for task in feature_map.tasks)
         with_scores = feature_map.dense + scores
-        downstream_map = dataclasses.replace(feature_map, dense=with_scores, text=None, fake_negatives=False)
+        widths = (*feature_map.widths.values(), *(1 for _ in scores))
+        downstream_map = dataclasses.replace(
+            feature_map, dense=with_scores, dense_widths=widths, text=None, fake_negatives=False
+        )
         self.downstream = self.downstream_class(downstream_map, name="downstream", **options)
         self.position = position_term(feature_map, self.tasks)
 
@@ -195,7 +199,7 @@ class CascadingDeepFM(Cascading):
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class CascadingNNGBDT(Cascading):
+class CascadingNNGBDT(Cascading, Boosted):
     """An MLP plus boosted trees, both with the score of a language model as a feature.
 
     `logit = MLP(features, score) + position term + trees(features, score)` (see Cascading). The trees are trained after
@@ -247,6 +251,10 @@ class CascadingNNGBDT(Cascading):
         """
         scored = self.with_score(inputs)
         return self._values(scored), self.network_logits(scored, training=False)
+
+    def fold(self) -> None:
+        super().fold()
+        self.trees.fold()
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         scored = self.with_score(inputs, training)

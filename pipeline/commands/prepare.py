@@ -8,7 +8,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared
@@ -71,7 +71,7 @@ def kddcup2012(
 @prepare.command()
 @click.argument("folder", type=PATH)
 @click.argument("output", type=PATH)
-@click.option("--model", type=PATH, required=True, help="The served model: DIR/models/<name>, or one version in it.")
+@click.option("--model", type=MODEL, required=True, help="The served model: a run, DIR/models/<name>, or a version.")
 def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
     """Convert logged serving requests to a log.
 

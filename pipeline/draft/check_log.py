@@ -222,11 +222,13 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     rows, present = len(values), values.drop_null()
     if not len(present):
         return
+    if feature.vector_length:
+        present = present.cast(pa.binary())
     counts = pc.value_counts(present)
     if len(present) == rows and len(counts) == 1:
         value = counts[0]["values"].as_py()
-        text = excerpt(value, _SHOWN) if isinstance(value, bytes) else f"{value:g}"
-        yield f"{column}: one value in all of the first {rows:,} rows: {text}"
+        text = f"{value:g}" if isinstance(value, float) else excerpt(value, _SHOWN)
+        yield f"{column}: one value in all of the first {rows:,} rows{'' if feature.vector_length else f': {text}'}"
     distinct, most = counts.field("values"), pc.max(counts.field("counts")).as_py()
 
     def holds(text: str) -> bool:

@@ -10,6 +10,7 @@ import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
@@ -129,7 +130,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
 
 
 def _name_of(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of(path).split(".")[0]).strip("-.") or "log"
 
 
 def _page(

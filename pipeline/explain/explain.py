@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.progress import announce, throttled_announce
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
@@ -220,7 +220,7 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
         return f"{source.version}: its Keras model was not kept next to its run"
     if not scorer.packs:
         return f"{source.version}: it has no signature transform_raw"
-    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
+    if issubclass(saved_class(kept, source.trust), Boosted):
         return "boosted trees have no gradients"
     return None
 
@@ -255,7 +255,9 @@ def _by_gradients(
     source: TrainedModel, scorer: Scorer, groups: dict[str, list[str]]
 ) -> Callable[[pa.Table, pa.Table | None], RowExplained]:
     """Returns a function that explains a row against a background, as in `gradients_of_row`."""
-    from ctrpipe.pipeline.explain.gradients import RowGradients  # imports Keras: seconds that other explanations save
+    from ctrpipe.pipeline.explain.gradients import (
+        RowGradients,  # lazy: Keras takes 4 s, and other explanations do not need it
+    )
 
     kept = source.kept()
     assert kept is not None  # checked by _no_gradients

@@ -1,6 +1,7 @@
 """Writes report.html, one file that works offline, from the results in a run's folder."""
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -77,11 +78,11 @@ def _seeds(folder: pathlib.Path) -> dict[str, Any]:
     from ctrpipe.pipeline.evaluation.seeds import read_seeds
     from ctrpipe.pipeline.report.seeds import METRICS, seeds_verdict, spread
 
-    found = read_seeds(folder)
-    assert found is not None
-    sides = [found.model, *([found.baseline] if found.baseline else [])]
+    seeds = read_seeds(folder)
+    assert seeds is not None
+    sides = [seeds.model, *([seeds.baseline] if seeds.baseline else [])]
     shown = [{"name": side.name, "trainings": side.trainings, "spread": spread(side)} for side in sides]
-    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(found)}
+    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(seeds)}
 
 
 def _explanation(data: pathlib.Path) -> dict[str, Any]:
@@ -103,6 +104,7 @@ def _explanation(data: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged ({reason}); run `ctrpipe explain` again, or remove it") from error
 
 
+@functools.cache
 def template(name: str, folder: pathlib.Path | None = None) -> jinja2.Template:
     """Returns a Jinja template. It escapes values, and raises an error for an unknown name.
 

@@ -21,6 +21,7 @@ from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.split import Split
@@ -342,7 +343,7 @@ class Data(Section):
 
 
 Feature = Annotated[
-    Numeric | Categorical | Multivalent | ItemSequence | Time | Text, pydantic.Field(discriminator="kind")
+    Numeric | Categorical | Multivalent | ItemSequence | Time | Vector | Text, pydantic.Field(discriminator="kind")
 ]
 
 
@@ -358,6 +359,10 @@ class LogSpec(Section):
     raw_numbers: bool = False
     """Whether the model also receives the log's numbers of `numeric` columns, rounded to three significant digits.
     `numbert` and `numbert_uni_attention` receive them without this key; your own model that reads them needs it.
+    """
+    group: str | None = pydantic.Field(None, examples=["user"])
+    """Column whose values group rows, such as users, for metrics and losses within groups. Set by the pipeline
+    to `evaluation.group`.
     """
 
     @pydantic.model_validator(mode="after")
@@ -523,8 +528,15 @@ class LogSpec(Section):
 
     @property
     def text_columns(self) -> list[str]:
-        """Columns passed as strings: all that are not numeric."""
-        return [name for feature in self.features if not feature.is_number for name in feature.columns]
+        """Columns passed as strings: all that are neither numbers nor vectors."""
+        others = [feature for feature in self.features if not feature.is_number and not feature.vector_length]
+        return [name for feature in others for name in feature.columns]
+
+    @property
+    def vector_lengths(self) -> dict[str, int]:
+        """The number of elements of each column that is passed as float32 vectors, in order."""
+        lengths = {column: feature.vector_length for column, feature in self.feature_by_column.items()}
+        return {column: length for column, length in lengths.items() if length}
 
     @property
     def label_columns(self) -> list[str]:
@@ -559,6 +571,12 @@ class LogSpec(Section):
     def separators(self) -> dict[str, str]:
         """Maps each column that may hold a list to the separator of its elements."""
         separators = {column: feature.list_separator for column, feature in self.feature_by_column.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
+    def weight_separators(self) -> dict[str, str]:
+        """Maps each column whose elements have weights to the separator between an element and its weight."""
+        separators = {column: feature.weight_separator for column, feature in self.feature_by_column.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.stores import is_url
 from ctrpipe.transforms.log.files import open_stored
 from ctrpipe.transforms.log.formats.columnar import BATCH_ROWS, Columnar, Pieces
 from ctrpipe.transforms.log.nested import root_of
@@ -74,6 +75,6 @@ def _read_errors(path: str) -> Iterator[None]:
 
 def _opened(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
     try:
-        return pa.parquet.ParquetFile(source)
+        return pa.parquet.ParquetFile(source, pre_buffer=is_url(path))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error

@@ -162,7 +162,8 @@ class TextFormat(Format):
     def _rows_of(self, part: Range) -> Iterator[IO[bytes]]:
         """Opens the text of a range, without the file's header."""
         in_order = part.length is None
-        with open_text(part.path, 0 if in_order else part.start, self._encoding) as file:
+        stop = None if part.length is None else part.start + part.length
+        with open_text(part.path, 0 if in_order else part.start, self._encoding, stop) as file:
             if in_order:
                 file.read(part.start)
             yield file
