@@ -7,9 +7,8 @@ both backends allow by default; --exact forbids it, so that only the order of th
 
 import contextlib
 import math
-import pathlib
 import queue
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,18 +16,10 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import (
-    chosen_names,
-    command,
-    cores,
-    device_option,
-    finish,
-    machine,
-    output_option,
-    shape_options,
-    write,
-)
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import chosen_names, cores, device_option, shape_options
 from benchmarks.harness.ours import BACKENDS, Ours
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.settings import MODELS, Shape, our_options
 from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.errors import one_line
@@ -107,7 +98,20 @@ def is_met(result: dict[str, Any], target: float) -> bool:
     )
 
 
-@command("benchmarks.agreement")
+def table(report: Mapping[str, Any]) -> Table:
+    def difference(key: str) -> Cell:
+        return lambda one: f"failed: {one['reason']}" if "reason" in one else f"{one[key]:.1e}"
+
+    columns: dict[str, Cell] = {
+        "model": "{model}",
+        "untrained": difference("logit_difference"),
+        f"after {report['steps']} steps": difference("trained_logit_difference"),
+        f"at most {report['target']:g}": lambda one: "met" if is_met(one, report["target"]) else "missed",
+    }
+    return result_table(f"largest difference of a logit, {report['device']} beside cpu", columns, report["results"])
+
+
+@Benchmark("benchmarks.agreement", table)
 @click.option("--models", metavar="A,B", help="Registry names. Default: all without a text.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="jax", help="Backend of both sides.")
 @click.option("--steps", type=click.IntRange(1), default=5, help="Training steps.")
@@ -117,8 +121,8 @@ def is_met(result: dict[str, Any], target: float) -> bool:
 @shape_options
 @click.option("--ids", type=click.IntRange(2), default=1000, help="Ids in each field.")
 @device_option
-@output_option("agreement")
 def main(
+    report: Report,
     models: str | None,
     backend: str,
     steps: int,
@@ -130,7 +134,6 @@ def main(
     threads: int | None,
     ids: int,
     device: str,
-    output: pathlib.Path,
 ) -> None:
     """Compare each model's logits on a device with its logits on the CPU, before and after training steps.
 
@@ -138,21 +141,10 @@ def main(
     """
     names = chosen_names("--models", models, MODELS) if models else MODELS
     shape = Shape(fields, ids, dim, batch=rows)
-    report: dict[str, Any] = {"benchmark": "agreement", "machine": machine(), "backend": backend, "device": device}
-    target = EXACT_TARGET if exact else TF32_TARGET
-    report |= {"steps": steps, "rows": rows, "exact": exact, "target": target, "results": []}
-    write(report, output)
+    report |= {"backend": backend, "device": device, "steps": steps, "rows": rows, "exact": exact}
+    report |= {"target": EXACT_TARGET if exact else TF32_TARGET, "results": []}
+    report.write()
     report["results"] = compare_all(names, backend, device, shape, steps, rows, workers, exact)
-    table = Table(title=f"largest difference of a logit, {device} beside cpu")
-    for column in ("model", "untrained", f"after {steps} steps", f"at most {target:g}"):
-        table.add_column(column)
-    for result in report["results"]:
-        if "reason" in result:
-            table.add_row(result["model"], f"failed: {result['reason']}", "", "missed")
-            continue
-        differences = (f"{result[key]:.1e}" for key in ("logit_difference", "trained_logit_difference"))
-        table.add_row(result["model"], *differences, "met" if is_met(result, target) else "missed")
-    finish(report, output, table)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import chosen_names, command, finish, machine, output_option, zoo_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import chosen_names, zoo_option
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.peers.client import Peer
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
@@ -213,9 +215,9 @@ def smoothed_attention(model: CTRModel, given: Given) -> None:
 
 def search(model: CTRModel, given: Given) -> None:
     """Fills the search and the attention; folds the peer's value and output projections into the MLP's first layer."""
-    (found,), (attention,) = model.searches, model.attentions
-    found.of_candidate.kernel.assign(given["search/candidate"])
-    found.of_item.kernel.assign(given["search/item"])
+    (search_,), (attention,) = model.searches, model.attentions
+    search_.of_candidate.kernel.assign(given["search/candidate"])
+    search_.of_item.kernel.assign(given["search/item"])
     attention.of_candidate.kernel.assign(given["attention/query"] / np.sqrt(attention.key_dim))
     attention.of_item.kernel.assign(given["attention/key"])
     values, outputs = given["attention/value"], given["attention/output"]
@@ -962,22 +964,29 @@ def agrees(result: dict[str, Any]) -> bool:
     return result["difference"] <= LIMIT
 
 
-def _report_table(results: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides")
-    for heading in ("peer", "model", "variant"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("difference", justify="right", no_wrap=True)
-    table.add_column("logits", justify="right", no_wrap=True)
-    table.add_column("deliberate differences")
-    for result in results:
-        low, high = result["logits"]
-        difference = f"{result['difference']:.1e}" + ("" if agrees(result) else " !")
-        row = (result["peer"], result["model"], result["variant"], difference, f"{low:.2f} .. {high:.2f}")
-        table.add_row(*row, result["note"])
-    return table
+def disagreeing(report: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each model whose logits differ by more than the limit."""
+    return [
+        f"{one['peer']} {one['model']}: the logits differ by {one['difference']:.1e}, above {LIMIT:.0e}"
+        for one in report["pairs"]
+        if not agrees(one)
+    ]
 
 
-@command("benchmarks.parity")
+def table(report: Mapping[str, Any]) -> Table:
+    columns: dict[str, Cell] = {
+        "peer": "{peer}",
+        "model": "{model}",
+        "variant": "{variant}",
+        "difference": lambda one: f"{one['difference']:.1e}{'' if agrees(one) else ' !'}",
+        "logits": "{logits[0]:.2f} .. {logits[1]:.2f}",
+        "deliberate differences": "{note}",
+    }
+    title = f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides"
+    return result_table(title, columns, report["pairs"])
+
+
+@Benchmark("benchmarks.parity", table, disagreeing)
 @click.option("--models", help="Models to compare, separated by commas. Default: all that a peer has.")
 @zoo_option
 @click.option(
@@ -985,20 +994,13 @@ def _report_table(results: Sequence[dict[str, Any]]) -> Table:
     type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False),
     help="A checkout of the repository of FCN's authors.",
 )
-@output_option("parity")
-@click.pass_context
-def main(
-    context: click.Context,
-    models: str | None,
-    fuxictr: pathlib.Path | None,
-    fcn: pathlib.Path | None,
-    output: pathlib.Path,
-) -> None:
+def main(report: Report, models: str | None, fuxictr: pathlib.Path | None, fcn: pathlib.Path | None) -> None:
     """Compare our logits with the peers' (`make peers`) on the same weights and ids.
 
     Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a difference is above 1e-5.
     """
-    cases, results = chosen_cases(models), []
+    cases = chosen_cases(models)
+    report |= {"limit": LIMIT, "pairs": []}
     checkouts = {"fuxictr": fuxictr, "fcn": fcn}
     for option, folder in checkouts.items():
         missing = [case for case in cases if case.zoo and case.checkout == option and not folder]
@@ -1011,11 +1013,8 @@ def main(
     for name in dict.fromkeys(case.peer for case in cases):
         announce(f"{name} ...")
         with Peer(name) as peer:
-            results += [compare(case, peer, zoos[case.checkout]) for case in cases if case.peer == name]
-    report = {"benchmark": "parity", "machine": machine(), "limit": LIMIT, "pairs": results}
-    finish(report, output, _report_table(results))
-    if not all(agrees(result) for result in results):
-        context.exit(1)
+            report["pairs"] += [compare(case, peer, zoos[case.checkout]) for case in cases if case.peer == name]
+        report.write()
 
 
 if __name__ == "__main__":

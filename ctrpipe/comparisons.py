@@ -55,9 +55,9 @@ class Comparison(Result):
                 record = {"slice": part["slice"], "rows": part["rows"], "model": name, **metrics}
                 for metric, compared in part["differences"].get(name, {}).items():
                     low, high = compared["interval"] or (None, None)
-                    found = {"difference": compared["difference"], "low": low, "high": high}
-                    found |= {"p": compared["p"], "verdict": compared["verdict"]}
-                    record |= {f"{metric}_{key}": value for key, value in found.items()}
+                    tested = {"difference": compared["difference"], "low": low, "high": high}
+                    tested |= {"p": compared["p"], "verdict": compared["verdict"]}
+                    record |= {f"{metric}_{key}": value for key, value in tested.items()}
                 records.append(record)
         return records
 

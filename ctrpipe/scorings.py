@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -93,8 +94,6 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     Example:
         >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"].to_numpy()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
     from ctrpipe.common.store_folders import work_folder

@@ -7,9 +7,12 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.runs import Run, versions_of
+from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -102,9 +105,6 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
         ...     server.predict({"I1": [3.0], "C1": ["68fd1e64"]})["ctr"]
         array([0.21], dtype=float32)
     """
-    from ctrpipe.common.libraries import load_tensorflow
-    from ctrpipe.serving.layout import find_version
-    from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
 
     known = [field.name for field in dataclasses.fields(ServerOptions) if field.name not in OWN]
     if unknown := [flag for flag in flags if flag not in known]:

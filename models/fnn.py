@@ -58,7 +58,8 @@ class FNN(CTRModel):
     ) -> None:
         require_one_task("fnn", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
-        self.dense_weights = DenseEmbedding(1, 0.0, name="dense_weights") if use_linear and feature_map.dense else None
+        has_weights, widths = use_linear and feature_map.dense, feature_map.dense_widths
+        self.dense_weights = DenseEmbedding(1, 0.0, widths, name="dense_weights") if has_weights else None
         self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def make_linear(self, l2: float) -> None:

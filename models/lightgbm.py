@@ -21,9 +21,9 @@ STEP = 2.0**-16  # sums of its multiples below 256 are exact in float32, in what
 class LightGBM(LR, Boosted):
     """LightGBM's trees on numbers, ids and the weights that a logistic regression gives to a row's values.
 
-    `logit = Σ_t value_t[leaf_t(x)]` with `x = [dense, w[id_1], w[id_2], ..., ordinals, logit of the LR]`. The ordinal of
-    an id is its place in the vocabulary, which has frequent values first, or its bucket. A category of many values is a
-    number for the trees: its weight in the regression, which says what it is worth beside the other columns.
+    `logit = Σ_t value_t[leaf_t(x)]` with `x = [dense, w[id_1], w[id_2], ..., ordinals, logit of the LR]`. The ordinal
+    of an id is its place in the vocabulary, which has frequent values first, or its bucket. A category of many values
+    is a number for the trees: its weight in the regression, which says what it is worth beside the other columns.
 
     The regression is trained first, by L-BFGS. The trees learn from weights of regressions that were fitted without the
     row (out of fold, as in stacked generalisation): the row's own label would betray itself through a rare value's

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.tower import Tower
@@ -100,11 +100,11 @@ class TwoTower(VectorModel):
         return ops.sum(users * items, axis=1, keepdims=True) / self.temperature + ops.cast(self.bias, "float32")
 
     def _user(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
-        read = self._read(rows, self.user_places, inputs, self.user_dense)
+        read = self._read(rows, self.user_places, inputs, self.user_columns)
         return self.vector(self.user_tower(read, training=training))
 
     def _item(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
-        read = self._read(rows, self.item_places, inputs, self.item_dense)
+        read = self._read(rows, self.item_places, inputs, self.item_columns)
         return self.vector(self.item_tower(read, training=training))
 
     def _vector_of(self, tower: Tower, inputs: Inputs, places: list[int]) -> Tensor:
@@ -112,11 +112,13 @@ class TwoTower(VectorModel):
         rows = None
         if places:
             assert self.table is not None
-            rows = self.table.embed(inputs["ids"], [self.feature_map.fields[place] for place in places])
+            rows = self.table.embed(
+                inputs["ids"], [self.feature_map.fields[place] for place in places], inputs.get(SLOT_WEIGHTS)
+            )
         return self.vector(tower(self.flatten(rows, inputs), training=False))
 
     def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:
-        """Returns the embeddings at `places` and the dense features in `dense`, concatenated, (batch_size, width)."""
+        """Returns the embeddings at `places` and the columns `dense` of `inputs["dense"]`, (batch_size, width)."""
         some = ops.take(rows, places, axis=1) if places else None
         of_dense = {"dense": ops.take(inputs["dense"], dense, axis=1)} if dense else {}
         return self.flatten(some, of_dense)

@@ -49,10 +49,10 @@ class Ours(LineProcess):
         Raises:
             ProcessError: A GPU is requested, and the backend sees none.
         """
-        found = self.ask({"cmd": "about"})
-        if self.device == "gpu" and found["device"] == "cpu":
+        about = self.ask({"cmd": "about"})
+        if self.device == "gpu" and about["device"] == "cpu":
             raise ProcessError(sees_no_gpu(self.backend))
-        return found
+        return about
 
     def flops(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> float:
         """Returns the floating-point operations of a training step, counted by XLA before optimisation; JAX only."""

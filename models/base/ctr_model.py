@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from ctrpipe.models.base.candidates import TEXT, join_candidates, rows_by_field
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.losses import without_fake_negatives
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
@@ -59,8 +59,8 @@ class CTRModel(keras.Model):
         (2, 1)
     """
 
-    # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine. Otherwise `flatten`
-    # appends the raw values to the embeddings.
+    # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine, and a vector one embedding
+    # in all. Otherwise `flatten` appends the raw values to the embeddings.
     embeds_dense: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
@@ -125,7 +125,8 @@ class CTRModel(keras.Model):
         if embedding_dim and feature_map.fields:
             self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
         if embedding_dim and feature_map.dense and self.embeds_dense:
-            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, name="dense_embedding")
+            widths = feature_map.dense_widths
+            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, widths, name="dense_embedding")
         if embedding_dropout:
             self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
@@ -186,7 +187,12 @@ class CTRModel(keras.Model):
         return self.embedding_drop(rows, training=training) if self.embedding_drop else rows
 
     def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
-        return table(inputs["ids"], gathered=(gathered or {}).get(table.name), pooled=self.pools)
+        return table(
+            inputs["ids"],
+            gathered=(gathered or {}).get(table.name),
+            pooled=self.pools,
+            weights=inputs.get(SLOT_WEIGHTS),
+        )
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         """Returns the logits without the linear part, (batch_size, tasks). Every subclass defines this method.
@@ -201,10 +207,10 @@ class CTRModel(keras.Model):
         """Returns the logits, float32 (batch_size, tasks).
 
         Args:
-            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), if
-                the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for a text that all rows
-                share, if the model `shares_text`; `numbers` int32 (batch_size, 2 * numbers), if the feature map names
-                any.
+            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, width), if
+                the data has any; `slot_weights` float32 (batch_size, weighted slots), if a field is weighted; `tokens`
+                and `segments` int32 (batch_size, T), or (1, T) for a text that all rows share, if the model
+                `shares_text`; `numbers` int32 (batch_size, 2 * numbers), if the feature map names any.
             training: Whether dropout is on.
             gathered: Embedding rows that the caller has already looked up, keyed by the name of the embedding layer:
                 (batch_size, slots, width), or a mapping by field (see FieldEmbedding).
@@ -257,7 +263,8 @@ class CTRModel(keras.Model):
     def linear_weights(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
         """Returns the weight of each field in the linear part, (batch_size, fields, tasks)."""
         assert self.linear is not None
-        return self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
+        given = (gathered or {}).get("linear")
+        return self.linear(inputs["ids"], gathered=given, weights=inputs.get(SLOT_WEIGHTS))
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Does nothing: the first call builds the layers. Without this method, Keras traces the model before that."""
@@ -404,7 +411,9 @@ def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
     if feature_map.fields:
         inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
     if feature_map.dense:
-        inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
+        inputs["dense"] = np.zeros((1, feature_map.dense_width), np.float32)
+    if feature_map.weighted_slots:
+        inputs[SLOT_WEIGHTS] = np.zeros((1, len(feature_map.weighted_slots)), np.float32)
     if feature_map.text:
         inputs |= {name: np.zeros((1, feature_map.text.length), np.int32) for name in ("tokens", "segments")}
     if feature_map.numbers:

@@ -185,6 +185,11 @@ def available() -> tuple[ModelInfo, ...]:
     return tuple(models)
 
 
+def is_registered(name: str) -> bool:
+    """Returns whether the registry has a model of this name."""
+    return name in _MODELS
+
+
 def model_class(name: str) -> type["CTRModel"]:
     """Returns the class of a model.
 
@@ -228,8 +233,8 @@ def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
     A file that came from elsewhere names classes too, and an import runs the module. A module that this process has
     already imported does not run again.
     """
-    found = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
-    modules = {own: own.partition(":")[0] for own in found}
+    classes = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
+    modules = {own: own.partition(":")[0] for own in classes}
     return [own for own, module in modules.items() if module not in sys.modules and module.split(".")[0] != PACKAGE]
 
 
@@ -254,7 +259,7 @@ def source_of(name: str) -> str:
 
 
 def _own_class(name: str) -> type["CTRModel"]:
-    from ctrpipe.models.base.ctr_model import CTRModel  # imports Keras (5 s), which `ctrpipe --help` avoids
+    from ctrpipe.models.base.ctr_model import CTRModel  # lazy: Keras takes 4 s, and `ctrpipe --help` does not need it
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:

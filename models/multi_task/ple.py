@@ -94,16 +94,16 @@ class PLE(MultiTaskModel):
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         states = [self.flatten(rows, inputs)] * len(self.sizes)
-        found = self.activation(ops.stack(self.outputs(rows, inputs, training), axis=1))
+        stacked = self.activation(ops.stack(self.outputs(rows, inputs, training), axis=1))
         gates, experts = iter(self.gates), iter(self.experts)
         for level in range(self.levels):
             if level:
                 owners = [state for state, size in zip(states, self.sizes, strict=True) for _ in range(size)]
-                found = ops.stack([next(experts)(state) for state in owners], axis=1)
-            *own, shared = ops.split(found, np.cumsum(self.sizes)[:-1].tolist(), axis=1)
+                stacked = ops.stack([next(experts)(state) for state in owners], axis=1)
+            *own, shared = ops.split(stacked, np.cumsum(self.sizes)[:-1].tolist(), axis=1)
             seen = [ops.concatenate([experts_of_task, shared], axis=1) for experts_of_task in own]
             if level < self.levels - 1:
-                seen.append(found)
+                seen.append(stacked)
             states = [mixed(next(gates)(state), those) for state, those in zip(states, seen, strict=False)]
         logits = [tower(state, training=training) for tower, state in zip(self.towers, states, strict=True)]
         return ops.concatenate(logits, axis=1)

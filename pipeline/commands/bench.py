@@ -104,12 +104,12 @@ def latency(
 
     if beside:
         other = beside, beside_grpc
-        found = measure_beside(models[0], data, settings, SERVE, other, target, grpc, flags, announce)
-        written = write_comparison(found, output)
-        show_comparison(found)
+        comparison = measure_beside(models[0], data, settings, SERVE, other, target, grpc, flags, announce)
+        written = write_comparison(comparison, output)
+        show_comparison(comparison)
         click.echo(f"Written to {written}")
-        click.echo(json.dumps(summary(found)))
-        sys.exit(INTERRUPTED if found["interrupted"] else 0)
+        click.echo(json.dumps(summary(comparison)))
+        sys.exit(INTERRUPTED if comparison["interrupted"] else 0)
     if not models:
         from ctrpipe.pipeline.demo.sample_export import LOG  # lazy: 0.4 s, and not needed with --model
 
@@ -133,6 +133,6 @@ def latency(
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Makes a sample export and returns the folder of the version."""
     load_tensorflow()
-    from ctrpipe.pipeline.demo.sample_export import make_export
+    from ctrpipe.pipeline.demo.sample_export import make_export  # lazy: numpy and pydantic take 0.6 s
 
     return make_export(name, folder)

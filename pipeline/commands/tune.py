@@ -84,6 +84,7 @@ def tune(
     limits = read_budget(budget, trials)
     load_tensorflow()
     plan = make_plan(config, settings, limits, objective, workers, p99_ms, seeds)
+    # Lazy: Keras takes 4 s, and load_tensorflow, which comes first, suppresses TensorFlow's start-up lines.
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import print_summary
     from ctrpipe.pipeline.tune.run import run_tune

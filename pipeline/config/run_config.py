@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 import pydantic
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
 from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
+from ctrpipe.pipeline.config.hooks import Hooks
 from ctrpipe.pipeline.config.kubeflow import Kubeflow
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import Monitoring
@@ -20,7 +22,7 @@ from ctrpipe.pipeline.config.training import OWN_LOSS, WITHIN_GROUPS, WITHOUT_PR
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
-from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
 from ctrpipe.transforms.log.split import Split, SplitFiles
 from ctrpipe.transforms.log.split_files import placed_files
 
@@ -82,6 +84,8 @@ class RunConfig(LogSpec):
     """Settings of the pushed model and its serving signatures."""
     kubeflow: Kubeflow = Kubeflow()
     """Settings for Kubeflow Pipelines."""
+    hooks: Hooks = Hooks()
+    """Code of installed packages that a run calls, such as an experiment tracker."""
     workers: int | None = pydantic.Field(None, ge=1, examples=[4])
     """Maximum number of worker processes that read and transform the log; null: one per core, or fewer for a small log.
     """
@@ -89,11 +93,23 @@ class RunConfig(LogSpec):
     """Beam pipeline arguments. If given, Beam reads and transforms the log, on the runner that they name."""
 
     @pydantic.model_validator(mode="after")
+    def _format_has_a_reader(self) -> "RunConfig":
+        name = self.data.format
+        if name not in FORMAT_NAMES and name not in hooks.names("readers"):
+            known = ", ".join(FORMAT_NAMES)
+            raise ValueError(f"data.format: '{name}' is none of {known}, and no installed package has such a reader")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
         absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
         if absent:
             raise ValueError(f"evaluation.slices: {', '.join(absent)} is not a feature column")
         tail = self.evaluation.tail.columns if self.evaluation.tail else []
+        if vectors := [name for name in [*self.evaluation.slices, *tail] if name in self.vector_lengths]:
+            raise ValueError(
+                f"evaluation: {vectors[0]} is a vector, by whose values no rows are alike; name another column"
+            )
         absent = [name for name in tail if name not in self.feature_columns]
         if absent or len(set(tail)) < len(tail):
             wrong = f"{', '.join(absent)} is not a feature column" if absent else "a column is named twice"

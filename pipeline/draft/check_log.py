@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config import RunConfig
@@ -61,6 +62,8 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
             findings.errors += [f"{key}: {text}" for text in _model_faults(model)]
+    for kind, name in config.hooks.named:
+        _collect(findings, "hooks: ", lambda kind=kind, name=name: hooks.check(kind, name))  # type: ignore[misc]
     for key in ("previous", "serving"):
         if named := getattr(config.monitoring, key):
             _collect(findings, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]
@@ -219,11 +222,13 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     rows, present = len(values), values.drop_null()
     if not len(present):
         return
+    if feature.vector_length:
+        present = present.cast(pa.binary())
     counts = pc.value_counts(present)
     if len(present) == rows and len(counts) == 1:
         value = counts[0]["values"].as_py()
-        text = excerpt(value, _SHOWN) if isinstance(value, bytes) else f"{value:g}"
-        yield f"{column}: one value in all of the first {rows:,} rows: {text}"
+        text = f"{value:g}" if isinstance(value, float) else excerpt(value, _SHOWN)
+        yield f"{column}: one value in all of the first {rows:,} rows{'' if feature.vector_length else f': {text}'}"
     distinct, most = counts.field("values"), pc.max(counts.field("counts")).as_py()
 
     def holds(text: str) -> bool:

@@ -23,6 +23,7 @@ from ctrpipe.pipeline.evaluation.tail import TAIL
 from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.weighted import names_alone
 
 MAX_SLICE_VALUES = 20  # per column in metrics.json
 
@@ -67,7 +68,7 @@ def evaluate(
     others: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {**tasks[primary], "tasks": tasks, "slices": {}, "tail": None, "baseline": None}
     metrics |= {"reliability": reliability(label, probabilities[primary], weights), "uncalibrated": None}
-    by_column = {name: _read_codes(files, name) for name in evaluation.slices}
+    by_column = {name: _read_codes(files, name, spec) for name in evaluation.slices}
     slices: dict[str, pa.Array] = {}
     for name, (texts, codes) in by_column.items():
         slices[name] = pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(texts, pa.string()))
@@ -159,11 +160,14 @@ def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, tasks: li
     return {task: values[column] for task, column in columns.items()}
 
 
-def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct values of a column as texts [V], and the index of each row's value [N]."""
+def _read_codes(files: Sequence[pathlib.Path], column: str, spec: LogSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct values of a column as texts [V], without weights, and the index of each row's value [N]."""
     table = pa.Table.from_batches(read_payload(files, [column]))
     values = table[column].combine_chunks().dictionary_encode()
-    texts = np.array([_text(value) for value in [*values.dictionary.to_pylist(), None]], object)
+    found = [_text(value) for value in [*values.dictionary.to_pylist(), None]]
+    if before := spec.weight_separators.get(column):
+        found = names_alone(found, spec.separators[column], before)
+    texts = np.array(found, object)
     texts, same = np.unique(texts, return_inverse=True)
     return texts, same[values.indices.fill_null(len(values.dictionary)).to_numpy()]
 

@@ -48,6 +48,6 @@ def _drift() -> tuple[int, Compare] | tuple[()]:
     """Returns the number of rows to sample for drift and the function that compares them; () without TFDV."""
     if missing("pipeline"):
         return ()
-    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # TFDV: 2 s
+    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # lazy: TFDV takes 2 s
 
     return SAMPLE_ROWS, compare_with_training

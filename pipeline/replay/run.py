@@ -125,8 +125,8 @@ def run_replay(plan: ReplayPlan, output: pathlib.Path) -> list[dict[str, Any]]:
             folder.mkdir(exist_ok=True)
             _check_folder(of_seed, folder)
             for last in range(plan.window - 1, len(plan.days) - 1):
-                found = [_result(of_seed, policy, last, folder) for policy in plan.policies]
-                results += [{"seed": seed, **result} for result in found]
+                of_policies = [_result(of_seed, policy, last, folder) for policy in plan.policies]
+                results += [{"seed": seed, **result} for result in of_policies]
         return results
 
 

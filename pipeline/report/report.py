@@ -1,6 +1,7 @@
 """Writes report.html, one file that works offline, from the results in a run's folder."""
 
 import base64
+import functools
 import hashlib
 import json
 import math
@@ -17,6 +18,7 @@ from ctrpipe.common.files import write_json, write_text
 from ctrpipe.pipeline.report.notes import notes
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
+SECTIONS = "sections.json"  # of hooks, as HTML
 SCRIPT = pathlib.Path(__file__).with_name("report.js")
 TRAINING = "Training: "  # prefix of the titles of training charts
 
@@ -63,6 +65,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         config=_read(data / "config.yaml").decode("utf-8"),
         plots={title: plot for title, plot in plots.items() if not title.startswith(TRAINING)},
         training={title.removeprefix(TRAINING): plot for title, plot in plots.items() if title.startswith(TRAINING)},
+        sections=_read_json(data / SECTIONS) if (data / SECTIONS).exists() else {},
         **(explanation or {"explanation": None}),
         script=script,
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
@@ -75,11 +78,11 @@ def _seeds(folder: pathlib.Path) -> dict[str, Any]:
     from ctrpipe.pipeline.evaluation.seeds import read_seeds
     from ctrpipe.pipeline.report.seeds import METRICS, seeds_verdict, spread
 
-    found = read_seeds(folder)
-    assert found is not None
-    sides = [found.model, *([found.baseline] if found.baseline else [])]
+    seeds = read_seeds(folder)
+    assert seeds is not None
+    sides = [seeds.model, *([seeds.baseline] if seeds.baseline else [])]
     shown = [{"name": side.name, "trainings": side.trainings, "spread": spread(side)} for side in sides]
-    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(found)}
+    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(seeds)}
 
 
 def _explanation(data: pathlib.Path) -> dict[str, Any]:
@@ -101,6 +104,7 @@ def _explanation(data: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged ({reason}); run `ctrpipe explain` again, or remove it") from error
 
 
+@functools.cache
 def template(name: str, folder: pathlib.Path | None = None) -> jinja2.Template:
     """Returns a Jinja template. It escapes values, and raises an error for an unknown name.
 

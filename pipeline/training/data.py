@@ -11,7 +11,7 @@ import numpy as np
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import by_number
-from ctrpipe.models.base.feature_map import GROUP, WEIGHT, FeatureMap
+from ctrpipe.models.base.feature_map import GROUP, SLOT_WEIGHTS, WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.transforms.features.packed_files import (
     PackedReader,
@@ -98,8 +98,9 @@ def packed_reader(
 ) -> PackedReader:
     """Returns the reader behind `packed_batches`; see PackedReader for `length`."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length, weighted, grouped)
-    expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
+    expected = {"ids": feature_map.total_slots, "dense": feature_map.dense_width, "label": len(feature_map.tasks)}
     expected["numbers"] = 2 * len(feature_map.numbers)
+    expected[SLOT_WEIGHTS] = len(feature_map.weighted_slots)
     if feature_map.text:
         expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)
     widths = {name: width for name, width in reader.widths.items() if name not in (WEIGHT, GROUP)}

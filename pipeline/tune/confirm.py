@@ -106,7 +106,9 @@ def _training(side: str, config: RunConfig, index: int, log: TransformedLog) -> 
 
 
 def _train(training: _Training, log: TransformedLog, folder: pathlib.Path) -> None:
-    from ctrpipe.pipeline.sweep.measure import train_and_measure  # imports Keras, 3 s
+    from ctrpipe.pipeline.sweep.measure import (
+        train_and_measure,  # lazy: Keras takes 4 s, and showing a study does not need it
+    )
 
     by = training.config.evaluation.group_weight
     test = ScoredRows(log.inputs.test_rows(training.config), {}, {}, group_weight=by)

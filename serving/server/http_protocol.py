@@ -335,7 +335,10 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._paused_since = self._loop.time()
         size = max(self._answer_bytes, self._transport.get_write_buffer_size())
-        self._server.unread.add(self, size, functools.partial(self._loop.call_soon, self._transport.abort))
+        self._server.unread.add(self, size, self._drop_answer)
+
+    def _drop_answer(self) -> None:
+        self._loop.call_soon(self._transport.abort)  # not within a write
 
     def resume_writing(self) -> None:
         self._paused_since = None
@@ -401,7 +404,7 @@ class HttpProtocol(asyncio.Protocol):
         began, chunks = reader.began, reader.chunks
         if reader.phase is _IDLE:
             self.began = self._loop.time()
-        found = reader.feed(piece)
+        requests = reader.feed(piece)
         if reader.phase is not _IDLE:
             now = self._loop.time()
             if reader.began != began:
@@ -411,9 +414,9 @@ class HttpProtocol(asyncio.Protocol):
                 self._since_chunk = now
         if reader.wants_continue and not (self._current or self._waiting):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if found:
-            self._waiting += found
-            self._waiting_bytes += sum(map(_held_bytes, found))
+        if requests:
+            self._waiting += requests
+            self._waiting_bytes += sum(map(_held_bytes, requests))
             self._next()
             if not self._reads_on:
                 self._pause_or_resume()

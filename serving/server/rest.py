@@ -350,11 +350,11 @@ class RestApi:
 
     def _reads_doubles(self, version: ServedVersion) -> bool:
         """Returns whether a signature has an input of float64, whose last bits RapidJSON decides (J12)."""
-        found = self._doubles.get(version.servable)
-        if found is None:
-            found = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
-            self._doubles[version.servable] = found
-        return found
+        has_doubles = self._doubles.get(version.servable)
+        if has_doubles is None:
+            has_doubles = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
+            self._doubles[version.servable] = has_doubles
+        return has_doubles
 
 
 def _kind(request: Request) -> tuple[str, bytes]:
@@ -385,10 +385,10 @@ def _in_order(message: Message) -> Any:
 
     Python prints the fields that have a value first.
     """
-    found = json_format.MessageToDict(
+    values = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    return _sorted_by_number(message.DESCRIPTOR, found)
+    return _sorted_by_number(message.DESCRIPTOR, values)
 
 
 def _sorted_by_number(kind: Descriptor, value: Any) -> Any:

@@ -251,6 +251,12 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
     return model
 
 
+@functools.cache
+def unchanged(name: str) -> CTRModel:
+    """`randomised(name)`, made once for all tests of a process: they only read it."""
+    return randomised(name)
+
+
 def embed(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     rows = np.zeros((len(ids), len(feature_map().fields), table.shape[1]))
     for n, row in enumerate(ids):

@@ -1,9 +1,9 @@
 """Packed files: transformed rows on disk, which training reads as NumPy batches, in log order or shuffled.
 
 A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `numbers` int32
-[N, 2 M], `label` float32 [N, tasks], `weight` float32 [N, 1], `group` int32 [N, 2] (the halves of an int64). Each
-column stores a row as one fixed-size binary value, little endian. A column is absent if the log has no such features,
-no weights, or no groups.
+[N, 2 M], `slot_weights` float32 [N, W], `label` float32 [N, tasks], `weight` float32 [N, 1], `group` int32 [N, 2] (the
+halves of an int64). Each column stores a row as one fixed-size binary value, little endian. A column is absent if the
+log has no such features, no weights, or no groups.
 
 Formats compared in rows per CPU second of one core (AMD EPYC), with 60,000 rows of Criteo (39 ids, 2 dense features,
 1 label) repeated eight times, in blocks of 8192:
@@ -34,12 +34,13 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path
-from ctrpipe.models.base.feature_map import GROUP, WEIGHT
+from ctrpipe.models.base.feature_map import GROUP, SLOT_WEIGHTS, WEIGHT
 
 # A block is read at once. A window of blocks is held in memory; its rows are shuffled together.
 BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000  # rows of a shuffled window
 READ_ROWS = 1 << 16  # rows of a window in log order
+WINDOW_BYTES = 1 << 28  # of a window, which of long vectors holds fewer rows
 BUCKET_BATCHES = 50
 WINDOWS_AHEAD = 2  # windows to read ahead
 THREAD = "packed-reader"
@@ -50,6 +51,7 @@ INPUTS = {
     "tokens": np.dtype("<i4"),
     "segments": np.dtype("<i4"),
     "numbers": np.dtype("<i4"),
+    SLOT_WEIGHTS: np.dtype("<f4"),
 }
 DTYPES = {**INPUTS, "label": np.dtype("<f4"), WEIGHT: np.dtype("<f4"), GROUP: np.dtype("<i4")}
 
@@ -115,7 +117,7 @@ def _as_batch(rows: Mapping[str, np.ndarray]) -> pa.RecordBatch:
         if name not in DTYPES or values.dtype != DTYPES[name] or values.ndim != 2:
             raise ValueError(
                 f"packed rows should be ids int32, dense float32, tokens int32, segments int32, numbers int32, "
-                f"label float32, weight float32 and group int32, [rows, width] each. "
+                f"slot_weights float32, label float32, weight float32 and group int32, [rows, width] each. "
                 f"Received: {name} {values.dtype} {values.shape}"
             )
         if values.shape[1]:
@@ -334,7 +336,8 @@ class PackedReader:
             for file, metadata in enumerate(self._metadata)
             for group in range(metadata.num_row_groups)
         ]
-        rows = READ_ROWS if self._seed is None else SHUFFLE_ROWS
+        of_memory = max(WINDOW_BYTES // (4 * sum(self.widths.values())), 1)
+        rows = min(READ_ROWS if self._seed is None else SHUFFLE_ROWS, of_memory)
         windows = max(-(-sum(block.rows for block in blocks) // rows), 1)
         order = np.arange(len(blocks))
         if self._seed is not None:

@@ -1,6 +1,6 @@
 """Logs that are no files: the rows of a query of DuckDB or of a database, and Delta and Iceberg tables.
 
-They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a database of DuckDB
+They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a DuckDB database
 by `duckdb:FILE:QUERY`, and one of SQLAlchemy by `sql:URL;QUERY`. Tables are `delta:FOLDER`, `delta:FOLDER@VERSION`,
 `iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`.
 """
@@ -164,13 +164,13 @@ def _of_iceberg(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
     if rest.endswith(".json"):
         from pyiceberg.table import StaticTable  # lazy: of the extra lakes
 
-        table = StaticTable.from_metadata(rest)
+        batches = StaticTable.from_metadata(rest).scan().to_arrow_batch_reader()
     else:
         from pyiceberg.catalog import load_catalog
 
         catalog, _, name = rest.partition(".")
-        table = load_catalog(catalog).load_table(name)
-    yield from table.scan().to_arrow_batch_reader()
+        batches = load_catalog(catalog).load_table(name).scan().to_arrow_batch_reader()
+    yield from batches
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[pa.RecordBatch]]] = {

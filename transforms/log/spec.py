@@ -21,12 +21,14 @@ from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.section import ColumnNames, Section
 from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
 from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
+FORMAT_NAMES = ("tsv", "csv", "jsonl", "json", "parquet", "orc", "avro")
 TEXT = "text"  # name of all columns of the text together, in explanations
 
 
@@ -181,10 +183,11 @@ class Data(Section):
     folder are ordered by their names, in which numbers count as numbers: `day_2` before `day_10`. `--data` on the
     command line replaces them.
     """
-    format: Literal["tsv", "csv", "jsonl", "json", "parquet", "orc", "avro"] = "tsv"
+    format: str = "tsv"
     """Format of the files: tab- or comma-separated text, JSON lines, a JSON array of objects, Parquet, ORC or Avro. A
     text is plain or compressed with gzip, bz2 or zstd, which a file's first bytes tell, whatever its name. Fields of
-    nested objects are named with dots: `ad.campaign`.
+    nested objects are named with dots: `ad.campaign`. `tsv`, `csv`, `jsonl`, `json`, `parquet`, `orc` or `avro`, or the
+    name by which an installed package has a reader (docs/hooks.md).
     """
     encoding: str = pydantic.Field("utf-8", examples=["utf-16", "cp1252", "latin-1", "gb18030"])
     """Encoding of the text, by Python's name of it. `utf-16` is read with and without a byte order mark. The values are
@@ -340,7 +343,7 @@ class Data(Section):
 
 
 Feature = Annotated[
-    Numeric | Categorical | Multivalent | ItemSequence | Time | Text, pydantic.Field(discriminator="kind")
+    Numeric | Categorical | Multivalent | ItemSequence | Time | Vector | Text, pydantic.Field(discriminator="kind")
 ]
 
 
@@ -525,8 +528,15 @@ class LogSpec(Section):
 
     @property
     def text_columns(self) -> list[str]:
-        """Columns passed as strings: all that are not numeric."""
-        return [name for feature in self.features if not feature.is_number for name in feature.columns]
+        """Columns passed as strings: all that are neither numbers nor vectors."""
+        others = [feature for feature in self.features if not feature.is_number and not feature.vector_length]
+        return [name for feature in others for name in feature.columns]
+
+    @property
+    def vector_lengths(self) -> dict[str, int]:
+        """The number of elements of each column that is passed as float32 vectors, in order."""
+        lengths = {column: feature.vector_length for column, feature in self.feature_by_column.items()}
+        return {column: length for column, length in lengths.items() if length}
 
     @property
     def label_columns(self) -> list[str]:
@@ -561,6 +571,12 @@ class LogSpec(Section):
     def separators(self) -> dict[str, str]:
         """Maps each column that may hold a list to the separator of its elements."""
         separators = {column: feature.list_separator for column, feature in self.feature_by_column.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
+    def weight_separators(self) -> dict[str, str]:
+        """Maps each column whose elements have weights to the separator between an element and its weight."""
+        separators = {column: feature.weight_separator for column, feature in self.feature_by_column.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property

@@ -17,6 +17,7 @@ from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.nested import column_of, leaf_names, root_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 
 BATCH_ROWS = 1 << 16
 
@@ -55,7 +56,9 @@ class Columnar(Format):
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
         self._numeric = frozenset(spec.numeric_columns)
+        self._vectors = frozenset(spec.vector_lengths)
         self._separators = spec.separators
+        self._weights = spec.weight_separators
         self._sequences = frozenset(spec.columns_of("sequence"))
         self._whole = frozenset(spec.whole_number_columns)
 
@@ -99,6 +102,11 @@ class Columnar(Format):
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
             if is_number and name in self._numeric:
                 columns[name] = values
+            elif is_list(values.type) and name in self._vectors:
+                columns[name] = values
+            elif name in self._weights and is_pairs(values.type):
+                lists = pairs_as_lists(values, self._weights[name], name, path)
+                columns[name] = join_lists(lists, self._separators[name], name, path, faults)
             elif is_list(values.type) and name in self._separators:
                 separator, is_sequence = self._separators[name], name in self._sequences
                 columns[name] = join_lists(values, separator, name, path, faults, is_sequence, name in self._whole)

@@ -4,6 +4,7 @@
 """
 
 import json
+import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,8 +33,9 @@ class JsonText(TextFormat):
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
         self._separators = spec.separators
-        self._sequences = frozenset(spec.columns_of("sequence"))
+        self._ordered = frozenset(spec.columns_of("sequence", "vector"))
         self._numeric = frozenset([*spec.numeric_columns, *spec.target_columns])
+        self._weights = spec.weight_separators
         self._whole = frozenset(spec.whole_number_columns)
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
@@ -41,7 +43,9 @@ class JsonText(TextFormat):
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         lines = text.split(b"\n")[:-1]
-        return parse_objects(lines, self._columns, self._separators, self._sequences, self._numeric, self._whole)
+        return parse_objects(
+            lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, self._weights
+        )
 
 
 class JsonLines(JsonText):
@@ -76,6 +80,7 @@ def parse_objects(
     ordered: Collection[str] = (),
     numeric: Collection[str] = (),
     whole: Collection[str] = (),
+    weights: Mapping[str, str] = types.MappingProxyType({}),
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
@@ -89,6 +94,7 @@ def parse_objects(
         ordered: The columns in which a missing element of a list keeps its place, as an empty value.
         numeric: The columns of numbers.
         whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
+        weights: Maps each column of elements with weights, which an object may hold, to the separator between both.
     """
     rows: list[list[bytes | None]] = []
     wrong: dict[int, str] = {}
@@ -102,6 +108,8 @@ def parse_objects(
                 value = values.get(name)
                 if value is None and DOT in name:
                     value = _nested(values, name)
+                if isinstance(value, dict) and name in weights:
+                    value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
                 row.append(_as_bytes(value, name, separators.get(name), name in ordered))
@@ -136,6 +144,12 @@ def _plain(value: Any, name: str, exact: bool) -> Any:
     if exact and abs(number) > exact_limit(64):
         raise _Wrong(inexact(name, value, 64))
     return text_of_float(number)
+
+
+def _weighted(element: str, weight: Any, name: str, separator: str) -> str:
+    if not isinstance(weight, str):  # numbers are read as texts
+        raise _Wrong(f"{name}: '{element}' has no finite number as its weight")
+    return f"{element}{separator}{weight}"
 
 
 def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:
