@@ -118,7 +118,7 @@ docs: install   ## the documents as a site that needs no network: build/site/ind
 	$(BIN)/mkdocs build --strict
 
 # Not in the locks: the extras `gpu`, whose wheels take 3 GB, and `hub`, without which all tests run.
-locked := $(foreach extra,kubeflow jax text tune tfrs,--extra $(extra)) --group dev
+locked := $(foreach extra,kubeflow jax text tune avro sql lakes tfrs,--extra $(extra)) --group dev
 compile := $(BIN)/uv pip compile --generate-hashes --custom-compile-command "make lock" --quiet
 old_glibc := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 new_glibc = --python-version $(1) --python-platform x86_64-manylinux_2_39

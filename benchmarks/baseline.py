@@ -28,16 +28,10 @@ import scipy.sparse
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.harness.command import (
-    chosen_names,
-    command,
-    finish,
-    folder_option,
-    machine,
-    named_values,
-    output_option,
-)
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import chosen_names, folder_option, named_values
 from benchmarks.harness.quality_sides import SPLITS, Baseline, Drafted, Rows
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.small_logs import LOGS
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
@@ -93,11 +87,12 @@ def compare(path: pathlib.Path, folder: pathlib.Path, label: str | None = None) 
     made = Drafted(config).train(config.model.name, {}, 1, rows, folder / "work").probabilities
     predicted[f"drafted {config.model.name}"] = made
     theirs = list(predicted.values())[-3]
-    found = []
+    sides = []
     for name, probabilities in predicted.items():
-        found.append({"side": name, **measured(test, probabilities, theirs)})
-        announce(f"{path.name}, {name}: AUC {found[-1]['auc']:.4f}, calibration {found[-1]['calibration']:.4f}")
-    return found
+        numbers = measured(test, probabilities, theirs)
+        sides.append({"side": name, **numbers})
+        announce(f"{path.name}, {name}: AUC {numbers['auc']:.4f}, calibration {numbers['calibration']:.4f}")
+    return sides
 
 
 def one_hot_rows(config: RunConfig, path: pathlib.Path, folder: pathlib.Path) -> tuple[Rows, dict[str, OneHotRows]]:
@@ -125,14 +120,14 @@ def one_hot_rows(config: RunConfig, path: pathlib.Path, folder: pathlib.Path) ->
 
 def shares(ids: np.ndarray, feature_map: FeatureMap) -> scipy.sparse.csr_array:
     """Returns the share of each id in its field's elements, `[N, ids]`; their number where the field is summed."""
-    found = (ids > 0).astype(np.float64)
+    values = (ids > 0).astype(np.float64)
     for field in feature_map.fields:
         own = feature_map.slots_of(field.name)
         if field.pooling != "sum":
-            found[:, own] /= np.maximum(found[:, own].sum(axis=1, keepdims=True), 1)
+            values[:, own] /= np.maximum(values[:, own].sum(axis=1, keepdims=True), 1)
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
     shape = (len(ids), feature_map.total_ids)
-    return scipy.sparse.coo_array((found.reshape(-1), (rows, ids.reshape(-1))), shape).tocsr()
+    return scipy.sparse.coo_array((values.reshape(-1), (rows, ids.reshape(-1))), shape).tocsr()
 
 
 def _fitted(rows: OneHotRows, strength: float) -> LogisticRegression:
@@ -173,17 +168,21 @@ def measured(test: OneHotRows, probabilities: np.ndarray, theirs: np.ndarray) ->
     }
 
 
-def table(logs: Mapping[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """Returns the header of the table, and a row for each log's side."""
-    lines = [["log", "side", "AUC", "ahead of theirs, 95%", "log loss", "RIG", "calibration", "95%"]]
-    for name, sides in logs.items():
-        for side in sides:
-            auc, *others = (f"{side[key]:.4f}" for key in NUMBERS)
-            low, high = side["ahead"]
-            interval = f"{low:+.4f} .. {high:+.4f}" if low or high else ""
-            ends = side["calibration_interval"]
-            lines.append([name, side["side"], auc, interval, *others, f"{ends[0]:.3f} .. {ends[1]:.3f}"])
-    return lines
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns the table with a row for each log's side."""
+    columns: dict[str, Cell] = {
+        "log": "{log}",
+        "side": "{side}",
+        "AUC": "{auc:.4f}",
+        "ahead of theirs, 95%": lambda one: "{:+.4f} .. {:+.4f}".format(*one["ahead"]) if any(one["ahead"]) else "",
+        "log loss": "{log_loss:.4f}",
+        "RIG": "{rig:.4f}",
+        "calibration": "{calibration:.4f}",
+        "95%": "{calibration_interval[0]:.3f} .. {calibration_interval[1]:.3f}",
+    }
+    return result_table(
+        "", columns, [{"log": name, **side} for name, sides in report["logs"].items() for side in sides]
+    )
 
 
 def bars(logs: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -215,17 +214,14 @@ def _chance(side: Mapping[str, Any]) -> float:
     return float(high - low) / 2
 
 
-@command("benchmarks.baseline")
+@Benchmark("benchmarks.baseline", table)
 @click.option("--log", "logs", multiple=True, callback=named_values, help="NAME=PATH of a log; repeat for more.")
 @click.option(
     "--label", "labels", multiple=True, callback=named_values, help="NAME=COLUMN of a log's label, if not guessed."
 )
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("baseline")
-@output_option("baseline")
-def main(
-    logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path, output: pathlib.Path
-) -> None:
+def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path) -> None:
     """Compare a run's baseline with scikit-learn's logistic regression, on small logs."""
     paths = {name: pathlib.Path(path) for name, path in logs.items()}
     if unknown := sorted(set(labels) - set(paths)):
@@ -235,15 +231,13 @@ def main(
         if not paths[name].exists():
             folder.mkdir(parents=True, exist_ok=True)
             LOGS[name](paths[name])
-    found = {name: compare(path, folder / name, labels.get(name)) for name, path in paths.items()}
-    report = {"benchmark": "baseline", "machine": machine(), "logs": found, "bars": bars(found)}
+    report["logs"] = {}
+    for name, path in paths.items():
+        report["logs"][name] = compare(path, folder / name, labels.get(name))
+        report.write()
+    report["bars"] = bars(report["logs"])
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['value']:+.4f}")
-    head, *lines = table(found)
-    printed = Table(*head)
-    for cells in lines:
-        printed.add_row(*cells)
-    finish(report, output, printed)
 
 
 if __name__ == "__main__":

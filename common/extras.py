@@ -55,6 +55,9 @@ MODULES = {
     "text": ("tensorflow_text", "safetensors"),
     "jax": ("jax",),
     "hub": ("huggingface_hub",),
+    "avro": ("fastavro",),
+    "sql": ("duckdb", "sqlalchemy"),
+    "lakes": ("deltalake", "pyiceberg"),
 }
 
 

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.data import Data, files_of, is_frame
+from ctrpipe.data import Data, is_frame, needed_files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
@@ -67,6 +67,7 @@ def init(
     weight: str | None = None,
     drop: Sequence[str] = (),
     delimiter: str | None = None,
+    dataset: str | None = None,
 ) -> Draft:
     """Drafts a commented configuration from the first 10,000 rows of a log.
 
@@ -83,6 +84,8 @@ def init(
         weight: The column of the rows' weights.
         drop: Columns that are no features.
         delimiter: The signs between two values of a table of text. None takes those that fit best.
+        dataset: `data` is the folder of this published data set: criteo, criteo_1tb, avazu, kddcup2012, movielens,
+            mind, taobao, kuairand or amazon.
 
     Returns:
         A `Draft`, which the other functions accept as `config`.
@@ -95,10 +98,11 @@ def init(
         >>> ctrpipe.run(draft, output="runs/mine", model__name="deepfm")
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.pipeline.draft.page import Said, draft, write_draft
+    from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft
 
     name = NAME if is_frame(data) else None
+    files = needed_files_of(data, None)
     said = Said(label, time, user, group, weight, tuple(drop), delimiter)
-    text, unsure = draft(files_of(data, None), name=name, said=said)
+    text, unsure = draft_of_known(dataset, files, said) if dataset else draft(files, name=name, said=said)
     path = None if output is None else write_draft(text, pathlib.Path(output))
     return Draft(text, tuple(unsure), path, data)

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -92,8 +93,6 @@ def drift(
         >>> found.breached, list(found.to_pandas().query("breached")["column"])
         (True, ['price'])
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, TFX and TFDV take 6 s to import.
     from ctrpipe.pipeline.config import load_config

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
 from ctrpipe.data import scratch as scratch_folder
 from ctrpipe.mistakes import in_one_line
@@ -163,8 +164,6 @@ def explain(
         >>> ctrpipe.explain("runs/mine").to_pandas().head(3)
         >>> ctrpipe.explain("runs/mine", row={"I1": 3.0, "C1": "68fd1e64"}).plot()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.explain.explain import Settings

@@ -24,7 +24,10 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.table import SHOWN_ROWS, Table
-from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.kinds.vector import Vector
+from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists
+from ctrpipe.transforms.log.vectors import to_vectors, vector_array
+from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 if TYPE_CHECKING:
@@ -158,9 +161,9 @@ class Model:
             columns = self._as_in_a_log(columns, TABLE)
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
 
-    def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array]:
+    def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
-        import tensorflow as tf  # already imported by the servable
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
         texts = [name for name, kind in self._servable.input_types[SIGNATURE].items() if kind == tf.string]
         others = [name for name in texts if name in columns and not _are_texts(columns[name])]
@@ -172,22 +175,28 @@ class Model:
             raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
         return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
 
-    def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array]:
+    def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array | np.ndarray]:
         """Returns the columns of a table that the model reads, converted like those of a Parquet log.
 
         Args:
             table: The columns.
             source: Their name in error messages.
         """
-        import tensorflow as tf  # already imported by the servable
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
-        columns = {}
+        columns: dict[str, pa.Array | np.ndarray] = {}
         faults: dict[int, str] = {}
         whole = self._log_spec.whole_number_columns
         for name, kind in self._servable.input_types[SIGNATURE].items():
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
+            if isinstance(feature := self._log_spec.feature_by_column.get(name), Vector):
+                vectors = to_vectors(values, name, faults, feature, TextNumbers(infinite=True))
+                columns[name] = vector_array(vectors)
+                continue
+            if name in self._log_spec.weight_separators and is_pairs(values.type):
+                values = pairs_as_lists(values, self._log_spec.weight_separators[name], name, source)
             if is_list(values.type) and name in self._log_spec.separators:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole)
@@ -205,7 +214,7 @@ class Model:
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
-        import tensorflow as tf  # already imported by the servable
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
         if absent := sorted(set(types) - set(arrays)):
             raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -112,8 +113,6 @@ def retrieve(
         >>> best = ctrpipe.retrieve("runs/mine", films, queries=users, output="indexed/ctr", top=10)
         >>> best.to_pandas().groupby("line")["item"].first()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate

@@ -8,7 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.candidates import by_field, join_rows
 from ctrpipe.models.base.checks import require_positive
-from ctrpipe.models.base.feature_map import LABEL, WEIGHT, FeatureMap, Field
+from ctrpipe.models.base.feature_map import LABEL, SLOT_WEIGHTS, WEIGHT, FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.one_history import weighted_sum
@@ -69,6 +69,7 @@ class StarSpace(VectorModel):
     pools = False
     embeds_dense = True
     registered = "starspace"
+    reads_labels = True
 
     def __init__(
         self,
@@ -130,10 +131,12 @@ class StarSpace(VectorModel):
             if fields:
                 assert self.table is not None
                 ids |= by_field(side["ids"], fields)
-                rows |= by_field(ops.take(self.table.table, side["ids"], axis=0), fields)
+                taken = by_field(ops.take(self.table.table, side["ids"], axis=0), fields)
+                of_slots = self.table.slot_weights(ids, fields, side.get(SLOT_WEIGHTS))
+                rows |= {name: each * of_slots[name] if name in of_slots else each for name, each in taken.items()}
         of_owners = {name: ids[name] for name in self._owners}
-        a = self._sum(self._user_fields, rows, ids, of_owners, self._numbers(context, self.user_dense))
-        b = self._sum(self._item_fields, rows, ids, {}, self._numbers(candidates, self.item_dense))
+        a = self._sum(self._user_fields, rows, ids, of_owners, self._numbers(context, self.user_columns))
+        b = self._sum(self._item_fields, rows, ids, {}, self._numbers(candidates, self.item_columns))
         return self.answered(self._logits(ops.sum(a * b, axis=1, keepdims=True)), training=False)
 
     def _user(self, rows: Tensor, inputs: Inputs, of_owners: Inputs) -> Tensor:
@@ -162,7 +165,8 @@ class StarSpace(VectorModel):
             rows: Embeddings of the slots by field, (batch_size, slots, embedding_dim), or (1, ...) for all rows.
             ids: Ids of the slots by field, (batch_size, slots), or (1, slots) for all rows.
             of_owners: Ids whose events are left out, (batch_size, 1), by the field that histories share ids with.
-            numbers: Embeddings of the dense features, (batch_size, features, embedding_dim); None if there are none.
+            numbers: Embeddings of the dense features or of their columns, (batch_size, features, embedding_dim); None
+                if there are none.
         """
         parts = [] if numbers is None else [ops.sum(numbers, axis=1)]
         if fields:
@@ -184,7 +188,7 @@ class StarSpace(VectorModel):
         return {name: inputs["ids"][:, self.feature_map.slots_of(name)] for name in self._owners}
 
     def _numbers(self, inputs: Inputs, dense: list[int]) -> Tensor | None:
-        """Returns the embeddings x v of one entity's dense features; `inputs` has no others. None if there are none."""
+        """Returns the embeddings x v of one entity's columns of `dense`; `inputs` has no others. None for no column."""
         if not dense:
             return None
         assert self.dense_table is not None
@@ -201,9 +205,9 @@ class StarSpace(VectorModel):
         places = ops.mod(ops.arange(batch, dtype="int32")[:, None] + steps, ops.maximum(batch, 1))
         labels = ops.cast(inputs[LABEL], "float32")[:, 0]
         is_pair_of_a = ops.logical_and(
-            self._same(inputs, places, self._user_fields, self.user_dense), ops.take(labels, places) > 0
+            self._same(inputs, places, self._user_fields, self.user_columns), ops.take(labels, places) > 0
         )
-        is_b = self._same(inputs, places, self._item_fields, self.item_dense)
+        is_b = self._same(inputs, places, self._item_fields, self.item_columns)
         counted = ops.logical_and(steps < batch, ops.logical_not(ops.logical_or(is_b, is_pair_of_a)))
         losses = pair_losses(
             ops.sum(a * b, axis=1),

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.layers.tower import Tower
@@ -32,7 +32,7 @@ class TwoTower(VectorModel):
         temperature: float. Divisor of the similarity; with "cosine", a logit differs from b by at most 1 / temperature.
             Defaults to 0.1.
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the towers' kernels. Defaults to 0.
         **options: Options of CTRModel, except `use_linear`.
 
@@ -63,7 +63,7 @@ class TwoTower(VectorModel):
         similarity: str = "cosine",
         temperature: float = 0.1,
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -75,8 +75,8 @@ class TwoTower(VectorModel):
             self.table.attends = False
         self.temperature = temperature
         towers = (hidden_units, vector_dim, activation, dropout, l2)
-        self.user_tower = Tower(*towers, name="user_tower")
-        self.item_tower = Tower(*towers, name="item_tower")
+        self.user_tower = self.mlp(*towers, name="user_tower")
+        self.item_tower = self.mlp(*towers, name="item_tower")
 
     def interact(self, rows: Tensor | None, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.logits_of(self._user(rows, inputs, training), self._item(rows, inputs, training))
@@ -100,11 +100,11 @@ class TwoTower(VectorModel):
         return ops.sum(users * items, axis=1, keepdims=True) / self.temperature + ops.cast(self.bias, "float32")
 
     def _user(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
-        read = self._read(rows, self.user_places, inputs, self.user_dense)
+        read = self._read(rows, self.user_places, inputs, self.user_columns)
         return self.vector(self.user_tower(read, training=training))
 
     def _item(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
-        read = self._read(rows, self.item_places, inputs, self.item_dense)
+        read = self._read(rows, self.item_places, inputs, self.item_columns)
         return self.vector(self.item_tower(read, training=training))
 
     def _vector_of(self, tower: Tower, inputs: Inputs, places: list[int]) -> Tensor:
@@ -112,11 +112,13 @@ class TwoTower(VectorModel):
         rows = None
         if places:
             assert self.table is not None
-            rows = self.table.embed(inputs["ids"], [self.feature_map.fields[place] for place in places])
+            rows = self.table.embed(
+                inputs["ids"], [self.feature_map.fields[place] for place in places], inputs.get(SLOT_WEIGHTS)
+            )
         return self.vector(tower(self.flatten(rows, inputs), training=False))
 
     def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:
-        """Returns the embeddings at `places` and the dense features in `dense`, concatenated, (batch_size, width)."""
+        """Returns the embeddings at `places` and the columns `dense` of `inputs["dense"]`, (batch_size, width)."""
         some = ops.take(rows, places, axis=1) if places else None
         of_dense = {"dense": ops.take(inputs["dense"], dense, axis=1)} if dense else {}
         return self.flatten(some, of_dense)

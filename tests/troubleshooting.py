@@ -21,7 +21,13 @@ NOTES = ROOT / "docs" / "troubleshooting.yaml"
 RULES = (
     *("pipeline/config/", "models/"),
     *("transforms/log/spec.py", "transforms/log/split.py", "transforms/log/ordering.py"),
-    *("transforms/log/section.py", "transforms/log/kinds/", "transforms/log/times.py"),
+    *(
+        "transforms/log/side_tables.py",
+        "transforms/log/impression_lists.py",
+        "transforms/log/section.py",
+        "transforms/log/kinds/",
+        "transforms/log/times.py",
+    ),
     "transforms/histories/settings.py",
 )
 # No configuration can cause the ValueErrors of these.

@@ -4,8 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
-import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import click
@@ -36,7 +35,6 @@ __all__ = [
     "output_option",
     "positive_numbers",
     "shape_options",
-    "spread",
     "write",
     "zoo_option",
 ]
@@ -163,11 +161,6 @@ def named_values(context: click.Context, option: click.Parameter, values: tuple[
     if wrong := [value for value in values if "=" not in value]:
         raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
     return dict(value.split("=", 1) for value in values)
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Returns median, minimum and maximum."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:

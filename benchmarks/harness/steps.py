@@ -108,14 +108,14 @@ def reader(report: Report) -> list[Ratio]:
 
 def score(report: Report) -> list[Ratio]:
     """Returns rows/s of scoring a raw log over those of the model alone and of BulkInferrer."""
-    found = []
+    ratios = []
     for one in report["claims"]:
         if one["ratio"] is None:  # hidden by the variation of the start-up time
             continue
         processes = f", {one['workers']} processes" if one["workers"] else ""
         name = f"scoring, rows/s over {one['against']}{processes}"
-        found.append(Ratio(name, one["ratio"]["median"], target=one["target"]))
-    return found
+        ratios.append(Ratio(name, one["ratio"]["median"], target=one["target"]))
+    return ratios
 
 
 def latency(report: Report) -> list[Ratio]:

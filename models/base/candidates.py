@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.base.feature_map import FeatureMap, Field
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Tensor
 
 TEXT = ("tokens", "segments")
@@ -36,8 +36,9 @@ def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs
     of_candidate = {field.name for field in feature_map.candidate_fields} | set(feature_map.candidate_dense)
     widths = {
         "ids": [(field.name, field.slots) for field in feature_map.fields],
-        "dense": [(name, 1) for name in feature_map.dense],
+        "dense": list(feature_map.widths.items()),
         "numbers": [(name, 2) for name in feature_map.numbers],
+        SLOT_WEIGHTS: [(field.name, field.slots) for field in feature_map.fields if field.weighted],
     }
     joined = {name: context[name] for name in TEXT if name in context}
     for tensor, columns in widths.items():

@@ -9,13 +9,17 @@ The packed tensors that a feature map describes:
   a missing value, then its vocabulary, then any further ids for unknown values.
   The items of a sequence are in order of time, the newest last, followed by padding. A sequence that shares the
   vocabulary of another field has that field's ids.
-- ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
+- ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``. A number is one column, a vector
+  as many as it has elements.
+- ``slot_weights`` float32 ``[N, W]``, if a field is weighted: the weight of each slot of the weighted fields, in their
+  order; 0 for padding. A model multiplies a slot's embedding by it.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
 - ``numbers`` int32 ``[N, 2 M]``, for a model that reads raw numbers: the significand and the exponent of each column in
   ``numbers``. 35 is (35, 1) and -0.1234 is (-123, -1): the significand has up to three digits without trailing zeros,
   and its decimal point is after the first digit. 0 is (0, 0); a missing number is (MISSING_SIGNIFICAND, 0).
 - ``label`` float32 ``[N, tasks]``; in the inputs only for StarSpace, which computes its own loss.
 - ``weight`` float32 ``[N, 1]``, in training, if the rows have weights.
+- ``group`` int32 ``[N, 2]``, in training with a loss within groups: the two halves of the group's number.
 """
 
 import dataclasses
@@ -24,7 +28,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-LABEL, WEIGHT = "label", "weight"  # names of packed tensors
+LABEL, WEIGHT, GROUP = "label", "weight", "group"  # names of packed tensors
+SLOT_WEIGHTS = "slot_weights"
 PADDING_ID = 0
 RESERVED_IDS = 2  # unknown and missing, before every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
@@ -53,11 +58,12 @@ class Field:
         shared_with: For a sequence, the name of the field whose ids it uses; "" if it has its own ids.
         aligned_with: For a sequence, the name of the first sequence of its history, which may be itself. Sequences with
             the same name here are aligned: their items at one position belong to one event.
+        weighted: Whether the slots have weights, in ``slot_weights``; for a multivalent field only.
 
     Raises:
-        ValueError: `kind`, `role` or `pooling` is unknown, `size` leaves no id for the vocabulary, `slots` is not
-            positive, `shared_with` or `aligned_with` is given for a field that is not a sequence, or "attention" lacks
-            `shared_with`.
+        ValueError: `weighted` is set for another kind, `kind`, `role` or `pooling` is unknown, `size` leaves no id for
+            the vocabulary, `slots` is not positive, `shared_with` or `aligned_with` is given for a field that is not a
+            sequence, or "attention" lacks `shared_with`.
     """
 
     name: str
@@ -69,6 +75,7 @@ class Field:
     pooling: str = "sum"
     shared_with: str = ""
     aligned_with: str = ""
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -81,6 +88,8 @@ class Field:
             raise ValueError(f"Field '{self.name}': slots should be positive. Received: slots={self.slots}")
         if self.pooling not in POOLINGS:
             raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
+        if self.weighted and self.kind != "multivalent":
+            raise ValueError(f"Field '{self.name}': weighted needs kind='multivalent'. Received: kind={self.kind!r}")
         if self.kind != "sequence" and (self.shared_with or self.aligned_with):
             raise ValueError(f"Field '{self.name}': shared_with and aligned_with need kind='sequence'")
         if self.pooling == "attention" and not self.shared_with:
@@ -150,12 +159,14 @@ class FeatureMap:
         negative_sampling: Share of the negatives that is kept in the training and validation rows, in (0, 1].
         fake_negatives: Whether every positive training row also appears as a negative. The model corrects its
             predictions for this.
+        dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
+            if all are numbers.
 
     Raises:
-        ValueError: the fields' ids have gaps or exceed int32, a name is repeated, a sequence's `shared_with` names
-            neither a categorical field nor a sequence with its own ids, a name in `numbers` is neither a numeric field
-            nor a dense feature, a name in `item_dense` is not a dense feature, there is no task, or `negative_sampling`
-            is outside (0, 1].
+        ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
+            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a
+            sequence with its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in
+            `item_dense` is not a dense feature, there is no task, or `negative_sampling` is outside (0, 1].
     """
 
     fields: tuple[Field, ...]
@@ -166,8 +177,13 @@ class FeatureMap:
     negative_sampling: float = 1.0
     item_dense: tuple[str, ...] = ()
     fake_negatives: bool = False
+    dense_widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
+            raise ValueError(
+                f"dense_widths should have a width for each of {self.dense}. Received: {self.dense_widths}"
+            )
         offset = 1  # id 0 is padding
         for field in self.fields:
             if field.shared_with:
@@ -215,7 +231,7 @@ class FeatureMap:
 
         Args:
             fields: ``(name, kind, vocabulary size without the reserved ids, slots, role, pooling, shared_with,
-                aligned_with)`` in slot order; the elements after the size are optional.
+                aligned_with, weighted)`` in slot order; the elements after the size are optional.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
@@ -239,9 +255,29 @@ class FeatureMap:
         return 1 + sum(field.size for field in self.fields if not field.shared_with)
 
     @property
+    def widths(self) -> dict[str, int]:
+        """The number of columns of each dense feature in ``dense``, in order."""
+        return dict(zip(self.dense, self.dense_widths or (1,) * len(self.dense), strict=True))
+
+    @property
+    def dense_width(self) -> int:
+        """D, the width of ``dense``."""
+        return sum(self.widths.values())
+
+    @property
+    def dense_columns(self) -> tuple[str, ...]:
+        """The name of the dense feature of each column of ``dense``."""
+        return tuple(name for name, width in self.widths.items() for _ in range(width))
+
+    @property
     def total_slots(self) -> int:
         """S, the width of ``ids``."""
         return sum(field.slots for field in self.fields)
+
+    @property
+    def weighted_slots(self) -> tuple[str, ...]:
+        """The name of the field of each column of ``slot_weights``."""
+        return tuple(field.name for field in self.fields if field.weighted for _ in range(field.slots))
 
     def slots_of(self, name: str) -> slice:
         """Returns the columns of ``ids`` that belong to a field. Raises KeyError for an unknown name."""
@@ -298,6 +334,7 @@ class FeatureMap:
                 negative_sampling=value.get("negative_sampling", 1.0),
                 item_dense=tuple(value.get("item_dense", ())),
                 fake_negatives=value.get("fake_negatives", False),
+                dense_widths=tuple(value.get("dense_widths", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

@@ -8,7 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.candidates import by_field, join_rows
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 
@@ -84,7 +84,7 @@ class HistoryModel(CTRModel):
         candidates_have = any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
         if not isinstance(given, Mapping) or not self.shares_history or candidates_have:
             return super()._embedded(table, inputs, gathered)
-        return table.masked_by_field(inputs["ids"], given)[0]
+        return table.masked_by_field(inputs["ids"], given, inputs.get(SLOT_WEIGHTS))[0]
 
     def of_fields(self, rows: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Returns the output of `rows` split by field, (batch_size, slots, embedding_dim) each.

@@ -60,6 +60,10 @@ class VectorModel(CTRModel):
         self.user_places = [n for n, field in enumerate(feature_map.fields) if field not in of_item]
         self.item_dense = [n for n, name in enumerate(feature_map.dense) if name in feature_map.item_dense]
         self.user_dense = [n for n, name in enumerate(feature_map.dense) if name not in feature_map.item_dense]
+        # The columns of the tensor `dense`: a vector has several.
+        columns = feature_map.dense_columns
+        self.item_columns = [n for n, name in enumerate(columns) if name in feature_map.item_dense]
+        self.user_columns = [n for n, name in enumerate(columns) if name not in feature_map.item_dense]
         if not (self.item_places or self.item_dense):
             raise ValueError(f"{name} needs the item's columns; give them `role: item`, or a sequence `shared_with`")
         if not (self.user_places or self.user_dense):

@@ -18,7 +18,7 @@ class FieldEmbedding(keras.layers.Layer):
 
     `output_f = Σ_{s in slots of f} w_s table[ids_s]`, where id 0 (padding) counts as zero. The field's `pooling` sets
     the weights w: 1 (sum), 1 / items (mean), or the softmax over the items of `<table[ids_s], table[candidate]>`
-    (attention). A field without items has a zero embedding.
+    (attention). The weights of a weighted field are those of its slots. A field without items has a zero embedding.
 
     Args:
         feature_map: FeatureMap. The description of the packed ids.
@@ -74,7 +74,13 @@ class FieldEmbedding(keras.layers.Layer):
             constraint=keras.constraints.MaxNorm(self.max_norm, axis=1) if self.max_norm else None,
         )
 
-    def call(self, ids: Tensor, gathered: Tensor | Mapping[str, Tensor] | None = None, pooled: bool = True) -> Tensor:
+    def call(
+        self,
+        ids: Tensor,
+        gathered: Tensor | Mapping[str, Tensor] | None = None,
+        pooled: bool = True,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Maps int32 (batch_size, slots) to (batch_size, fields, dim).
 
         Args:
@@ -83,17 +89,18 @@ class FieldEmbedding(keras.layers.Layer):
                 A trainer that updates only a batch's rows differentiates with respect to them. A mapping by field holds
                 (batch_size, field's slots, dim), or (1, field's slots, dim) for a field that all rows share.
             pooled: If False, returns the embedding of each slot, (batch_size, slots, dim), zero for padding.
+            weights: The weights of the weighted fields' slots, (batch_size, weighted slots); None without such fields.
         """
         if isinstance(gathered, Mapping):
-            return self._by_field(ids, gathered, pooled)
+            return self._by_field(ids, gathered, pooled, weights)
         rows = ops.take(self.table, ids, axis=0) if gathered is None else gathered
         rows = ops.cast(rows, self.compute_dtype)
-        if any(field.slots > 1 or field.kind == "sequence" for field in self.feature_map.fields):
+        if any(field.slots > 1 or field.kind == "sequence" or field.weighted for field in self.feature_map.fields):
             # Only multivalent fields and sequences have padding to mask.
             is_item = ops.cast(ops.expand_dims(ids > 0, -1), rows.dtype)
-            rows = rows * is_item
+            fields = self.feature_map.fields
+            rows = rows * (is_item if weights is None else is_item * self._of_all_slots(ids, weights))
             if pooled:
-                fields = self.feature_map.fields
                 rows_of, is_item_of = by_field(rows, fields), by_field(is_item, fields)
                 pools = [self._pool(field, rows_of, is_item_of[field.name]) for field in fields]
                 rows = ops.concatenate(pools, axis=1)
@@ -102,46 +109,79 @@ class FieldEmbedding(keras.layers.Layer):
             self.add_loss(0.5 * self.l2 * ops.mean(squares))
         return rows
 
-    def embed(self, ids: Tensor, fields: Sequence[Field]) -> Tensor:
+    def slot_weights(
+        self, ids: Mapping[str, Tensor], fields: Sequence[Field], weights: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Returns the weights of the weighted fields' slots by field, (batch_size, slots, 1).
+
+        Args:
+            ids: Packed ids by field; the weights of a field whose ids are those of one row, (1, slots), are too.
+            fields: The fields that `weights` has, in order, and any others.
+            weights: (batch_size, weighted slots); None without weighted fields.
+        """
+        weighted = [field for field in fields if field.weighted]
+        if weights is None or not weighted:
+            return {}
+        found = by_field(ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), weighted)
+        return {
+            name: ops.reshape(each[:1], (1, *each.shape[1:])) if ids[name].shape[0] == 1 else each
+            for name, each in found.items()
+        }
+
+    def _of_all_slots(self, ids: Tensor, weights: Tensor) -> Tensor:
+        """Returns the weight of every slot, (batch_size, slots, 1): 1 for a field that is not weighted."""
+        fields = self.feature_map.fields
+        of_fields = by_field(ops.expand_dims(ops.ones_like(ids, dtype=self.compute_dtype), -1), fields)
+        found = by_field(ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), [f for f in fields if f.weighted])
+        parts = [found.get(field.name, of_fields[field.name]) for field in fields]
+        return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+    def embed(self, ids: Tensor, fields: Sequence[Field], weights: Tensor | None = None) -> Tensor:
         """Returns the embeddings of some fields, (batch_size, len(fields), dim).
 
         Args:
             ids: Packed ids of these fields' slots only, int32 (batch_size, slots).
             fields: The fields. A field with attention pooling needs its `shared_with` field among them.
+            weights: The weights of these fields' weighted slots, (batch_size, weighted slots); None without any.
         """
         ids_of = by_field(ids, fields)
-        rows, is_item = self._masked(by_field(ops.take(self.table, ids, axis=0), fields), ids_of)
+        of_slots = self.slot_weights(ids_of, fields, weights)
+        rows, is_item = self._masked(by_field(ops.take(self.table, ids, axis=0), fields), ids_of, of_slots)
         return ops.concatenate([self._pool(field, rows, is_item[field.name]) for field in fields], axis=1)
 
     def masked_by_field(
-        self, ids: Tensor, gathered: Mapping[str, Tensor]
+        self, ids: Tensor, gathered: Mapping[str, Tensor], weights: Tensor | None = None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Returns by field its slots' embeddings, zero for padding, and its mask, 0 for padding and 1 otherwise.
 
         Args:
             ids: int32 (batch_size, slots).
             gathered: The embeddings by field, (batch_size, slots, dim), or (1, slots, dim) for all rows.
+            weights: As in `call`.
         """
         fields = self.feature_map.fields
         # The reshape sets the static shape: with a slice alone, the graph would not know that there is one row.
         of_one, of_all = by_field(ops.reshape(ids[:1], (1, ids.shape[1])), fields), by_field(ids, fields)
-        return self._masked(
-            gathered, {name: (of_one if rows.shape[0] == 1 else of_all)[name] for name, rows in gathered.items()}
-        )
+        ids_of = {name: (of_one if rows.shape[0] == 1 else of_all)[name] for name, rows in gathered.items()}
+        return self._masked(gathered, ids_of, self.slot_weights(ids_of, fields, weights))
 
-    def _by_field(self, ids: Tensor, gathered: Mapping[str, Tensor], pooled: bool) -> Tensor:
+    def _by_field(self, ids: Tensor, gathered: Mapping[str, Tensor], pooled: bool, weights: Tensor | None) -> Tensor:
         fields = self.feature_map.fields
-        rows, is_item = self.masked_by_field(ids, gathered)
+        rows, is_item = self.masked_by_field(ids, gathered, weights)
         if pooled:
             rows = {field.name: self._pool(field, rows, is_item[field.name]) for field in fields}
         return join_rows([rows[field.name] for field in fields])
 
     def _masked(
-        self, gathered: Mapping[str, Tensor], ids: Mapping[str, Tensor]
+        self, gathered: Mapping[str, Tensor], ids: Mapping[str, Tensor], of_slots: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Returns by field its slots' embeddings, zero for padding, and its mask, 0 for padding and 1 otherwise."""
+        """Returns by field its slots' embeddings, zero for padding, and its mask, 0 for padding and 1 otherwise.
+
+        `of_slots` has the weights of the slots of weighted fields.
+        """
         is_item = {name: ops.cast(ops.expand_dims(ids[name] > 0, -1), self.compute_dtype) for name in ids}
-        return {name: ops.cast(gathered[name], self.compute_dtype) * is_item[name] for name in ids}, is_item
+        masked = {name: ops.cast(gathered[name], self.compute_dtype) * is_item[name] for name in ids}
+        return {name: rows * of_slots[name] if name in of_slots else rows for name, rows in masked.items()}, is_item
 
     def _pool(self, field: Field, rows: Mapping[str, Tensor], is_item: Tensor) -> Tensor:
         """Returns a field's embedding, (batch_size, 1, dim).

@@ -79,6 +79,10 @@ class NumberTokens(keras.layers.Layer):
         numeric = [field.name for field in features if field.kind == "numeric"] + list(feature_map.dense)
         if not features and not numeric:
             raise ValueError("There is no feature to write as a number")
+        if weighted := list(dict.fromkeys(feature_map.weighted_slots)):
+            raise ValueError(f"Weights of values cannot be written; take another model. Received: {weighted}")
+        if vectors := [name for name, width in feature_map.widths.items() if width > 1]:
+            raise ValueError(f"A vector cannot be written as a number; take another model. Received: {vectors}")
         if lacking := sorted(set(numeric) - set(feature_map.numbers)):
             raise ValueError(f"Features are read as the log's numbers; set `raw_numbers: true`. Received: {lacking}")
         text = feature_map.text

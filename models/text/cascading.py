@@ -50,7 +50,10 @@ class Cascading(CTRModel):
         self.text = TextOnly(feature_map, name="text", **encoder_options)
         scores = tuple(f"text_score_{task}" for task in feature_map.tasks)
         with_scores = feature_map.dense + scores
-        downstream_map = dataclasses.replace(feature_map, dense=with_scores, text=None, fake_negatives=False)
+        widths = (*feature_map.widths.values(), *(1 for _ in scores))
+        downstream_map = dataclasses.replace(
+            feature_map, dense=with_scores, dense_widths=widths, text=None, fake_negatives=False
+        )
         self.downstream = self.downstream_class(downstream_map, name="downstream", **options)
         self.position = position_term(feature_map, self.tasks)
 

@@ -17,6 +17,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--weight", help="The column of the rows' weights.")
 @click.option("--drop", multiple=True, metavar="COLUMN", help="A column that is no feature; repeatable.")
 @click.option("--delimiter", help="Signs between two values, such as ';' or '::'. Default: those that fit best.")
+@click.option("--dataset", metavar="NAME", help="LOG is the folder of a published data set: see below.")
 @click.option(
     "--budget", metavar="TIME", help="Run `ctrpipe tune` on the draft for this time, as 5m or 2h, in runs/<name>-tune."
 )
@@ -32,6 +33,7 @@ def init(
     weight: str | None,
     drop: tuple[str, ...],
     delimiter: str | None,
+    dataset: str | None,
     budget: str | None,
 ) -> None:
     """Draft a configuration from the first rows of LOG.
@@ -39,12 +41,15 @@ def init(
     Infers the format, the header, the kind of each column and the label from the first 10,000 rows, and proposes a
     model, its training and its gates by the number of rows, columns and clicks. The commented configuration runs
     without changes. Guesses to check are printed, and marked with ? in the file.
+
+    `--dataset` knows the files of a published data set by their names and columns, in the folder LOG: criteo,
+    criteo_1tb, avazu, kddcup2012, movielens, mind, taobao, kuairand and amazon. Nothing is downloaded.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.pipeline.draft.page import Said, draft, write_draft
+    from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft
 
     said = Said(label, time, user, group, weight, drop, delimiter)
-    text, unsure = draft(log, said=said)
+    text, unsure = draft_of_known(dataset, log, said) if dataset else draft(log, said=said)
     path = write_draft(text, output)
     for sentence in unsure:
         click.echo(f"Unsure: {sentence}")

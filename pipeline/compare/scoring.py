@@ -14,7 +14,10 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.elements import MISSING
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.serving.scoring.folder import SUMMARY, score_columns
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.weighted import names_alone
 
 
 def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
@@ -52,8 +55,10 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         hashlib.sha256(repr(names).encode() + lines.tobytes()).hexdigest()[:16],
         {task: rows[config.data.columns_by_task[task]].to_numpy() for task in scores},
         {task: values.filter(valid).to_numpy() for task, values in scores.items()},
-        {name: _as_text(rows[name]) for name in config.evaluation.slices},
+        {name: _as_text(rows[name], name, config.log_spec) for name in config.evaluation.slices},
         weights=rows[config.data.weight].to_numpy() if config.data.weight else None,
+        groups=group_numbers(rows[config.evaluation.group]) if config.evaluation.group else None,
+        group_weight=config.evaluation.group_weight,
         separators={
             name: separator
             for name, separator in config.log_spec.separators.items()
@@ -71,7 +76,8 @@ def _not_finite(folder: pathlib.Path, task: str, place: str) -> InputError:
 
 def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
     """Returns the labels, the weight and the slice columns of some lines of a raw file, in their order."""
-    columns = [*config.log_spec.target_columns, *config.evaluation.slices]
+    group = [config.evaluation.group] if config.evaluation.group else []
+    columns = list(dict.fromkeys([*config.log_spec.target_columns, *config.evaluation.slices, *group]))
     batches, known = [], []
     for batch in LogReader(config.log_spec).read(file):
         batches.append(batch.rows.select(columns))
@@ -83,5 +89,9 @@ def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
     return pa.Table.from_batches(batches).take(places)
 
 
-def _as_text(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return values.cast(pa.string()).fill_null(MISSING)
+def _as_text(values: pa.ChunkedArray, column: str, spec: LogSpec) -> pa.ChunkedArray:
+    """Returns the values of a slicing column, without weights."""
+    texts = values.cast(pa.string()).fill_null(MISSING)
+    if before := spec.weight_separators.get(column):
+        return pa.chunked_array([names_alone(texts.to_pylist(), spec.separators[column], before)], pa.string())
+    return texts

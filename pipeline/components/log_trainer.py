@@ -59,6 +59,7 @@ class TrainerSettings(StageSettings):
         work: Folder of the checkpoints, the same for every attempt at the same training run.
         parent: The model of a warm start; None for none.
         training_fingerprint: Hash of the training inputs, written into the export.
+        group_weight: What a group's AUC is weighted by in gAUC.
     """
 
     spec: LogSpec
@@ -73,6 +74,7 @@ class TrainerSettings(StageSettings):
     work: pathlib.Path
     parent: Parent | None
     training_fingerprint: str
+    group_weight: str = "impressions"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +153,15 @@ def train_and_export(
     trained = with_encoder(given.model, log.text)
     start = start_with(parent, log, fields, inputs.transform_graph) if parent else None
     ids = _announce_start(parent, start, fields) if parent and start else {}
-    job = TrainingJob(trained, given.training, fields, train_files, validation_files, given.seed)
+    job = TrainingJob(
+        trained,
+        given.training,
+        fields,
+        train_files,
+        validation_files,
+        given.seed,
+        group_weight=given.group_weight,
+    )
     with naming_the_number(log, inputs.payload):
         result = train(job, given.work, _announce_evaluation, start)
     # Before the export, which may fold the model's weights.
@@ -216,6 +226,8 @@ def _announce_evaluation(numbers: dict[str, Any]) -> None:
     text = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
     if "validation_auc" in numbers:  # the pretraining of a text encoder has no validation metrics
         auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
+        if numbers.get("validation_gauc") is not None:
+            auc += f", gAUC {numbers['validation_gauc']:.4f}"
         text += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
     announce(text)
 

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import pathlib
+import tempfile
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
+from ctrpipe.transforms.tables.impressions import rows_of_lists
+from ctrpipe.transforms.tables.join import join_tables
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
@@ -65,14 +68,59 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
         findings.notes.append(f"{patterns[0]}: a run joins these files before it reads them, which is not checked")
         return findings
     if config.events:
-        _collect(findings, "", lambda: find_files(list(patterns)))
+        for named in (list(patterns), *_side_tables(config)):
+            _collect(findings, "", lambda named=named: find_files(named))  # type: ignore[misc]
         findings.notes.append("events: a run makes impressions of the log before it reads them, which is not checked")
         return findings
     if config.data.label_delay:
-        for named in (list(patterns), config.data.label_delay.labels or list(patterns)):
+        labels = config.data.label_delay.labels or list(patterns)
+        for named in (list(patterns), labels, *_side_tables(config)):
             _collect(findings, "", lambda named=named: find_files(named))  # type: ignore[misc]
         findings.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
         return findings
+    if config.data.join or config.data.impressions:
+        with tempfile.TemporaryDirectory(prefix="ctrpipe-check-") as folder:
+            try:
+                log = _first_rows(config, patterns, pathlib.Path(folder), findings)
+            except InputError as error:
+                findings.errors.append(str(error))
+                return findings
+            _check_files(config, [log], findings, is_whole_log=False)
+        return findings
+    _check_files(config, patterns, findings)
+    return findings
+
+
+def _first_rows(config: RunConfig, patterns: Sequence[str], folder: pathlib.Path, findings: Findings) -> str:
+    """Writes the first rows of the log that a run makes of lists of impressions and of side tables, and returns them.
+
+    Raises:
+        InputError: see `rows_of_lists` and `join_tables`.
+    """
+    log = list(patterns)
+    if config.data.impressions:
+        shown = rows_of_lists(log, config.data.impressions, folder / "impressions", ROWS)
+        findings.rejected += shown.rejected
+        log = [shown.log]
+    if config.data.join:
+        made = join_tables(log, config.data.join, folder / "joined", ROWS)
+        findings.rejected += made.rejected
+        log = [made.log]
+        findings.notes += [
+            f"data.join: {count:,} of the first {made.rows:,} rows have no partner in {path}"
+            for path, count in made.unmatched.items()
+            if count
+        ]
+    return log[0]
+
+
+def _side_tables(config: RunConfig) -> list[list[str]]:
+    """Returns the files and globs of each side table."""
+    return [table.paths for table in config.data.join.tables] if config.data.join else []
+
+
+def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings, is_whole_log: bool = True) -> None:
+    """Checks the columns and the first rows of files, and, of a whole log, the rows of its splits."""
     files: list[str] = []
     try:
         config, files = config.placed(patterns)
@@ -88,10 +136,10 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
                 ordering = find_ordering(config.log_spec, [part for path in files for part in reader.ranges(path)])
                 reader = LogReader(config.log_spec, ordering=ordering)
             _check_rows(config, reader, files, findings)
-            _check_splits(config, files, findings)
+            if is_whole_log:
+                _check_splits(config, files, findings)
         except InputError as error:
             findings.errors.append(str(error))
-    return findings
 
 
 def _collect(findings: Findings, where: str, work: collections.abc.Callable[[], object]) -> None:
@@ -171,11 +219,13 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     rows, present = len(values), values.drop_null()
     if not len(present):
         return
+    if feature.vector_length:
+        present = present.cast(pa.binary())
     counts = pc.value_counts(present)
     if len(present) == rows and len(counts) == 1:
         value = counts[0]["values"].as_py()
-        text = excerpt(value, _SHOWN) if isinstance(value, bytes) else f"{value:g}"
-        yield f"{column}: one value in all of the first {rows:,} rows: {text}"
+        text = f"{value:g}" if isinstance(value, float) else excerpt(value, _SHOWN)
+        yield f"{column}: one value in all of the first {rows:,} rows{'' if feature.vector_length else f': {text}'}"
     distinct, most = counts.field("values"), pc.max(counts.field("counts")).as_py()
 
     def holds(text: str) -> bool:

@@ -13,6 +13,7 @@ from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.time import Time
+from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.sample import LogSample, are_row_numbers
 from ctrpipe.transforms.log.words import NUMBER
 
@@ -42,7 +43,7 @@ _POSITIVE = re.compile(
 )
 _PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
 # The kinds that a column may be drafted as, in the order in which they are asked; the first that takes it has it.
-_ASKED: tuple[type[Kind], ...] = (Time, Numeric, Multivalent, Categorical)
+_ASKED: tuple[type[Kind], ...] = (Time, Numeric, Vector, Multivalent, Categorical)
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
 _FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows

@@ -12,11 +12,14 @@ import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
+from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
+from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.categorical import OFTEN
@@ -86,6 +89,13 @@ def draft(
     files = find_files(list(patterns))
     path = files[0]
     sample = read_sample(path, said.delimiter)
+    if is_behaviors(sample):
+        return draft_of_behaviors(patterns, name or _name_of(path)), ["The files are taken for MIND's behaviors.tsv."]
+    if lists := impressions_column(sample):
+        raise InputError(
+            f"{path}: {lists} lists impressions, as '{excerpt(sample.columns[lists][0])}'; make a row of each by "
+            f"ctrpipe prepare impressions {excerpt(patterns[0])} OUTPUT --column {lists}"
+        )
     said.check(path, sample.columns)
     is_whole = len(files) == 1 and sample.rows < ROWS
     target = _label(path, sample, said.label)
@@ -125,6 +135,26 @@ def draft(
     return text, unsure
 
 
+def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = None) -> tuple[str, list[str]]:
+    """Returns the YAML of a configuration for a published data set, and no uncertain guess.
+
+    Args:
+        dataset: The name of the data set.
+        patterns: Its folder.
+        said: Must be None or say nothing: the columns of the set are known.
+
+    Raises:
+        InputError: there is no such set, or the folder lacks its files.
+    """
+    if dataset not in SETS:
+        raise InputError(f"--dataset {dataset}: unknown; the known sets are {', '.join(SETS)}")
+    given = [f"--{key}" for key, value in dataclasses.asdict(said or Said()).items() if value]
+    if len(patterns) != 1 or given:
+        beside = given[0] if given else f"{len(patterns)} paths"
+        raise InputError(f"--dataset {dataset} and {beside}: give the folder of the set alone")
+    return draft_of_set(dataset, pathlib.Path(patterns[0])), []
+
+
 def _of_kddcup2012(folder: str) -> str:
     lines = (
         "# Written by `ctrpipe init`: the files of KDD Cup 2012, track 2, which a run joins first.",
@@ -150,7 +180,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
 
 
 def _name_of(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of(path).split(".")[0]).strip("-.") or "log"
 
 
 def _page(

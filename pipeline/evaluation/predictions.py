@@ -12,7 +12,7 @@ import pyarrow.parquet
 from ctrpipe.common.processes import Workers
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.scoring.rows import RAW, raw_batches, run_batches
-from ctrpipe.transforms.log.payload import PART_ROWS, payload_rows, plain, read_payload
+from ctrpipe.transforms.log.payload import PART_ROWS, decoded, payload_rows, read_payload
 
 # Rows per call of a model.
 CHUNK_ROWS = 1 << 13
@@ -83,7 +83,7 @@ class _PredictPart:
         return path
 
     def _predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {name: plain(rows[name]) for name in self.columns}
+        columns = {name: decoded(rows[name]) for name in self.columns}
         for name, path, signature in self.models:
             servable = _load(path)
             batches = raw_batches(servable, rows, CHUNK_ROWS)

@@ -255,7 +255,9 @@ def _by_gradients(
     source: TrainedModel, scorer: Scorer, groups: dict[str, list[str]]
 ) -> Callable[[pa.Table, pa.Table | None], RowExplained]:
     """Returns a function that explains a row against a background, as in `gradients_of_row`."""
-    from ctrpipe.pipeline.explain.gradients import RowGradients  # imports Keras: seconds that other explanations save
+    from ctrpipe.pipeline.explain.gradients import (
+        RowGradients,  # lazy: Keras takes 4 s, and other explanations do not need it
+    )
 
     kept = source.kept()
     assert kept is not None  # checked by _no_gradients

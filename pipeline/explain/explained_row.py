@@ -3,7 +3,12 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+
+from ctrpipe.transforms.log.vectors import is_vector
+
+SHOWN_ELEMENTS = 3  # of a vector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +88,18 @@ def attributions_of(
         errors: Their standard errors, None if not known.
     """
     attributions = [
-        ColumnAttribution(name, tuple(shown(row[column][0].as_py()) for column in members), value, error)
+        ColumnAttribution(name, tuple(_shown_scalar(row[column][0]) for column in members), value, error)
         for (name, members), value, error in zip(groups.items(), values, errors, strict=True)
     ]
     return tuple(sorted(attributions, key=lambda one: -abs(one.logit)))
+
+
+def _shown_scalar(value: pa.Scalar) -> str | None:
+    if not is_vector(value.type) or not value.is_valid:
+        return shown(value.as_py())
+    elements = np.frombuffer(value.as_py(), "<f4")
+    first = ", ".join(f"{element:g}" for element in elements[:SHOWN_ELEMENTS])
+    return f"[{first}, ... {len(elements)} numbers]" if len(elements) > SHOWN_ELEMENTS else f"[{first}]"
 
 
 def shown(value: bytes | float | None) -> str | None:

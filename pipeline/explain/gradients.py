@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.models.base.row_parts import DENSE, logits_by_parts, row_parts
 from ctrpipe.models.explain.integrated_gradients import FIRST_STEPS, PathIntegral, integrate
@@ -98,8 +98,8 @@ class RowGradients:
             logits, rates = [], []
             padded = np.append(places, np.ones(-len(places) % PLACES)).astype(np.float32)
             for block in np.split(padded, len(padded) // PLACES):
-                found, by_part = self._rates(row, start, change, block)
-                logits.append(found)
+                of_block, by_part = self._rates(row, start, change, block)
+                logits.append(of_block)
                 rates.append(np.concatenate([by_part[name] for name in change], axis=1))
             return np.concatenate(logits)[: len(places)], np.concatenate(rates)[: len(places)]
 
@@ -116,7 +116,7 @@ class RowGradients:
     def _names(self, part: str, count: int) -> list[str]:
         """Returns the column of each unit of a part."""
         if part == DENSE:
-            return list(self._model.feature_map.dense)
+            return list(self._model.feature_map.dense_columns)
         if part == TOKENS:
             return [TEXT] * count
         if part == NUMBERS:
@@ -150,6 +150,9 @@ class RowGradients:
         changed = dict(now)
         if "ids" in now:
             changed["ids"] = np.where(self._slots == column, baseline["ids"], now["ids"])
+        if SLOT_WEIGHTS in now:
+            of_column = np.array([name == column for name in self._model.feature_map.weighted_slots])
+            changed[SLOT_WEIGHTS] = np.where(of_column, baseline[SLOT_WEIGHTS], now[SLOT_WEIGHTS])
         numbers = np.repeat([name == column for name in self._model.feature_map.numbers], 2)
         if "numbers" in now:
             changed["numbers"] = np.where(numbers, baseline["numbers"], now["numbers"])
@@ -170,7 +173,7 @@ def _repeated(row: Mapping[str, Array], count: int) -> Arrays:
 
 
 def _tensorflow_rates(model: CTRModel) -> Rates:
-    import tensorflow as tf  # not needed with JAX
+    import tensorflow as tf  # lazy: takes 4 s, and JAX does not need it
 
     @tf.function(reduce_retracing=True)
     def compiled(
@@ -191,7 +194,7 @@ def _tensorflow_rates(model: CTRModel) -> Rates:
 
 
 def _jax_rates(model: CTRModel) -> Rates:
-    import jax  # only for the JAX backend
+    import jax  # lazy: takes 1 s, and TensorFlow does not need it
 
     @jax.jit
     def compiled(row: Any, start: Any, change: Any, places: Any) -> Any:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.payload import decoded
 
 
 class RowSample:
@@ -29,7 +29,7 @@ class RowSample:
         """Adds rows."""
         keys = self._random.random(batch.num_rows)
         small = np.flatnonzero(keys <= self._largest)
-        arrays = [plain(values) for values in batch.columns]
+        arrays = [decoded(values) for values in batch.columns]
         table = pa.Table.from_arrays(arrays, names=batch.schema.names)
         self._parts.append(table if len(small) == len(keys) else table.take(small))
         self._keys = np.concatenate([self._keys, keys[small]])

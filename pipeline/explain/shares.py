@@ -24,6 +24,7 @@ from ctrpipe.serving import explained
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.payload import payload_schema
 from ctrpipe.transforms.log.spec import LogSpec
 
 SAMPLED_ROWS = 2000  # of each log
@@ -141,7 +142,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
 
 
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
-    import tensorflow as tf  # and Keras: takes seconds, so errors come first
+    import tensorflow as tf  # lazy: takes 4 s, so errors come first
 
     from ctrpipe.serving.export.attributions import Attributions
 
@@ -150,8 +151,13 @@ def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attri
     def packed(rows: pa.Table) -> Iterator[dict[str, npt.NDArray[Any]]]:
         return scorer.packed(with_position(rows, scorer.spec, position))
 
-    reader = {name: pa.float32() for name in scorer.spec.numeric_columns}
-    missing = pa.table({name: pa.nulls(1, reader.get(name, pa.binary())) for name in scorer.spec.feature_columns})
+    missing = pa.table(
+        {
+            field.name: pa.nulls(1, field.type)
+            for field in payload_schema(scorer.spec)
+            if field.name in scorer.spec.feature_columns
+        }
+    )
     [start] = packed(missing)
     model = Attributions(
         load_model(kept, source.trust), scorer.spec.explained_columns, column_of_slot(scorer.spec), start

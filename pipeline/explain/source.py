@@ -62,7 +62,9 @@ def split_files(run: pathlib.Path, split: str) -> list[pathlib.Path]:
         InputError: the files are not known, or were removed.
     """
     require("pipeline", f"{run}: to read its {split} rows", "give one of its models, and --data")
-    from ctrpipe.pipeline.run.artifacts import Artifacts  # needs ML Metadata, which is not needed to read a log
+    from ctrpipe.pipeline.run.artifacts import (
+        Artifacts,  # lazy: ML Metadata takes 0.3 s, and reading a log does not need it
+    )
 
     try:
         name = yaml.safe_load((run / "report_data" / "config.yaml").read_text())["name"]

@@ -41,5 +41,6 @@ def _parts(model: Any, inputs: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[
     looked_up = np.asarray(model.rows(inputs))
     parts = list(looked_up.swapaxes(0, 1))
     if "dense" in inputs and not model.embeds_dense:
-        parts += [inputs["dense"][:, [column]] for column in range(inputs["dense"].shape[1])]
+        ends = np.cumsum(list(model.feature_map.widths.values()))
+        parts += np.split(inputs["dense"], ends[:-1], axis=1)
     return parts

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.payload import decoded
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -72,7 +72,7 @@ class NumberCodes:
 
 
 class LogCodes:
-    """The codes of a log's columns, learned from a sample. A text that is read as words has no codes.
+    """The codes of a log's columns, learned from a sample. A text that is read as words, and a vector, have no codes.
 
     Args:
         rows: The sample, with columns as the reader returns them.
@@ -80,10 +80,11 @@ class LogCodes:
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec):
-        self.columns = spec.value_columns
+        vectors = spec.vector_lengths
+        self.columns = [name for name in spec.value_columns if name not in vectors]
         self._codes: list[TextCodes | NumberCodes] = []
         for name in self.columns:
-            values = plain(rows[name].combine_chunks())
+            values = decoded(rows[name].combine_chunks())
             is_number = pa.types.is_floating(values.type)
             self._codes.append(NumberCodes.of(values) if is_number else TextCodes.of(values))
         self.names = [codes.names for codes in self._codes]
@@ -91,4 +92,4 @@ class LogCodes:
     def codes(self, rows: pa.RecordBatch) -> npt.NDArray[np.int16]:
         """Returns the code of each value, `[columns, N]`."""
         pairs = zip(self.columns, self._codes, strict=True)
-        return np.stack([codes.codes(plain(rows[name])) for name, codes in pairs])
+        return np.stack([codes.codes(decoded(rows[name])) for name, codes in pairs])

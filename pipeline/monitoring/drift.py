@@ -168,7 +168,7 @@ def _by_column(sampled: Sampled) -> dict[str, Any]:
 def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str, float]:
     """Returns the limit of each compared column. A label is compared only if both logs have it."""
     labels = [name for name in spec.label_columns if name in shared]
-    numeric = {*spec.numeric_columns, *labels}
+    numeric = {*spec.numeric_columns, *spec.vector_lengths, *labels}
     sequences = [name for name in spec.columns_of("sequence") if length_column(name) in shared]
     # Statistics without lengths, such as those in a served model, describe sequences as whole texts. Hardly two of them
     # are equal.
@@ -186,7 +186,7 @@ def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str
 def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mapping[str, float]) -> dict[str, float]:
     """Returns TFDV's distance for each column that has values in both logs."""
     schema = raw_schema(spec)
-    numeric = {*spec.numeric_columns, *spec.label_columns}
+    numeric = {*spec.numeric_columns, *spec.vector_lengths, *spec.label_columns}
     for name in map(length_column, spec.columns_of("sequence")):
         schema.feature.add(name=name, type=schema_pb2.FLOAT)
         numeric.add(name)

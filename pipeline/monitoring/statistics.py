@@ -21,8 +21,9 @@ from ctrpipe.pipeline.monitoring.validation import (
     tfdv,
 )
 from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES, ValueCountsGenerator
-from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
+from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, decoded, payload_files, payload_rows, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.vectors import as_lists, is_vector
 
 FILE = "FeatureStats.pb"  # the name that TFX's components use
 SUSPECTS = "suspects.json"  # the findings of ctrpipe.transforms.log.suspects, in the artifact
@@ -156,21 +157,27 @@ def _sequences(batch: pa.RecordBatch, separators: Sequence[tuple[str, str]]) -> 
     return pa.RecordBatch.from_pydict(columns)
 
 
+def _with_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the rows with vectors as lists, whose elements TFDV counts as the values of the column."""
+    columns = [as_lists(column) if is_vector(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def _sample(part: _FileGroup) -> list[pa.RecordBatch]:
     """Returns the sampled rows of a group, in few batches: a batch of any size costs TFDV 10 ms."""
     names = [name for name, _ in part.separators] or None
     if part.rate >= 1:
-        return list(read_payload(part.files, names))
+        return [_with_lists(batch) for batch in read_payload(part.files, names)]
     draw = np.random.PCG64(part.seed)
     draw.advance(part.first)  # one random number per row of the split
     random = np.random.Generator(draw)
     drawn = []
     for batch in read_payload(part.files, names, as_dictionaries=True):
         rows = batch.filter(pa.array(random.random(batch.num_rows) < part.rate))
-        columns = [plain(column) for column in rows.columns]
+        columns = [decoded(column) for column in rows.columns]
         drawn.append(pa.RecordBatch.from_arrays(columns, names=rows.schema.names))
-    few: list[pa.RecordBatch] = pa.Table.from_batches(drawn).combine_chunks().to_batches(ROW_GROUP_ROWS)
-    return few
+    few = pa.Table.from_batches(drawn).combine_chunks().to_batches(ROW_GROUP_ROWS)
+    return [_with_lists(batch) for batch in few]
 
 
 def _merge(parts: list[list[Any]]) -> statistics_pb2.DatasetFeatureStatisticsList:

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.grouped_auc import group_aucs
 from ctrpipe.pipeline.evaluation.lists import (
     Lists,
     candidate_lists,
-    grouped_auc,
     hit_rate,
     ndcg,
     popularity_strata,
@@ -121,7 +121,7 @@ def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence
     positive = lists.labels == 1
     first[lists.lists[positive]] = strata[lists.items[positive]]
     side: dict[str, Any] = {
-        "gauc": grouped_auc(lists.lists, lists.labels, scores),
+        "gauc": group_aucs(lists.lists, lists.labels, scores).value,
         "mrr": float(reciprocal_rank(lists, ranks).mean()),
         "at": {},
         "strata": {},

@@ -75,11 +75,11 @@ def _seeds(folder: pathlib.Path) -> dict[str, Any]:
     from ctrpipe.pipeline.evaluation.seeds import read_seeds
     from ctrpipe.pipeline.report.seeds import METRICS, seeds_verdict, spread
 
-    found = read_seeds(folder)
-    assert found is not None
-    sides = [found.model, *([found.baseline] if found.baseline else [])]
+    seeds = read_seeds(folder)
+    assert seeds is not None
+    sides = [seeds.model, *([seeds.baseline] if seeds.baseline else [])]
     shown = [{"name": side.name, "trainings": side.trainings, "spread": spread(side)} for side in sides]
-    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(found)}
+    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(seeds)}
 
 
 def _explanation(data: pathlib.Path) -> dict[str, Any]:

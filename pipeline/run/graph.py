@@ -185,6 +185,7 @@ def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_bas
         work=inputs.output / "tfx" / "training" / f"{model.name}-{trained_from}",
         parent=None if is_baseline else inputs.parent,
         training_fingerprint=inputs.version_fingerprint(config, model, training),
+        group_weight=config.evaluation.group_weight,
     )
 
 

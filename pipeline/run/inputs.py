@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common import stores
 from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
@@ -123,10 +124,10 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
         InputError: a log cannot be read.
     """
     logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
-    absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
+    placed = {kind: absolute(paths) for kind, paths in logs.items()}
     every = [describe_file(path) for paths in logs.values() for path in paths]
     return {
-        "monitoring": monitoring.model_copy(update=absolute),
+        "monitoring": monitoring.model_copy(update=placed),
         "monitored_fingerprint": fingerprint_files(every) if every else "",
         "monitored_states": states_of(every),
     }
@@ -151,7 +152,7 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
     They differ from it by their seeds or their training rows. A training that was pushed twice is returned once, and
     one with `version_fingerprint` is not. The newest is first, and there are at most RETRAININGS.
     """
-    found: list[str] = []
+    names: list[str] = []
     if not version:
         return ()
     own = _configuration(push_folder / version)
@@ -160,8 +161,8 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
         made_by = _fingerprint(each)
         if int(each.name) < int(version) and made_by not in seen and own and _configuration(each) == own:
             seen.add(made_by)
-            found.append(each.name)
-    return tuple(found[:RETRAININGS])
+            names.append(each.name)
+    return tuple(names[:RETRAININGS])
 
 
 def _fingerprint(version: pathlib.Path) -> str:
@@ -181,5 +182,5 @@ def _configuration(version: pathlib.Path) -> dict[str, Any] | None:
 
 
 def absolute(files: list[str]) -> list[str]:
-    """Returns the files' absolute paths."""
-    return [str(pathlib.Path(path).resolve()) for path in files]
+    """Returns the files' absolute paths, and URLs as they are."""
+    return [stores.absolute(path) for path in files]

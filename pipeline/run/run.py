@@ -112,6 +112,7 @@ def _run_pipeline(
     announce("Loading TFX")
     start_phase("loading TFX")
     with importing_tfx(), described(files) as description:
+        # Lazy, see the module's docstring.
         from ctrpipe.pipeline.run.local_runner import run_pipeline
         from ctrpipe.pipeline.run.parent import complete_with_parent
 
@@ -153,7 +154,7 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     check_output(output)
     data = [describe_file(path) for path in paths]
     inputs = run_inputs(config, paths, data, output.resolve())
-    from ctrpipe.pipeline.run.parent import complete_with_parent
+    from ctrpipe.pipeline.run.parent import complete_with_parent  # lazy, see the module's docstring
 
     return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data
 
@@ -173,6 +174,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         import_tensorflow()
         announce("Loading TFX")
         with importing_tfx(), described(paths) as description:
+            # Lazy, see the module's docstring.
             from ctrpipe.pipeline.run.local_runner import run_data_pipeline
         libraries_loaded()
         load_tensorflow()
@@ -187,7 +189,7 @@ def check_options(config: RunConfig) -> None:
                 check_hyperparameters(model.name, **model.hyperparameters)
                 if model_class(model.name).needs_tasks:
                     from ctrpipe.models.base.ctr_model import (
-                        require_several_tasks,  # Keras, already imported with the model
+                        require_several_tasks,  # lazy: Keras takes 4 s, and the model has imported it
                     )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
@@ -230,6 +232,6 @@ def _check_model(config: RunConfig) -> None:
     for model in filter(None, (config.model, config.evaluation.baseline)):
         with_encoder(model, config.text)
     if config.text and config.text.tokens == "checkpoint":
-        from ctrpipe.transforms.text.tokenize import read_tokenizer
+        from ctrpipe.transforms.text.tokenize import read_tokenizer  # lazy, see the module's docstring
 
         read_tokenizer(config.text.encoder)

@@ -29,7 +29,7 @@ def load_lightgbm() -> Any:
         InputError: the system lacks the OpenMP library, which LightGBM's wheels do not contain.
     """
     try:
-        import lightgbm  # takes 0.05 s of CPU time, so it is imported only for models with trees
+        import lightgbm  # lazy: takes 0.05 s, and only models with trees need it
     except OSError as error:
         raise InputError(
             f"LightGBM, for boosted trees, cannot be loaded ({one_line(error)}); "

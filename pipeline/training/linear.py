@@ -16,7 +16,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.finite import check_figures, check_predictions
 from ctrpipe.models.lr import LR
 from ctrpipe.pipeline.training.convergence import ALL_DONE
-from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.data import groups_of, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.finite_learner import check_weights
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.linear_fit import COARSE, FOLDS, Fit, LinearRows, Weights
@@ -130,7 +130,7 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
     searches = [_Search(rows, index, own_l2(job)) for index in range(len(tasks))]
     validation = packed_batches(job.validation_files, job.feature_map, prediction_rows(job.feature_map))
     predict = functools.partial(learner.predict, validation)
-    weights = weights_of(job.validation_files)
+    weights, groups = weights_of(job.validation_files), groups_of(job.validation_files)
     known = _known_rows(predict()[0], weights)
     progress = Progress()
 
@@ -140,7 +140,7 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
         labels, probabilities = predict()
         in_order = job.feature_map.negative_sampling == 1
         check_predictions(job.model.name, probabilities, "validation", in_order=in_order, advice=_ADAM)
-        metrics = validation_metrics(labels, probabilities, weights, tasks)
+        metrics = validation_metrics(labels, probabilities, weights, tasks, groups, job.group_weight)
         steps = sum(search.iterations for search in searches)
         numbers = {"step": steps, "examples": steps * rows.count, "prior_variance": variance}
         numbers |= {"train_loss": float(np.mean([fit.loss for fit in fits])), **metrics}

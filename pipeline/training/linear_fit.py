@@ -18,7 +18,7 @@ import scipy.sparse
 from scipy.special import expit, logit
 
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 
@@ -83,7 +83,7 @@ class LinearRows:
         self._reader = packed_reader(files, feature_map, _BLOCK_ROWS, weighted=True)
         self.count = self._reader.rows
         self._means, self._deviations, self._mean_weight = self._moments()
-        is_small = 12 * self.count * (feature_map.total_slots + len(feature_map.dense)) <= _MOST_BYTES
+        is_small = 12 * self.count * (feature_map.total_slots + feature_map.dense_width) <= _MOST_BYTES
         self._kept = [self._block(*numbered) for numbered in enumerate(self._reader)] if is_small else None
 
     @property
@@ -199,7 +199,7 @@ class LinearRows:
     def _sums(self, task: int, fold: int | None) -> tuple[float, float, np.ndarray, np.ndarray]:
         """Returns the mean label, the sum of the weights, and those of the squares of each id and dense feature."""
         clicks = total = 0.0
-        lookups, squares = np.zeros(self.feature_map.total_ids), np.zeros(len(self.feature_map.dense))
+        lookups, squares = np.zeros(self.feature_map.total_ids), np.zeros(self.feature_map.dense_width)
         for block in self.blocks():
             known, labels = block.known(task, fold)
             clicks, total = clicks + _dot(known, labels), total + float(known.sum())
@@ -209,7 +209,7 @@ class LinearRows:
 
     def _moments(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Returns the mean and the standard deviation of each dense feature, and the mean weight of a row."""
-        width = len(self.feature_map.dense)
+        width = self.feature_map.dense_width
         if not width and WEIGHT not in self._reader.widths:
             return np.zeros(0), np.ones(0), 1.0
         sums, squares, weight = np.zeros(width), np.zeros(width), 0.0
@@ -229,10 +229,10 @@ class LinearRows:
         rows = len(labels)
         weights = np.ones(rows) if weights is None else np.asarray(weights, np.float64) / (self._mean_weight or 1.0)
         dense = (read["dense"] - self._means) / self._deviations if self.feature_map.dense else np.zeros((rows, 0))
-        one_hot = self._one_hot(read.get("ids"), rows)
+        one_hot = self._one_hot(read.get("ids"), read.get(SLOT_WEIGHTS), rows)
         return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, _folds(number, rows))
 
-    def _one_hot(self, ids: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
+    def _one_hot(self, ids: np.ndarray | None, weights: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
         """Returns what each id adds to the logit, `[rows, ids]`: FieldEmbedding's pooling without attention."""
         shape = (rows, self.feature_map.total_ids)
         if ids is None:
@@ -242,6 +242,9 @@ class LinearRows:
             if field.slots > 1 and field.pooling != "sum":
                 own = self.feature_map.slots_of(field.name)
                 values[:, own] /= np.maximum(values[:, own].sum(axis=1, keepdims=True), 1)
+        if weights is not None:
+            is_weighted = [field.weighted for field in self.feature_map.fields for _ in range(field.slots)]
+            values[:, is_weighted] *= weights
         starts = np.arange(rows + 1, dtype=np.int32) * ids.shape[1]
         return scipy.sparse.csr_array((values.reshape(-1), ids.reshape(-1), starts), shape)
 

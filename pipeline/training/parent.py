@@ -110,4 +110,4 @@ def _values_of(parent: Parent) -> LearnedValues:
 def _columns(feature_map: FeatureMap) -> list[object]:
     """Returns the inputs of the non-embedding weights: the columns, without their vocabularies."""
     fields = [dataclasses.replace(field, size=3, offset=1) for field in feature_map.fields]
-    return [fields, feature_map.dense, feature_map.tasks, feature_map.numbers]
+    return [fields, feature_map.widths, feature_map.tasks, feature_map.numbers]

@@ -32,6 +32,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
 
     # 1. Build the network, and resume from the checkpoint if there is one.
     learner = job.learner()
+    job.check_batches(learner.network)
     boosts = isinstance(learner.network, CascadingNNGBDT)
     if boosts:
         load_lightgbm()  # fails here, not after hours of training the network

@@ -189,21 +189,21 @@ def _take_state(
 
     Copies all or nothing, because Adam's moments belong to a step count.
     """
-    found: dict[int, npt.NDArray[Any]] = {}
+    states: dict[int, npt.NDArray[Any]] = {}
     for index, name in enumerate(names, first):
         weight, _, number = name.partition(":")
         if name and name != ITERATIONS and weight in taken:
             value = fit.value(weight, values[index], state, f":{number}", is_state=True)
             if value is None:
                 return False
-            found[index] = value
+            states[index] = value
     if ITERATIONS not in state or ITERATIONS not in names:
         return False
     place = first + names.index(ITERATIONS)
     values[place] = state[ITERATIONS].astype(values[place].dtype)
-    for index, value in found.items():
+    for index, value in states.items():
         values[index] = value
-    return bool(found)
+    return bool(states)
 
 
 class _Fit:

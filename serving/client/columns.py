@@ -11,13 +11,16 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.transforms.log.raw_arrays import number_array, text_array
+from ctrpipe.transforms.log.values import is_list
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array | pa.ChunkedArray
 Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
 def to_arrays(inputs: Inputs, none_is_nan: bool = False) -> dict[str, np.ndarray]:
-    """Returns one array per input, [N]: float32 or bytes objects. A missing value is NaN or b"".
+    """Returns one array per input: float32 [N], or [N, length] of vectors, or bytes objects [N].
+
+    A missing value is NaN or b"".
 
     Lists and Arrow arrays of numbers become float32, the dtype of the columns of `serving_raw`. Numpy arrays keep their
     dtype, except that all floats become float32 and text becomes bytes. In the inputs, a missing value is None or null.
@@ -68,11 +71,15 @@ def _from_arrow(values: pa.Array, none_is_nan: bool) -> np.ndarray:
         values, kind = values.cast(pa.string()).cast(pa.binary()), pa.binary()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return text_array(values)
+    if is_list(kind):
+        return _from_list(values.to_pylist(), none_is_nan)
     return number_array(values.cast(pa.float32(), safe=False))
 
 
 def _from_list(values: Sequence[Any], none_is_nan: bool) -> np.ndarray:
     kinds = set(map(type, values))
+    if any(issubclass(kind, list | tuple | np.ndarray) for kind in kinds):
+        return _vectors(values)
     if kinds == {bytes}:
         return np.array(values, object)
     if any(issubclass(kind, str | bytes) for kind in kinds):
@@ -82,6 +89,15 @@ def _from_list(values: Sequence[Any], none_is_nan: bool) -> np.ndarray:
     if type(None) in kinds:
         values = [float("nan") if value is None else value for value in values]
     return np.array(values, np.float32)
+
+
+def _vectors(values: Sequence[Any]) -> np.ndarray:
+    """Returns vectors of one length, NaN for a missing one."""
+    lengths = {len(value) for value in values if value is not None}
+    if len(lengths) > 1:
+        raise ValueError(f"vectors of {min(lengths)} and of {max(lengths)} numbers; give each row's the same length")
+    absent = [float("nan")] * lengths.pop()
+    return np.array([absent if value is None else value for value in values], np.float32)
 
 
 def _bytes(value: Any) -> bytes:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS
 from ctrpipe.models.base.row_parts import DENSE, logits_by_parts, row_parts
 from ctrpipe.transforms.log.spec import TEXT
 
@@ -74,8 +75,8 @@ class Attributions:
 
         state = (tf.constant(0), logits, attributions)
         _, logits, attributions = tf.while_loop(lambda block, *_: block < blocks, one, state, parallel_iterations=1)
-        found = tf.reshape(attributions.concat(), [rows, len(self.columns)])
-        return tf.reshape(logits.concat(), [rows]), tf.repeat(tf.constant(self._baseline), rows), found
+        of_columns = tf.reshape(attributions.concat(), [rows, len(self.columns)])
+        return tf.reshape(logits.concat(), [rows]), tf.repeat(tf.constant(self._baseline), rows), of_columns
 
     def _of_block(self, packed: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the logits, [n], and the attributions, [n, columns], of one block of rows."""
@@ -115,10 +116,10 @@ class Attributions:
             tape.watch(parts)
             logits = logits_by_parts(self._model, batch, parts)[:, 0]
         weights = tf.repeat(tf.constant(self._weights), tf.shape(logits)[0] // points)
-        found = tape.gradient(logits, parts, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tape.gradient(logits, parts, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return {
             name: tf.reduce_sum(tf.reshape(value, tf.concat([[points], tf.shape(change[name])], 0)), 0)
-            for name, value in found.items()
+            for name, value in gradients.items()
         }
 
     def _stages(self, packed: Tensors) -> list[Tensors]:
@@ -131,6 +132,9 @@ class Attributions:
             if "ids" in now:
                 mask = np.array([name == column for name in self._slots])
                 now["ids"] = tf.where(mask, self._missing["ids"], now["ids"])
+            if SLOT_WEIGHTS in now:
+                mask = np.array([name == column for name in self._model.feature_map.weighted_slots])
+                now[SLOT_WEIGHTS] = tf.where(mask, self._missing[SLOT_WEIGHTS], now[SLOT_WEIGHTS])
             if "numbers" in now:
                 mask = np.repeat([name == column for name in self._model.feature_map.numbers], 2)
                 now["numbers"] = tf.where(mask, self._missing["numbers"], now["numbers"])
@@ -139,7 +143,7 @@ class Attributions:
     def _exchangeable(self) -> list[str]:
         """Returns the columns with discrete inputs: padded fields, those in `numbers`, the text."""
         fields = [field for field in self._model.feature_map.fields for _ in range(field.slots)]
-        padded = [name for name, field in zip(self._slots, fields, strict=True) if field.slots > 1]
+        padded = [name for name, field in zip(self._slots, fields, strict=True) if field.slots > 1 or field.weighted]
         text = [TEXT] if "tokens" in self._missing else []
         return list(dict.fromkeys([*padded, *self._model.feature_map.numbers, *text]))
 
@@ -148,7 +152,7 @@ class Attributions:
         feature_map = self._model.feature_map
         owners: Sequence[str]
         if part == DENSE:
-            owners = feature_map.dense
+            owners = feature_map.dense_columns
         elif part == "token_rows":
             owners = [TEXT] * units
         elif part == "number_rows":

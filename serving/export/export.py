@@ -21,7 +21,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.models.base.candidates import TEXT, join_candidates
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.text.precision import in_precision
 from ctrpipe.serving.assets import Arrays, GoldenRows
@@ -86,8 +86,8 @@ class _Servable(tf.Module):
 
         def vectors(of: str, packed: Tensors) -> Tensors:
             assert isinstance(model, VectorModel)
-            found = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
-            return {VECTORS: tf.cast(found, tf.float32)}
+            of_rows = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
+            return {VECTORS: tf.cast(of_rows, tf.float32)}
 
         def candidate_logits(context: Tensors, candidates: Tensors) -> tf.Tensor:
             return tf.cast(model.candidate_logits(context, candidates), tf.float32)
@@ -104,8 +104,17 @@ class _Servable(tf.Module):
 
     def pack(self, raw: Tensors) -> Tensors:
         """Returns the packed tensors [N, ...], the model's input, for raw columns [N]."""
-        packed = self._transform(raw)
+        packed = self._transform(self._of_length(raw))
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
+
+    def _of_length(self, raw: Tensors) -> Tensors:
+        """Returns the raw columns. A request whose vectors have another length fails, with the column in its error."""
+        lengths, arguments = self._spec.vector_lengths, arguments_of(self._spec)
+        checked = {
+            name: tf.ensure_shape(raw[name], [None, length], f"{arguments[name]}_has_{length}_numbers")
+            for name, length in lengths.items()
+        }
+        return {**raw, **checked}
 
     def pack_candidates(self, raw: Tensors) -> tuple[Tensors, Tensors]:
         """Returns the packed tensors of the context, [1, ...], and of the candidates, [N, ...]."""
@@ -113,7 +122,7 @@ class _Servable(tf.Module):
         some = tf.debugging.Assert(tf.size(raw[named[0]]) > 0, ["A request needs a candidate; it has none"])
         with tf.control_dependencies([some]):
             raw = {name: tf.identity(value) if name in named else value for name, value in raw.items()}
-        packed = self._transform(one_row(raw, self._spec.context_columns))
+        packed = self._transform(one_row(self._of_length(raw), self._spec.context_columns))
         sides: list[Tensors] = []
         for side in (CONTEXT, CANDIDATE):
             outputs = {name: f"{side}{name}" for name in INPUTS}
@@ -136,12 +145,17 @@ class _Servable(tf.Module):
     def _missing_row(self) -> Tensors:
         """Returns the raw columns [1] of a row without values."""
         numbers: Tensors = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
-        return numbers | {name: tf.constant([b""]) for name in self._spec.text_columns}
+        lengths = self._spec.vector_lengths
+        vectors = {name: tf.constant(np.nan, tf.float32, [1, length]) for name, length in lengths.items()}
+        return numbers | vectors | {name: tf.constant([b""]) for name in self._spec.text_columns}
 
     def completed(self, raw: Tensors) -> Tensors:
-        """Returns all raw columns [N]; columns that are not given have missing values."""
-        rows = tf.shape(next(iter(raw.values())))
-        return {name: raw.get(name, tf.fill(rows, value[0])) for name, value in self._missing_row().items()}
+        """Returns all raw columns [N, ...]; columns that are not given have missing values."""
+        rows = tf.shape(next(iter(raw.values())))[0]
+        return {
+            name: raw[name] if name in raw else tf.repeat(value, rows, axis=0)
+            for name, value in self._missing_row().items()
+        }
 
     def placed(self, packed: Tensors) -> Tensors:
         """Returns the packed tensors with the ids of the fixed position, if the configuration fixes one."""
@@ -150,23 +164,30 @@ class _Servable(tf.Module):
         return {**packed, "ids": tf.where(*self._position, packed["ids"])}
 
     def parse(self, examples: tf.Tensor) -> Tensors:
-        """Returns the raw columns [N] of serialized tf.Examples [N]; an absent value is NaN or ""."""
+        """Returns the raw columns [N, ...] of serialized tf.Examples [N]; an absent value is NaN or ""."""
+        vectors = self._spec.vector_lengths
         numbers, texts = self._spec.numeric_columns, self._spec.text_columns
+        names, shapes = (
+            [*numbers, *texts, *vectors],
+            [[]] * len(numbers + texts) + [[size] for size in vectors.values()],
+        )
         # tf.io.parse_example calls this too, but makes four operations for each column; two shared defaults are enough.
         parsed = tf.raw_ops.ParseExampleV2(
             serialized=examples,
             names=tf.constant([], tf.string),
             sparse_keys=tf.constant([], tf.string),
-            dense_keys=tf.constant(numbers + texts),
+            dense_keys=tf.constant(names),
             ragged_keys=tf.constant([], tf.string),
-            dense_defaults=[tf.constant(np.nan, tf.float32)] * len(numbers) + [tf.constant("")] * len(texts),
+            dense_defaults=[tf.constant(np.nan, tf.float32)] * len(numbers)
+            + [tf.constant("")] * len(texts)
+            + [tf.constant(np.nan, tf.float32, [size]) for size in vectors.values()],
             num_sparse=0,
             sparse_types=[],
             ragged_value_types=[],
             ragged_split_types=[],
-            dense_shapes=[[]] * len(numbers + texts),
+            dense_shapes=shapes,
         )
-        return dict(zip(numbers + texts, parsed.dense_values, strict=True))
+        return dict(zip(names, parsed.dense_values, strict=True))
 
     def candidates_by_task(self, context: Tensors, candidates: Tensors) -> Tensors:
         """Returns the probabilities by task, float32 [N], of the candidates for one context."""
@@ -207,8 +228,8 @@ class _Servable(tf.Module):
     def explained(self, packed: Tensors) -> Tensors:
         """Returns the primary task's probability [N], its logit, the baseline logit, and the attributions."""
         placed = self.placed(packed)
-        logit, baseline, found = self._attributions(placed)
-        columns = zip(self._attributions.columns, tf.unstack(found, axis=1), strict=True)
+        logit, baseline, by_column = self._attributions(placed)
+        columns = zip(self._attributions.columns, tf.unstack(by_column, axis=1), strict=True)
         task = self._tasks[0]
         calibration = self.calibration.tasks[task] if self.calibration else None
         probability = calibration.probabilities(logit, placed.get("ids")) if calibration else tf.sigmoid(logit)
@@ -222,11 +243,17 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     columns = {argument: name for name, argument in arguments.items()}
     raw = {arguments[name]: tf.TensorSpec([None], tf.float32, name=arguments[name]) for name in spec.numeric_columns}
     raw |= {arguments[name]: tf.TensorSpec([None], tf.string, name=arguments[name]) for name in spec.text_columns}
+    raw |= {
+        arguments[name]: tf.TensorSpec([None, length], tf.float32, name=arguments[name])
+        for name, length in spec.vector_lengths.items()
+    }
     packed: dict[str, tf.TensorSpec] = {}
     if feature_map.fields:
         packed["ids"] = tf.TensorSpec([None, feature_map.total_slots], tf.int32, name="ids")
     if feature_map.dense:
-        packed["dense"] = tf.TensorSpec([None, len(feature_map.dense)], tf.float32, name="dense")
+        packed["dense"] = tf.TensorSpec([None, feature_map.dense_width], tf.float32, name="dense")
+    if feature_map.weighted_slots:
+        packed[SLOT_WEIGHTS] = tf.TensorSpec([None, len(feature_map.weighted_slots)], tf.float32, name=SLOT_WEIGHTS)
     if feature_map.text:
         for name in TEXT:
             packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)
@@ -440,7 +467,7 @@ def export(
     probabilities, allowed = answer_of_keras(packed)
     candidates = None
     if servable.takes_candidates:
-        shared = {name: np.repeat(raw[name][:1], rows.num_rows) for name in spec.context_columns}
+        shared = {name: np.repeat(raw[name][:1], rows.num_rows, axis=0) for name in spec.context_columns}
         joined = servable.pack({name: tf.constant(values) for name, values in {**raw, **shared}.items()})
         candidates, of_candidates = answer_of_keras({name: value.numpy() for name, value in joined.items()})
         allowed = max(allowed, of_candidates)

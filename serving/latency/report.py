@@ -72,13 +72,13 @@ def tables(report: dict[str, Any]) -> Iterable[Table]:
         yield _ratio_table(report["targets"], caption)
 
 
-def _ratio_table(found: list[dict[str, Any]], caption: str | None) -> Table:
+def _ratio_table(ratios: list[dict[str, Any]], caption: str | None) -> Table:
     """Returns the server's ratios to the model alone, beside the bars where there are any."""
-    has_bars = "target" in found[0]
+    has_bars = "target" in ratios[0]
     table = Table(title="The server over the model alone", caption=caption)
     for name in ("ratio", "measured", *(("bar", "") if has_bars else ())):
         table.add_column(name, justify="left" if name in ("ratio", "") else "right")
-    for one in found:
+    for one in ratios:
         row = [one["name"], f"{one['value']:.2f}"]
         if has_bars:
             limit = f"{'<=' if one['at_most'] else '>='} {one['target']:.2f}"

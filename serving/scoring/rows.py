@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.serving import explained
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.loader import Servable
 from ctrpipe.transforms.features.pack_rows import PackedValues
-from ctrpipe.transforms.log.raw_arrays import number_array, text_array
+from ctrpipe.transforms.log.raw_arrays import raw_array
+from ctrpipe.transforms.log.vectors import is_vector, vector_type
 
 PACKED, TRANSFORM, RAW = "serving_packed", "transform_raw", "serving_raw"
 MODEL_ROWS = 1 << 12  # rows in one call of the model
@@ -128,16 +130,27 @@ def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int, signa
 def _raw_inputs(servable: Servable, rows: pa.RecordBatch, signature: str) -> Arrays:
     arrays: Arrays = {}
     for name, tensor in servable.signatures[signature].inputs.items():
-        is_number = tensor.dtype == types_pb2.DT_FLOAT
-        if name in rows.schema.names:
-            values = rows[name]
-        else:
-            values = pa.nulls(rows.num_rows, pa.float32() if is_number else pa.binary())
-        if is_number != pa.types.is_floating(values.type):
-            kind, other = ("a number", "text") if is_number else ("text", "a number")
+        kind = _type_of(tensor)
+        values = rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+        of_log = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+        if of_log != kind:
             raise InputError(
-                f"{servable.path}: this model takes the column {name} as {kind}, in the log's description it is "
-                f"{other}; choose another --output or serving.model_name, or describe the column as before"
+                f"{servable.path}: this model takes the column {name} as {_named(kind)}, in the log's description it "
+                f"is {_named(of_log)}; choose another --output or serving.model_name, or describe the column as before"
             )
-        arrays[name] = number_array(values) if is_number else text_array(values)
+        arrays[name] = raw_array(values)
     return arrays
+
+
+def _type_of(tensor: meta_graph_pb2.TensorInfo) -> pa.DataType:
+    """Returns the type of the checked column that a signature's input takes."""
+    if tensor.dtype != types_pb2.DT_FLOAT:
+        return pa.binary()
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    return vector_type(sizes[1]) if len(sizes) == 2 else pa.float32()
+
+
+def _named(kind: pa.DataType) -> str:
+    if is_vector(kind):
+        return f"a vector of {kind.byte_width // 4} numbers"
+    return "a number" if pa.types.is_floating(kind) else "text"

@@ -18,6 +18,8 @@ from ctrpipe.common.files import atomic_path, by_number
 from ctrpipe.serving.server.grpc_answers import serialized
 from ctrpipe.serving.server.grpc_tensors import to_array
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import is_list
+from ctrpipe.transforms.log.vectors import as_lists, from_array
 
 BATCH_ROWS = 1 << 16  # in a row group
 REQUEST_TIME, MODEL_VERSION, SERVED = "request_time", "model_version", "served_"
@@ -77,8 +79,9 @@ def write_rows(folder: pathlib.Path, spec: LogSpec, output: pathlib.Path) -> Wri
 def _schema(spec: LogSpec) -> pa.Schema:
     numbers = [(name, pa.float32()) for name in spec.numeric_columns]
     texts = [(name, pa.binary()) for name in spec.text_columns]
+    vectors = [(name, pa.list_(pa.float32())) for name in spec.vector_lengths]
     served = [(SERVED + task, pa.float32()) for task in spec.data.labels]
-    return pa.schema([*numbers, *texts, (REQUEST_TIME, pa.int64()), (MODEL_VERSION, pa.int64()), *served])
+    return pa.schema([*numbers, *texts, *vectors, (REQUEST_TIME, pa.int64()), (MODEL_VERSION, pa.int64()), *served])
 
 
 def _tables(files: list[pathlib.Path], spec: LogSpec, written: Written) -> Iterator[pa.Table]:
@@ -114,7 +117,7 @@ def _records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLog]:
 
 
 def _rows(record: prediction_log_pb2.PredictionLog, spec: LogSpec) -> Arrays | None:
-    """Returns the columns [N] of a request, or None if it has no raw columns."""
+    """Returns the columns [N, ...] of a request, or None if it has no raw columns."""
     kind = record.WhichOneof("log_type")
     if kind is None:
         return None
@@ -125,7 +128,9 @@ def _rows(record: prediction_log_pb2.PredictionLog, spec: LogSpec) -> Arrays | N
     if columns is None:
         return None
     size = max(map(len, columns.values()))
-    columns = {name: np.broadcast_to(array, size) for name, array in columns.items()}  # candidates share a text
+    columns = {
+        name: np.broadcast_to(array, (size, *array.shape[1:])) for name, array in columns.items()
+    }  # candidates share a text
     columns[REQUEST_TIME] = np.full(size, record.log_metadata.timestamp_secs, np.int64)
     columns[MODEL_VERSION] = np.full(size, record.log_metadata.model_spec.version.value, np.int64)
     for task in spec.data.labels:
@@ -145,6 +150,10 @@ def _examples(examples: list[bytes], spec: LogSpec) -> Arrays:
     """Parses serialized tf.Examples like the graph: an absent value is NaN or b""."""
     features = {name: tf.io.FixedLenFeature([], tf.float32, float("nan")) for name in spec.numeric_columns}
     features |= {name: tf.io.FixedLenFeature([], tf.string, "") for name in spec.text_columns}
+    lengths = spec.vector_lengths
+    features |= {
+        name: tf.io.FixedLenFeature([size], tf.float32, [float("nan")] * size) for name, size in lengths.items()
+    }
     return {name: values.numpy() for name, values in tf.io.parse_example(examples, features).items()}
 
 
@@ -162,6 +171,9 @@ def _table(parts: list[Arrays], spec: LogSpec) -> pa.Table:
     columns = []
     for field in schema:
         values = np.concatenate([part[field.name] for part in parts])
+        if is_list(field.type):
+            columns.append(as_lists(from_array(values, ~np.isnan(values).any(axis=1))))
+            continue
         is_missing = values == b"" if field.type == pa.binary() else np.isnan(values)
         columns.append(pa.array(values, field.type, mask=is_missing))
     return pa.Table.from_arrays(columns, schema=schema)

@@ -8,9 +8,10 @@ one before its first request: its first run optimises the graph, which takes a h
 
 import dataclasses
 import logging
+import math
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -89,7 +90,7 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
     definition = servable.signatures[signature]
     fixed, per_row = 0.0, 0.0
     is_known = False
-    for text in _texts(definition, servable.input_types.get("serving_raw", {})):
+    for text in _texts(definition, servable.signatures.get("serving_raw")):
         try:
             servable.peak_bytes(signature, _inputs(definition, 1, text))  # optimises the graph
             one = servable.peak_bytes(signature, _inputs(definition, 1, text))
@@ -107,22 +108,23 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
     return RowCost(int(_SAFETY * fixed), int(_SAFETY * per_row) + 1, per_row / _BYTES_A_SECOND, in_pieces)
 
 
-def _texts(definition: meta_graph_pb2.SignatureDef, columns: Mapping[str, tf.DType]) -> Iterator[bytes]:
+def _texts(definition: meta_graph_pb2.SignatureDef, raw: meta_graph_pb2.SignatureDef | None) -> Iterator[bytes]:
     """Yields what the strings of the made-up rows are: empty, long, or an example of long ones."""
     yield b""
     if any(info.dtype == tf.string.as_datatype_enum for info in definition.inputs.values()):
         yield _LONG_TEXT
-        if columns:
-            yield _example(columns)
+        if raw is not None and raw.inputs:
+            yield _example(raw)
 
 
-def _example(columns: Mapping[str, tf.DType]) -> bytes:
+def _example(raw: meta_graph_pb2.SignatureDef) -> bytes:
     example = tf.train.Example()
-    for name, dtype in columns.items():
-        if dtype == tf.string:
-            example.features.feature[name].bytes_list.value.append(_LONG_TEXT)
-        elif dtype.is_floating:
-            example.features.feature[name].float_list.value.append(1.0)
+    for name, column in raw.inputs.items():
+        count = math.prod(max(dim.size, 1) for dim in column.tensor_shape.dim)  # 1, or the length of a vector
+        if column.dtype == tf.string.as_datatype_enum:
+            example.features.feature[name].bytes_list.value.extend([_LONG_TEXT] * count)
+        elif tf.as_dtype(column.dtype).is_floating:
+            example.features.feature[name].float_list.value.extend([1.0] * count)
     return bytes(example.SerializeToString())
 
 

@@ -225,6 +225,16 @@ def test_a_checkpoint_must_be_in_the_volume(setting, tmp_path):
             compiled_with(encoder)
 
 
+def test_log_and_models_in_a_store_need_no_volume(tmp_path):
+    places = {"image": "i", "volumes": {}, "output": "s3://bucket/runs/mine"}
+    values = {**CONFIG, "kubeflow": places, "data": {**CONFIG["data"], "paths": ["gs://logs/day=*/*.parquet"]}}
+    compile_pipeline(check_config(values, (), "config"), tmp_path / "pipeline.yaml")
+    text = (tmp_path / "pipeline.yaml").read_text()
+    assert "s3://bucket/runs/mine" in text and "gs://logs/day=*/*.parquet" in text and "pvcMount" not in text
+    with pytest.raises(InputError, match="kubeflow.output"):
+        check_config({**values, "kubeflow": {**places, "output": "https://host/runs"}}, (), "config")
+
+
 def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     file = tmp_path / "config.yaml"
 
@@ -235,7 +245,8 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
 
     one_line(*compile_with("data.paths=[log.tsv]"), "data.paths: log.tsv is not visible to the steps in the cluster")
     one_line(*compile_with("data.paths=[/data/../log.tsv]"), "put it below /data")
-    one_line(*compile_with("data.paths=[gs://bucket/log.tsv]"), "data.paths: gs://bucket/log.tsv is not visible")
+    one_line(*compile_with("data.paths=[s3://key:secret@b/log.tsv]"), "s3://b/log.tsv: the URL has credentials in it")
+    one_line(*compile_with("beam_args=[--x=y]", output="s3://bucket/runs/a"), "kubeflow.output: Beam's workers need")
     one_line(*compile_with("model.name=nosuch"), "model: There is no model 'nosuch'")
     one_line(*compile_with("evaluation.baseline={name: lr, rate: 2}"), "evaluation.baseline: lr has no hyperparameter")
     one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is not visible")

@@ -480,6 +480,7 @@ def test_every_model_is_compared_with_a_reference():
         "test_two_tower",
         "test_starspace",
         "test_multi_task_models",
+        "test_interaction_models",
     ):
         importlib.import_module(f"tests.models.{module}")
     assert sorted(REFERENCED) == [model.name for model in available()] == sorted(SMALL)

@@ -280,3 +280,13 @@ def test_trees_that_are_to_explain_their_answers_are_refused(tmp_path):
         check_options(config)
     assert "\n" not in str(error.value)
     check_options(load_config(write(tmp_path, serving={"explain": True})))
+
+
+@pytest.mark.parametrize("where", ["slices: [v]", "tail: {columns: [v]}"])
+def test_no_slice_is_by_a_vector(tmp_path, where):
+    features = "[{kind: categorical, columns: [ad]}, {kind: vector, columns: [v], length: 4}]"
+    data = "{format: parquet, labels: {ctr: click}}"
+    text = f"name: x\ndata: {data}\nfeatures: {features}\nmodel: {{name: lr}}\nevaluation: {{{where}}}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(InputError, match="v is a vector, by whose values no rows are alike"):
+        load_config(tmp_path / "c.yaml")

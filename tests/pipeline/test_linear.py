@@ -1,5 +1,6 @@
 """`optimizer: lbfgs` beside scikit-learn's logistic regression on the same rows, with features made by numpy."""
 
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
+from ctrpipe.models import create
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training import linear, linear_fit
@@ -204,3 +206,36 @@ def test_a_baseline_is_trained_to_its_optimum_whatever_the_models_settings() -> 
     assert deep.of_baseline("fm") is deep
     weighting = Training(fake_negative_weighting=True)
     assert weighting.of_baseline("lr") is weighting
+
+
+def test_vectors_and_weighted_values_are_columns_of_the_fit(tmp_path: pathlib.Path) -> None:
+    """The blocks beside numpy's columns, and the loaded model beside the weights."""
+    fields = [("site", "categorical", 3), ("tags", "multivalent", 4, 3, "feature", "sum", "", "", True)]
+    data = dataclasses.replace(FeatureMap.from_sizes(fields, ("price", "v")), dense_widths=(1, 3))
+    random, count = np.random.default_rng(2), 300
+    ids = np.concatenate([random.integers(1, 6, (count, 1)), random.integers(6, 12, (count, 3))], axis=1)
+    ids[:, 3] *= random.random(count) < 0.5
+    weights = random.normal(size=(count, 3)).astype(np.float32) * (ids[:, 1:] > 0)
+    dense = random.normal(3, 2, (count, 4)).astype(np.float32)
+    label = (random.random((count, 1)) < expit(dense[:, 1:2] - 3 + weights[:, :1])).astype(np.float32)
+    with PackedWriter(tmp_path / "part.parquet") as writer:
+        writer.write({"ids": ids.astype(np.int32), "dense": dense, "slot_weights": weights, "label": label})
+    found = linear_fit.LinearRows([str(tmp_path / "*.parquet")], data)
+    (block,) = found.blocks()
+    expected = np.zeros((count, data.total_ids))
+    for row in range(count):
+        expected[row, ids[row, 0]] += 1
+        for slot in range(3):
+            expected[row, ids[row, 1 + slot]] += weights[row, slot]
+    expected[:, 0] = 0
+    np.testing.assert_allclose(block.ids.toarray(), expected, atol=1e-6)
+    wide = dense.astype(np.float64)
+    np.testing.assert_allclose(block.dense, (wide - wide.mean(axis=0)) / wide.std(axis=0), atol=1e-6)
+    fit = found.fit(0, 1.0)
+    theirs = LogisticRegression(C=1.0, tol=1e-10, max_iter=5000)
+    theirs.fit(np.concatenate([expected, block.dense], axis=1), label[:, 0])
+    np.testing.assert_allclose(fit.weights.dense, theirs.coef_[0][data.total_ids :], atol=2e-3)
+    model = create("lr", data)
+    model({"ids": ids[:1], "dense": dense[:1], "slot_weights": weights[:1]})
+    found.load(model, [fit.weights])
+    assert found.distance(model, [fit.weights]) < 1e-4

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import pathlib
 import pickle
+import types
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -20,6 +21,8 @@ from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.times import EightDigits
+from ctrpipe.transforms.log.vectors import is_vector, vector_array
+from ctrpipe.transforms.log.weighted import without_weights
 
 # Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
@@ -229,6 +232,7 @@ class LogCounter:
         owners: Maps each column with a vocabulary to the column under which its values are counted. Columns that share
             a vocabulary are counted together. None: each column is counted on its own.
         times: The columns of times whose format does not say what eight digits are.
+        weights: Maps each column whose tokens have weights to the separator between a token and its weight.
     """
 
     def __init__(
@@ -239,8 +243,10 @@ class LogCounter:
         documents: Collection[str] = (),
         owners: Mapping[str, str] | None = None,
         times: Collection[str] = (),
+        weights: Mapping[str, str] = types.MappingProxyType({}),
     ):
         self._separators = separators
+        self._weights = weights
         self._capacity = capacity
         self._documents = {column: _ValueCounter(capacity) for column in documents}
         self._document_rows = dict.fromkeys(documents, 0)
@@ -260,6 +266,7 @@ class LogCounter:
             [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
             [name for name, time_format in spec.time_formats.items() if time_format == "auto"],
+            spec.weight_separators,
         )
 
     @property
@@ -273,7 +280,7 @@ class LogCounter:
         Nulls, empty values and numbers that are not finite count as missing.
         """
         for column, separator in self._separators.items():
-            self._values[self._owners[column]].add(_count(rows[column], separator))
+            self._values[self._owners[column]].add(_count(rows[column], separator, self._weights.get(column)))
         for column, documents in self._documents.items():
             batch = _count_documents(rows[column], self._separators[column] or "")
             documents.add(batch.counts)
@@ -359,8 +366,8 @@ class _ValueCounter:
         self._bound += int(next_count)
 
 
-def _count(values: pa.Array, separator: str | None) -> ValueCounts:
-    """Returns the counts of a batch's values or, with a separator, of their tokens."""
+def _count(values: pa.Array, separator: str | None, before_weight: str | None = None) -> ValueCounts:
+    """Returns the counts of a batch's values or, with a separator, of their tokens without their weights."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
@@ -368,6 +375,10 @@ def _count(values: pa.Array, separator: str | None) -> ValueCounts:
         tokens = pc.split_pattern(distinct, separator)
         counts = np.repeat(counts, pc.list_value_length(tokens))
         distinct = tokens.values
+    if before_weight is not None:
+        names = without_weights(distinct, before_weight).dictionary_encode()
+        distinct = names.dictionary
+        counts = np.bincount(names.indices, counts, len(distinct)).astype(np.int64)
     kept = pc.not_equal(distinct, b"").to_numpy(zero_copy_only=False) & (counts > 0)
     if not kept.all():
         distinct, counts = distinct.filter(pa.array(kept)), counts[kept]
@@ -393,14 +404,16 @@ def _count_documents(values: pa.Array, separator: str) -> Documents:
 
 
 class _NumberCounter:
-    """Computes moments and a quantile sketch of one column's numbers."""
+    """Computes moments and a quantile sketch of one column's numbers, or of all elements of its vectors."""
 
     def __init__(self, with_sketch: bool):
         self._moments = Numbers()
         self._sketch = sketches.QuantilesSketch(QUANTILE_ERROR, _MAX_ROWS, 1) if with_sketch else None
 
     def add(self, values: pa.Array) -> None:
-        numbers = values.drop_null().to_numpy(zero_copy_only=False).astype(np.float64)
+        known = values.drop_null()
+        floats = vector_array(known).reshape(-1) if is_vector(known.type) else known.to_numpy(zero_copy_only=False)
+        numbers = floats.astype(np.float64)
         numbers = numbers[np.isfinite(numbers)]
         if not len(numbers):
             return

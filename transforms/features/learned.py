@@ -145,8 +145,4 @@ def numbers_that_stay(today: LogSpec, former: LogSpec, numbers: Numbers) -> dict
     """Returns the former numbers of the columns whose transform is the same in both logs."""
     ours, theirs = today.feature_by_column, former.feature_by_column
     both = (name for name in today.measured_columns if name in numbers)
-    return {name: numbers[name] for name in both if _transform(ours[name]) == _transform(theirs[name])}
-
-
-def _transform(feature: Any) -> tuple[str, str, int | None]:
-    return feature.kind, feature.transform, feature.buckets
+    return {name: numbers[name] for name in both if ours[name].meaning(name) == theirs[name].meaning(name)}

@@ -13,16 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.models.base.feature_map import WEIGHT
+from ctrpipe.models.base.feature_map import GROUP, WEIGHT
 from ctrpipe.transforms.features.packed_files import INPUTS, Rows
 from ctrpipe.transforms.features.slots import tensor_slices
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.vectors import is_vector, vector_array
 
 GRAPH_ROWS = 1 << 14  # rows in one call of the graph
 
 Array = npt.NDArray[Any]
-# Maps columns [n] to packed tensors [n, width].
+# Maps columns, [n] or [n, length], to packed tensors [n, width].
 Graph = Callable[[dict[str, Array]], Mapping[str, Array]]
 
 
@@ -32,7 +34,8 @@ class PackedValues:
     Args:
         rows: At least one row; columns as in the reader's batches or the payload, null where a value is missing.
         spec: The description of the log.
-        graph: The transform graph. It takes float32 and bytes objects; a missing value is NaN or b"".
+        graph: The transform graph. It takes float32, of vectors [n, length], and bytes objects; a missing value is NaN
+            or b"".
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
@@ -70,7 +73,7 @@ class PackedValues:
 
 
 def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
-    """Returns packed rows of the payload, with labels and weights.
+    """Returns packed rows of the payload, with labels, weights and groups.
 
     Args:
         rows: Columns as in the payload; dictionary arrays of binary columns are faster.
@@ -86,6 +89,8 @@ def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
     targets = {"label": label}
     if spec.data.weight:
         targets[WEIGHT] = number_array(rows[spec.data.weight])[:, None]
+    if spec.group:
+        targets[GROUP] = group_numbers(rows[spec.group]).astype("<i8").view("<i4").reshape(-1, 2)
     return {**targets, **PackedValues(rows, spec, with_labels).rows(0, rows.num_rows)}
 
 
@@ -97,9 +102,14 @@ def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
         encoded = pc.dictionary_encode(column)
     dictionary = encoded.chunk(0).dictionary  # the same for all chunks
     count = len(dictionary)
-    is_number = pa.types.is_floating(dictionary.type)
-    values = np.full(count + 1, np.nan, np.float32) if is_number else np.full(count + 1, b"", object)
-    values[:count] = dictionary.fill_null(values[-1]).to_numpy(zero_copy_only=False)
+    values: Array
+    if is_vector(dictionary.type):
+        known = vector_array(dictionary)
+        values = np.concatenate([known, np.full((1, known.shape[1]), np.nan, np.float32)])
+    else:
+        is_number = pa.types.is_floating(dictionary.type)
+        values = np.full(count + 1, np.nan, np.float32) if is_number else np.full(count + 1, b"", object)
+        values[:count] = dictionary.fill_null(values[-1]).to_numpy(zero_copy_only=False)
     indices = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
     return values, indices.fill_null(count).to_numpy()
 
@@ -118,6 +128,6 @@ def _padded(values: Array, count: int) -> Array:
     """Returns the values, padded to `count` with missing values."""
     if len(values) == count:
         return values
-    padded = np.full(count, b"" if values.dtype == object else np.nan, values.dtype)
+    padded = np.full((count, *values.shape[1:]), b"" if values.dtype == object else np.nan, values.dtype)
     padded[: len(values)] = values
     return padded

@@ -10,12 +10,12 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, FeatureMap, first_ids
+from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, SLOT_WEIGHTS, FeatureMap, first_ids
 from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.kinds.kind import VocabularySize, constant, constants
 from ctrpipe.transforms.features.kinds.numeric import clip, known_numbers
 from ctrpipe.transforms.features.learned import Learned
-from ctrpipe.transforms.features.slots import dense_columns, fields_of
+from ctrpipe.transforms.features.slots import dense_widths, fields_of
 from ctrpipe.transforms.features.vocabularies import vocabulary_sizes
 from ctrpipe.transforms.log.kinds.kind import WithVocabulary
 from ctrpipe.transforms.log.kinds.text import Text
@@ -32,12 +32,13 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
     """Packs raw columns. TensorFlow Transform traces this function for training and serving.
 
     Args:
-        inputs: [N] tensors, float32 or string. A missing value is NaN or "".
+        inputs: [N] tensors, float32 or string, and [N, length] tensors of vectors. A missing value is NaN or "".
         learned: The vocabularies and numbers learned from the training rows, and the description of the log.
 
     Returns:
-        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S]. With dense features, `dense` float32 [N, D]. With a
-        text, `tokens` and `segments` int64 [N, T]. With `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns
+        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S], and of weighted ones `slot_weights` float32
+        [N, W]. With dense features, `dense` float32 [N, D]. With a text, `tokens` and `segments` int64 [N, T]. With
+        `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns
         of the candidate, also `candidate_ids` and `context_ids`, and likewise for `dense` and `numbers`: the slots that
         depend only on the columns of the candidate or of the context.
     """
@@ -56,7 +57,7 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
     for side, feature, names in _features_by_side(spec, side_of):
         transform = transform_of(feature, spec)
         columns = transform.plain([inputs[name] for name in names])
-        if feature.is_number:
+        if feature.is_number or feature.vector_length:
             columns = clip(columns, [limits[name] for name in names])
         parts.append((side, transform.tensors(dict(zip(names, columns, strict=True)), numbers, vocabularies)))
     outputs: dict[str, tf.Tensor] = {
@@ -69,6 +70,8 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
             fields = [field for field in fields_of(spec) if side_of[field.column] in sides]
             offsets = [first[field.name] for field in fields for _ in range(field.slots)]
             outputs[f"{prefix}ids"] = _shared_ids(tf.concat(local, axis=1), offsets)
+        if weights := [part[SLOT_WEIGHTS] for part in of_sides if SLOT_WEIGHTS in part]:
+            outputs[f"{prefix}{SLOT_WEIGHTS}"] = tf.concat(weights, axis=1)
         if dense := [part["dense"] for part in of_sides if "dense" in part]:
             outputs[f"{prefix}dense"] = tf.concat(dense, axis=1)
         if written := [name for name in spec.written_columns if side_of[name] in sides]:
@@ -163,7 +166,7 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
     """
     fields, dense, numbers, text = (
         _fields(spec, vocabulary_size),
-        dense_columns(spec),
+        dense_widths(spec),
         tuple(spec.written_columns),
         None,
     )
@@ -173,7 +176,10 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
     try:
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
         of_item = tuple(name for name in dense if name in spec.item_columns)
-        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling, item_dense=of_item)
+        widths = tuple(dense.values()) if max(dense.values(), default=1) > 1 else ()
+        return dataclasses.replace(
+            described, negative_sampling=spec.data.negative_sampling, item_dense=of_item, dense_widths=widths
+        )
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 

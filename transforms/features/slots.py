@@ -5,6 +5,7 @@ The transform graph, the FeatureMap and the packing by distinct values all take 
 
 import dataclasses
 
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS
 from ctrpipe.transforms.log.spec import LogSpec
 
 
@@ -41,9 +42,10 @@ def fields_of(spec: LogSpec) -> list[FieldSlots]:
     ]
 
 
-def dense_columns(spec: LogSpec) -> list[str]:
-    """Returns the columns of `dense`, in order."""
-    return [column for column, feature in spec.feature_by_column.items() if feature.is_dense]
+def dense_widths(spec: LogSpec) -> dict[str, int]:
+    """Returns the columns with dense features, in order, each with its number of columns of `dense`."""
+    dense = {column: feature for column, feature in spec.feature_by_column.items() if feature.is_dense}
+    return {column: feature.vector_length or 1 for column, feature in dense.items()}
 
 
 def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
@@ -56,7 +58,9 @@ def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
         widths += [(spec.text.columns[0], name, spec.text.length) for name in ("tokens", "segments")]
     for column, feature in spec.feature_by_column.items():
         widths += [(column, "ids", sum(slots.values()))] if (slots := feature.slots(column)) else []
-        widths += [(column, "dense", 1)] if feature.is_dense else []
+        if feature.is_weighted:
+            widths.append((column, SLOT_WEIGHTS, sum(feature.slots(column).values())))
+        widths += [(column, "dense", feature.vector_length or 1)] if feature.is_dense else []
     widths += [(column, "numbers", 2) for column in spec.written_columns]
     ends: dict[str, int] = {}
     slices: list[TensorSlice] = []

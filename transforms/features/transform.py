@@ -28,6 +28,7 @@ from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_pay
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.vectors import is_vector, vector_array
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
@@ -92,7 +93,7 @@ def write_graph(
     spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path, former: "Former | None" = None
 ) -> None:
     """Writes the transform graph: TFT traces the preprocessing function, which has no analyzers."""
-    # Local imports: TensorFlow takes 4.5 CPU seconds to import, this module 0.35 s. Processes that only count values do
+    # Lazy: TensorFlow takes 4.5 CPU seconds to import, this module 0.35 s. Processes that only count values do
     # not need TensorFlow.
     import tensorflow as tf
     from tensorflow_transform.impl_helper import analyze_in_place
@@ -103,7 +104,7 @@ def write_graph(
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
     features.pop(spec.data.weight, None)  # requests do not have it
-    types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
+    types = {name: tf.TensorSpec([None, *feature.shape], feature.dtype) for name, feature in features.items()}
     for part in (GRAPH, METADATA):
         shutil.rmtree(folder / part, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -121,7 +122,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
     A process loads each graph once. For a graph with a text, call load_text_operations before.
     """
-    import tensorflow as tf  # see write_graph
+    import tensorflow as tf  # lazy, see write_graph
 
     # No GPU: its memory is reserved for training.
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
@@ -142,7 +143,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
 def _arguments(saved_model: pathlib.Path) -> list[str]:
     """Returns the signature's input names for the columns, in the order of the sorted column names."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # see write_graph
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # lazy, see write_graph
 
     objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
     function = next(child for child in objects.nodes[0].children if child.local_name == "transform_fn")
@@ -293,7 +294,9 @@ class _TransformPart:
 
 
 def _beyond(rows: pa.RecordBatch, limits: Mapping[str, Sequence[float]]) -> Counter[str]:
-    """Returns how many numbers lie beyond the limits of their column, without zeros."""
-    numbers = {name: number_array(rows[name]) for name in limits}
-    counts = {name: int(((numbers[name] < low) | (numbers[name] > high)).sum()) for name, (low, high) in limits.items()}
+    """Returns in how many rows a number lies beyond the limits of its column, without zeros."""
+    counts = {}
+    for name, (low, high) in limits.items():
+        numbers = vector_array(rows[name]) if is_vector(rows[name].type) else number_array(rows[name])[:, None]
+        counts[name] = int(((numbers < low) | (numbers > high)).any(axis=1).sum())
     return Counter({name: count for name, count in counts.items() if count})

@@ -8,6 +8,7 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
+from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.ordering import MISSING, OTHER_KIND, Keys, Ordering
 from ctrpipe.transforms.log.spec import LogSpec, spellings
 from ctrpipe.transforms.log.values import (
@@ -26,6 +27,8 @@ from ctrpipe.transforms.log.values import (
     without_numbers,
     without_words,
 )
+from ctrpipe.transforms.log.vectors import to_vectors
+from ctrpipe.transforms.log.weighted import to_weighted
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
 
@@ -47,12 +50,17 @@ class RowChecks:
         self._line_or_row = spec.line_or_row
         self._numeric_columns = list(dict.fromkeys(spec.numeric_columns)) if features else []
         self._text_columns = list(dict.fromkeys(spec.text_columns)) if features else []
+        by_column = spec.feature_by_column if features else {}
+        self._vectors = {name: feature for name, feature in by_column.items() if isinstance(feature, Vector)}
         self._label_columns = spec.label_columns if labels else []
         self._weight = spec.data.weight if labels else None
         targets = spec.target_columns if labels else []
         extra = [self._split_column] if self._split_column else []
-        self.columns = list(dict.fromkeys([*self._numeric_columns, *self._text_columns, *targets, *extra]))
+        self.columns = list(
+            dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra])
+        )
         self._separators = spec.separators
+        self._weights = spec.weight_separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         decimal = spec.data.decimal
         self._written = {
@@ -97,13 +105,15 @@ class RowChecks:
                 given = (self._written[name].infinite, self._missing_numbers)
                 columns[name] = as_floats(raw.columns[name], name, faults, *given)
         for name in self._text_columns:
-            columns[name] = self._plain_texts(raw.columns[name], name)
+            columns[name] = self._plain_texts(raw.columns[name], name, faults)
             if raw.not_utf8 is None:
                 check_utf8(raw.columns[name], name, faults)
             else:
                 check_utf8_of(raw.not_utf8, raw.columns[name], name, faults, ENCODING_HINT)
             if name in self._times:
                 check_times(columns[name], name, faults, self._times[name])
+        for name, feature in self._vectors.items():
+            columns[name] = to_vectors(raw.columns[name], name, faults, feature, self._written[name])
         for aligned in self._aligned:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
         for name in self._label_columns:
@@ -144,10 +154,13 @@ class RowChecks:
             faults[row] = f"{name}: {wrong} to split by"
         return keys.keys
 
-    def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
+    def _plain_texts(self, values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
         """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""
         if name in self._written:
             values = without_words(values, self._written[name].missing)
+        if name in self._weights:
+            between = (self._separators[name], self._weights[name])
+            return to_weighted(values, name, faults, between, name in self._whole)
         return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
 
 

@@ -15,11 +15,17 @@ from ctrpipe.transforms.log.spec import LogSpec
 # A row group is read at once; a worker processes one part at a time.
 ROW_GROUP_ROWS = 1 << 16
 PART_ROWS = 1 << 18
+_GROUP_BYTES = 1 << 27  # of the vectors of a row group, which of long vectors holds fewer rows
 
 
 def payload_schema(spec: LogSpec) -> pa.Schema:
-    """Returns the schema: features, labels, weight. Numbers are float32, all others binary; null is missing."""
+    """Returns the schema: features, labels, weight.
+
+    Numbers are float32, vectors fixed-size binary (see ctrpipe.transforms.log.vectors), all others binary; null is
+    missing.
+    """
     kinds = {name: pa.float32() for name in spec.numeric_columns + spec.target_columns}
+    kinds |= {name: pa.binary(4 * length) for name, length in spec.vector_lengths.items()}
     return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.target_columns])
 
 
@@ -36,6 +42,9 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
         self._buffered: list[pa.RecordBatch] = []
         self._buffered_rows = 0
         self._writer: pa.parquet.ParquetWriter | None = None
+        vectors = sum(field.type.byte_width for field in schema if pa.types.is_fixed_size_binary(field.type))
+        self._group_rows = min(ROW_GROUP_ROWS, max(_GROUP_BYTES // max(vectors, 1), 1))
+        self._part_rows = PART_ROWS // ROW_GROUP_ROWS * self._group_rows
         self._part = contextlib.ExitStack()  # closes the current file
         self._rows_in_part = 0
         self.parts: list[pathlib.Path] = []
@@ -46,11 +55,11 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
             return
         self._buffered.append(rows.select(self._schema.names))
         self._buffered_rows += rows.num_rows
-        while self._buffered_rows >= ROW_GROUP_ROWS:
+        while self._buffered_rows >= self._group_rows:
             table = pa.Table.from_batches(self._buffered, self._schema)
-            self._write_group(table.slice(0, ROW_GROUP_ROWS))
-            self._buffered = table.slice(ROW_GROUP_ROWS).to_batches()
-            self._buffered_rows -= ROW_GROUP_ROWS
+            self._write_group(table.slice(0, self._group_rows))
+            self._buffered = table.slice(self._group_rows).to_batches()
+            self._buffered_rows -= self._group_rows
 
     def _write_group(self, rows: pa.Table) -> None:
         if self._writer is None:
@@ -61,9 +70,9 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
             self._writer = self._part.enter_context(
                 pa.parquet.ParquetWriter(unfinished, self._schema, compression="lz4")
             )
-        self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        self._writer.write_table(rows, row_group_size=self._group_rows)
         self._rows_in_part += rows.num_rows
-        if self._rows_in_part >= PART_ROWS:
+        if self._rows_in_part >= self._part_rows:
             self._end_part()
 
     def _end_part(self) -> None:
@@ -116,6 +125,11 @@ def plain(values: pa.Array) -> pa.Array:
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
         return values.cast(pa.binary())
     return values
+
+
+def decoded(values: pa.Array) -> pa.Array:
+    """Returns a column of checked rows without a dictionary."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _uuid_texts(values: pa.Array) -> pa.Array:

@@ -4,22 +4,27 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.vectors import is_vector, vector_array
 
 
 def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dict[str, np.ndarray]:
-    """Returns one [N] array per column: float32 or bytes objects. A missing value is NaN or b"".
+    """Returns one array per column: float32 [N] or [N, length], or bytes objects [N]. A missing value is NaN or b"".
 
     Args:
         rows: Columns as the reader returns them; dictionary arrays of binary columns are faster.
         spec: The description of the log.
         labels: Whether to return the labels as well.
     """
-    arrays: dict[str, np.ndarray] = {}
-    for name in spec.numeric_columns + (spec.label_columns if labels else []):
-        arrays[name] = number_array(rows[name])
-    for name in spec.text_columns:
-        arrays[name] = text_array(rows[name])
-    return arrays
+    targets = spec.label_columns if labels else []
+    names = [*spec.numeric_columns, *targets, *spec.text_columns, *spec.vector_lengths]
+    return {name: raw_array(rows[name]) for name in names}
+
+
+def raw_array(values: pa.Array) -> np.ndarray:
+    """Returns a checked column, of whatever type, as `raw_arrays` does."""
+    if is_vector(values.type):
+        return vector_array(values)
+    return number_array(values) if pa.types.is_floating(values.type) else text_array(values)
 
 
 def number_array(values: pa.Array | pa.ChunkedArray) -> np.ndarray:

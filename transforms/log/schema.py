@@ -6,15 +6,21 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
-    """Returns a schema with at most one value per row and column, read as dense [N] tensors.
+    """Returns a schema with at most one value or one vector per row and column, read as dense tensors.
 
-    A missing value is NaN or "". The weight and a single label are features that are always present.
+    The tensors are [N], or [N, length] of vectors. A missing value is NaN or "". The weight and a single label are
+    features that are always present.
     """
     schema = schema_pb2.Schema()
     group = schema.tensor_representation_group[""].tensor_representation
     for name in spec.numeric_columns:
         _add(schema, name, schema_pb2.FLOAT)
         group[name].dense_tensor.column_name = name
+        group[name].dense_tensor.default_value.float_value = float("nan")
+    for name, length in spec.vector_lengths.items():
+        _add(schema, name, schema_pb2.FLOAT, length)
+        group[name].dense_tensor.column_name = name
+        group[name].dense_tensor.shape.dim.add(size=length)
         group[name].dense_tensor.default_value.float_value = float("nan")
     for name in spec.text_columns:
         _add(schema, name, schema_pb2.BYTES)
@@ -32,10 +38,10 @@ def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
     return schema
 
 
-def _add(schema: schema_pb2.Schema, name: str, kind: "schema_pb2.FeatureType") -> schema_pb2.Feature:
+def _add(schema: schema_pb2.Schema, name: str, kind: "schema_pb2.FeatureType", most: int = 1) -> schema_pb2.Feature:
     feature = schema.feature.add()
     feature.name = name
     feature.type = kind
     feature.value_count.min = 0
-    feature.value_count.max = 1
+    feature.value_count.max = most
     return feature

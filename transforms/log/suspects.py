@@ -6,7 +6,6 @@ almost perfect on the log and useless in production, where a request cannot have
 
 import dataclasses
 import pathlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.metrics import auc
+from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -29,7 +29,6 @@ BINS = 256  # of a numeric column's values
 _SHOWN = 40  # characters of a value that are printed
 _READ_ROWS = 1 << 12
 _MOST_LISTS = 2000  # different lists that are looked at for weights
-_WEIGHTED = re.compile(rb"[^:=]+[:=][-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing
 
 
@@ -53,6 +52,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
     weights = _numbers(rows[spec.data.weight]) if spec.data.weight else None
     several = len(labels) > 1
     for column in spec.feature_columns:
+        if column in spec.vector_lengths:
+            continue  # nearly every row has another vector, and none of them is an id
         values = _Values.of(rows[column])
         if weights is not None and _is_same(values.numbers, weights):
             yield Suspect(column, "train", f"its values are those of the weight, {spec.data.weight}")
@@ -67,9 +68,11 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
             yield Suspect(column, "train", text)
         if feature.scale and (text := _stretched(values.numbers, feature.scale)):
             yield Suspect(column, "train", text)
-        if feature.list_separator and (pair := _weighted_pair(rows[column], feature.list_separator)):
-            text = f"its elements seem to have weights, as {pair}: each pair counts as a value of its own"
-            yield Suspect(column, "train", f"{text}; write the values alone, or the weights into a column")
+        if feature.list_separator and not feature.weight_separator:
+            if pair := _weighted_pair(rows[column], feature.list_separator):
+                text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
+                sign = ":" if ":" in pair else "="
+                yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
 
 
 def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:
@@ -84,15 +87,9 @@ def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:
 
 def _weighted_pair(column: pa.ChunkedArray, separator: str) -> str | None:
     """Returns an element such as `sports:0.25` if nearly all elements of a list column are a value and a number."""
-    texts = pc.unique(_plain_chunks(column.drop_null())).cast(pa.binary()).to_pylist()[:_MOST_LISTS]
-    elements = {element for text in texts for element in text.split(separator.encode()) if element}
-    pairs = {element for element in elements if _WEIGHTED.fullmatch(element)}
-    fractions = [element for element in pairs if b"." in element]
-    names = len({re.split(b"[:=]", pair)[0] for pair in pairs})
-    others = len(elements) - len(pairs)
-    if len(pairs) < LEAST_ROWS or others > 0.05 * names or len(fractions) < 0.5 * len(pairs):
-        return None
-    return _shown(pa.scalar(min(fractions), pa.binary()))
+    values = pc.unique(_plain_chunks(column.drop_null())).cast(pa.binary()).to_pylist()[:_MOST_LISTS]
+    texts = [value.decode("utf-8", "replace") for value in values]
+    return weighted_pair({element for text in texts for element in text.split(separator) if element})
 
 
 def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
@@ -105,7 +102,7 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
     if "train" not in rows or not rows["train"].num_rows:
         return
     for column in spec.feature_columns:
-        if spec.feature_by_column[column].time_format:
+        if spec.feature_by_column[column].time_format or column in spec.vector_lengths:
             continue  # the last rows of a log are of the last hour
         train = rows["train"][column]
         for split, table in rows.items():

@@ -239,7 +239,7 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
 
 def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
     """Returns the error for a Parquet column whose type is not read."""
-    advice = "write numbers, texts or times, or lists of them for the kinds multivalent and sequence"
+    advice = "write numbers, texts or times, or lists of them for the kinds multivalent, sequence and vector"
     return InputError(f"{path}: column {name} of type {kind} cannot be read as a value per row; {advice}")
 
 

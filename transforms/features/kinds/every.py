@@ -9,6 +9,7 @@ from ctrpipe.transforms.features.kinds.numeric import NumericTransform
 from ctrpipe.transforms.features.kinds.sequence import SequenceTransform
 from ctrpipe.transforms.features.kinds.text import TextTransform
 from ctrpipe.transforms.features.kinds.time import TimeTransform
+from ctrpipe.transforms.features.kinds.vector import VectorTransform
 from ctrpipe.transforms.log.spec import Feature, LogSpec
 
 _BY_KIND: dict[str, type[KindTransform[Any]]] = {
@@ -17,6 +18,7 @@ _BY_KIND: dict[str, type[KindTransform[Any]]] = {
     "multivalent": MultivalentTransform,
     "sequence": SequenceTransform,
     "time": TimeTransform,
+    "vector": VectorTransform,
     "text": TextTransform,
 }
 

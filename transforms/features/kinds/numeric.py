@@ -112,13 +112,14 @@ def known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf
 
 
 def clip(columns: list[tf.Tensor], limits: Sequence[npt.NDArray[np.float64]]) -> list[tf.Tensor]:
-    """Clips columns [N] to their limits.
+    """Clips columns, [N] or [N, length] all, to their limits.
 
     A model has seen no such number: 1e30 outweighs the rest of its row, and infinity makes the answer NaN. A missing
     number, which is NaN, stays missing.
     """
     values = tf.stack(columns, axis=1)
-    low, high = (tf.constant(ends, tf.float32) for ends in np.stack(limits, axis=1))
+    shape = [len(columns)] + [1] * (len(values.shape) - 2)
+    low, high = (tf.constant(ends, tf.float32, shape) for ends in np.stack(limits, axis=1))
     values = tf.where(values < low, low, tf.where(values > high, high, values))
     clipped: list[tf.Tensor] = tf.unstack(values, axis=1)
     return clipped

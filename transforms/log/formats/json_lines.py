@@ -1,6 +1,10 @@
-"""JSON lines: one object per line. Values become the bytes that a text file would contain."""
+"""JSON lines: one object per line. Values become the bytes that a text file would contain.
+
+`ad.campaign` names the field `campaign` of the object `ad` (see `nested`).
+"""
 
 import json
+import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,33 +15,47 @@ from ctrpipe.transforms.log.files import no_rows
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
     ENCODING_HINT,
-    is_json_array,
     is_json_over_lines,
     json_document,
 )
 from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines
+from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 
-class JsonLines(TextFormat):
-    """Reads JSON lines. A file has no list of its columns: a key may be absent from any line."""
+class JsonText(TextFormat):
+    """Reads objects of JSON. A file has no list of its columns: a key may be absent from any object."""
 
     has_escapes = True  # an escape may be half of a surrogate pair
 
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
         self._separators = spec.separators
-        self._sequences = frozenset(spec.columns_of("sequence"))
+        self._ordered = frozenset(spec.columns_of("sequence", "vector"))
         self._numeric = frozenset([*spec.numeric_columns, *spec.target_columns])
+        self._weights = spec.weight_separators
         self._whole = frozenset(spec.whole_number_columns)
+
+    def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
+        return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
+
+    def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        lines = text.split(b"\n")[:-1]
+        return parse_objects(
+            lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, self._weights
+        )
+
+
+class JsonLines(JsonText):
+    """Reads one object per line."""
 
     def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
         if not first:
             raise no_rows(path)
-        if is_json_array(first) or is_json_over_lines(first):
-            raise json_document(path, is_json_array(first))
+        if is_json_over_lines(first):
+            raise json_document(path)
         lines = first.removeprefix(BYTE_ORDER_MARK).split(b"\n")
         if first.strip() and not any(line.lstrip().startswith(b"{") for line in lines):
             raise InputError(f"{path}: no line is a JSON object, but data.format is jsonl; is the log tsv or csv?")
@@ -45,13 +63,6 @@ class JsonLines(TextFormat):
 
     def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
         return (Lines(chunk, b"", quoted=False) for chunk in chunks)
-
-    def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
-        return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
-
-    def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        lines = text.split(b"\n")[:-1]
-        return parse_objects(lines, self._columns, self._separators, self._sequences, self._numeric, self._whole)
 
 
 class _Float(str):
@@ -69,6 +80,7 @@ def parse_objects(
     ordered: Collection[str] = (),
     numeric: Collection[str] = (),
     whole: Collection[str] = (),
+    weights: Mapping[str, str] = types.MappingProxyType({}),
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
@@ -77,11 +89,12 @@ def parse_objects(
 
     Args:
         lines: The lines, valid UTF-8.
-        columns: The keys to read.
+        columns: The keys to read, and fields of nested objects, such as `ad.campaign`.
         separators: Maps each column that may hold a list to the separator of its elements in the result.
         ordered: The columns in which a missing element of a list keeps its place, as an empty value.
         numeric: The columns of numbers.
         whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
+        weights: Maps each column of elements with weights, which an object may hold, to the separator between both.
     """
     rows: list[list[bytes | None]] = []
     wrong: dict[int, str] = {}
@@ -93,6 +106,10 @@ def parse_objects(
             row = []
             for name in columns:
                 value = values.get(name)
+                if value is None and DOT in name:
+                    value = _nested(values, name)
+                if isinstance(value, dict) and name in weights:
+                    value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
                 row.append(_as_bytes(value, name, separators.get(name), name in ordered))
@@ -114,6 +131,11 @@ def _constant(name: str) -> _Float | None:
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=_Float, parse_constant=_constant)
 
 
+def _nested(values: dict[str, Any], name: str) -> Any:
+    found = field_of(values, name)
+    return None if found is ABSENT else found
+
+
 def _plain(value: Any, name: str, exact: bool) -> Any:
     """Returns a number, or a list with its numbers, as the text that the same number of Parquet has."""
     if isinstance(value, list):
@@ -122,6 +144,12 @@ def _plain(value: Any, name: str, exact: bool) -> Any:
     if exact and abs(number) > exact_limit(64):
         raise _Wrong(inexact(name, value, 64))
     return text_of_float(number)
+
+
+def _weighted(element: str, weight: Any, name: str, separator: str) -> str:
+    if not isinstance(weight, str):  # numbers are read as texts
+        raise _Wrong(f"{name}: '{element}' has no finite number as its weight")
+    return f"{element}{separator}{weight}"
 
 
 def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:

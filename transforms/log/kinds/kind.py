@@ -61,6 +61,11 @@ class Kind(Section, abc.ABC):
         return False
 
     @property
+    def vector_length(self) -> int:
+        """The number of elements of each column's values; 0 if they are no vectors."""
+        return 0
+
+    @property
     def is_single(self) -> bool:
         """Whether each column is one field with one id per row."""
         return False
@@ -79,6 +84,16 @@ class Kind(Section, abc.ABC):
     def list_separator(self) -> str | None:
         """The separator between the elements of a value that may hold a list; None for single values."""
         return None
+
+    @property
+    def weight_separator(self) -> str:
+        """The separator between an element of a list and its weight; "" if elements have no weights."""
+        return ""
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the slots of the columns' fields have weights."""
+        return False
 
     @property
     def are_aligned(self) -> bool:

@@ -1,6 +1,7 @@
 """The kind `multivalent`."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 import pydantic
@@ -9,14 +10,21 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Seen, WithVocabulary
 
 _SEPARATORS = "|,; "  # that a draft tries
+_WEIGHTED = re.compile(r"[^:=]+[:=][-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_FEWEST_PAIRS = 30  # different values with a weight, before elements are taken for such
 _TEXT_LENGTH = 24  # characters of a value that is rather a text than a name
 
 
 class Multivalent(WithVocabulary):
-    """Several values in one string, such as `615|1545|75`. The field's embedding is the sum of their embeddings.
+    """Several values in one string, such as `615|1545|75`. The field's embedding is the sum or mean of theirs.
+
+    With `weights`, each value may have a weight, as in `sports:0.5|news:0.1`: the embedding is the weighted sum, or the
+    weighted mean. Maps of Parquet and objects of JSON are such values too.
 
     Example:
-        features: [{columns: [interests], kind: multivalent, max_length: 10, top_k: 50000}]
+        features:
+          - {columns: [interests], kind: multivalent, max_length: 10, top_k: 50000}
+          - {columns: [topics], kind: multivalent, max_length: 10, weights: ":", pooling: mean}
     """
 
     kind: Literal["multivalent"]
@@ -25,6 +33,29 @@ class Multivalent(WithVocabulary):
     """Separator between two values."""
     max_length: int = pydantic.Field(ge=1, examples=[10])
     """Maximum number of values; further values of the string are ignored."""
+    pooling: Literal["sum", "mean"] = "sum"
+    """Whether the field is the sum of its values' embeddings or their mean: with `weights`, the sum of w e, or that sum
+    divided by the sum of |w|. The linear part of a model weights its values' weights likewise.
+    """
+    weights: str | None = pydantic.Field(None, min_length=1, examples=[":"])
+    """What stands between a value and its weight, where it occurs last in the value. A value without it has the weight
+    1, and a row with a weight that is no finite number is malformed. Weights beyond 1e6 count as 1e6. null: values have
+    no weights.
+    """
+
+    @pydantic.model_validator(mode="after")
+    def _parted(self) -> "Multivalent":
+        if self.weights is not None and (self.weights in self.separator or self.separator in self.weights):
+            raise ValueError(f"weights: {self.weights!r} and separator: {self.separator!r} must be different signs")
+        return self
+
+    @property
+    def weight_separator(self) -> str:
+        return self.weights or ""
+
+    @property
+    def is_weighted(self) -> bool:
+        return self.weights is not None or self.pooling == "mean"  # a mean is a sum with weights
 
     @property
     def list_separator(self) -> str | None:
@@ -37,7 +68,7 @@ class Multivalent(WithVocabulary):
         return {column: self.max_length}
 
     def meaning(self, column: str) -> tuple[object, ...]:
-        return (self.kind, self.role, self.max_length, column, "sum")
+        return (self.kind, self.role, self.max_length, column, self.pooling, self.weights is not None)
 
     @classmethod
     def guess(cls, column: ColumnSample) -> Guess | None:
@@ -54,12 +85,30 @@ class Multivalent(WithVocabulary):
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         yield from seen.list_notes(column, self.separator)
+        if self.weights and not seen.holds(self.weights):
+            yield f"{column}: no value has a weight; is {self.weights!r} what stands before it?"
+
+
+def weighted_pair(elements: Collection[str]) -> str | None:
+    """Returns an element such as `sports:0.25` if nearly all different elements are a value and a number."""
+    pairs = {element for element in elements if _WEIGHTED.fullmatch(element)}
+    fractions = [element for element in pairs if "." in element]
+    names = len({re.split("[:=]", pair)[0] for pair in pairs})
+    others = len(elements) - len(pairs)
+    if len(pairs) < _FEWEST_PAIRS or others > 0.05 * names or len(fractions) < 0.5 * len(pairs):
+        return None
+    return min(fractions)
 
 
 def _of_lists(column: ColumnSample, separator: str, what: str, advice: str) -> Guess:
+    elements = {element for value in column.present for element in value.split(separator) if element}
+    weights = {}
+    if pair := weighted_pair(elements):
+        weights = {"weights": ":" if ":" in pair else "="}
+        what += " with weights"
     lengths = sorted(len([token for token in value.split(separator) if token]) for value in column.present)
     length = max(2, min(50, lengths[int(0.95 * (len(lengths) - 1))]))
-    settings = {"kind": "multivalent", "separator": separator, "max_length": length, "top_k": 100_000}
+    settings = {"kind": "multivalent", "separator": separator, "max_length": length, "top_k": 100_000, **weights}
     return Guess(settings, f"{what}, {column.seen}{advice}; 95% of the rows have up to {length}")
 
 
@@ -72,8 +121,11 @@ def _separator(present: Sequence[str]) -> str | None:
         tokens = [[token for token in value.split(separator) if token] for value in present]
         several = sum(len(row) > 1 for row in tokens)
         different = {token for row in tokens for token in row}
+        pair = weighted_pair(different)
+        if pair:
+            different = {re.split("[:=]", token)[0] for token in different}
         total = sum(map(len, tokens))
         lengths = {len(row) for row in tokens}
-        if several > 0.2 * len(present) and len(lengths) > 2 and len(different) < 0.5 * total:
+        if several > 0.2 * len(present) and (pair or len(lengths) > 2) and len(different) < 0.5 * total:
             return separator
     return None

@@ -1,0 +1,108 @@
+"""Lists whose elements have weights, such as `sports:0.5|news:0.1`.
+
+A value keeps its weights as text, with the names of its elements made plain: the served graph parses the same text. An
+element's weight follows the last separator in it; an element without one has the weight 1.
+"""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, to_floats
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER
+from ctrpipe.transforms.log.words import NUMBER_PATTERN
+
+LARGEST = 1e6  # weight; a larger one makes an arithmetic overflow
+_TEXT = "(?s)"  # the point is any character, a line break too
+
+
+def weight_pattern(separator: str) -> str:
+    """Returns the pattern of an element with a weight, in RE2: the groups are its name and its weight."""
+    return rf"{_TEXT}^(.*){re.escape(separator)}({NUMBER_PATTERN})$"
+
+
+def without_weights(elements: pa.Array, separator: str) -> pa.Array:
+    """Returns the names of binary elements."""
+    return pc.replace_substring_regex(elements, weight_pattern(separator), r"\1")
+
+
+def names_alone(texts: Iterable[str], between: str, before: str) -> list[str]:
+    """Returns lists without the weights of their elements.
+
+    Args:
+        texts: The lists.
+        between, before: What stands between two elements, and between an element and its weight.
+    """
+    pattern = re.compile(weight_pattern(before), re.ASCII)
+    return [between.join(pattern.sub(r"\1", element) for element in text.split(between)) for text in texts]
+
+
+def is_pairs(kind: pa.DataType) -> bool:
+    """Returns whether a column has maps, or lists of structs of two fields, in each row."""
+    if pa.types.is_map(kind):
+        return True
+    return is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2
+
+
+def pairs_as_lists(values: pa.Array, separator: str, name: str, path: str) -> pa.Array:
+    """Returns maps from elements to weights, or lists of both, as lists of elements with weights.
+
+    Args:
+        values: Maps, or lists of structs of an element and its weight; see `is_pairs`.
+        separator: What stands between an element and its weight.
+        name, path: The column and its file, for error messages.
+
+    Raises:
+        InputError: the elements or the weights are not single values.
+    """
+    if pa.types.is_map(values.type):
+        columns, offsets = (values.keys, values.items), values.offsets
+    else:
+        pairs = pc.list_flatten(values)
+        columns = pairs.field(0), pairs.field(1)
+        lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.cumsum(np.append(0, lengths)), pa.int32())
+    texts = [as_binary(plain(column), name, path).fill_null(b"") for column in columns]
+    # A missing map has no element.
+    return pa.ListArray.from_arrays(offsets, pc.binary_join_element_wise(*texts, separator.encode()))
+
+
+def to_weighted(
+    values: pa.Array, name: str, faults: dict[int, str], separators: tuple[str, str], is_whole: bool
+) -> pa.Array:
+    """Returns lists, binary, with plain names, and adds rows with a weight that is no finite number to `faults`.
+
+    Args:
+        values: The lists.
+        name: The column.
+        faults: The reasons of malformed rows.
+        separators: What stands between two elements, and between an element and its weight.
+        is_whole: Whether the name 123.0 is the same value as 123.
+    """
+    between, before = separators
+    lists = pc.split_pattern(values.fill_null(b""), between)
+    elements = lists.values
+    parents = pc.list_parent_indices(lists).to_numpy()
+    weighs = pc.match_substring(elements, before).to_numpy(zero_copy_only=False)
+    is_good = pc.match_substring_regex(elements, weight_pattern(before)).to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(weighs & ~is_good).tolist():
+        shown = excerpt(elements[place].as_py())
+        faults.setdefault(int(parents[place]), f"{name}: '{shown}' has no finite number as its weight after '{before}'")
+    good = pa.array(np.flatnonzero(is_good))
+    weights = pc.replace_substring_regex(elements.take(good), weight_pattern(before), r"\2")
+    wrong: dict[int, str] = {}
+    to_floats(weights, name, wrong, TextNumbers())
+    for place, fault in wrong.items():
+        faults.setdefault(int(parents[good[place].as_py()]), fault)
+    if is_whole:
+        whole = WHOLE_NUMBER.removesuffix("$")
+        plain = pc.replace_substring_regex(elements, WHOLE_NUMBER, r"\1")
+        elements = pc.replace_substring_regex(plain, rf"{whole}({re.escape(before)}{NUMBER_PATTERN})$", r"\1\2")
+    joined = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, elements), between.encode())
+    empty = pc.equal(pc.binary_length(joined), 0)
+    return pc.replace_with_mask(joined, empty, pa.scalar(None, joined.type))
