@@ -99,13 +99,8 @@ class Bound:
         return f">= {self.least:.0%}" if self.least is not None else f"<= {self.most:.0%}"
 
 
-<<<<<<< HEAD
 # On pairs, every model except LR and trees on its weights should reach an FM. LR's share is counted from 0.5; counted
 # from LR it would be 0.
-=======
-# On pairs, every model except LR and trees on its weights should reach an FM. LR's share is counted from 0.5;
-# counted from LR it would be 0.
->>>>>>> fin46
 BOUNDS = (
     *(Bound("pairs", name, least=0.7) for name in SETTINGS if name not in ("lr", "lightgbm")),
     Bound("pairs", "lr", most=0.1),
