@@ -40,6 +40,7 @@ from benchmarks.harness.command import chosen_names, folder_option, named_values
 from benchmarks.harness.first_logs import LOGS, FirstLog
 from benchmarks.harness.result_table import Cell, result_table
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.files import write_json
 from ctrpipe.common.metrics import log_loss, summarise
@@ -47,7 +48,6 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.compare.sources import read_sources
 from ctrpipe.pipeline.config.load import check_config, read_yaml
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 from ctrpipe.pipeline.evaluation.slice_calibration import slice_calibrations
 from ctrpipe.transforms.log.split_counts import rows_of_splits
 

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from ctrpipe.pipeline.evaluation.estimates import gauc_estimate
 
+from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
 from ctrpipe.models.base.feature_map import GROUP, FeatureMap
 from ctrpipe.pipeline.config import Training
