@@ -21,7 +21,6 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option(
     "--budget", metavar="TIME", help="Run `ctrpipe tune` on the draft for this time, as 5m or 2h, in runs/<name>-tune."
 )
-@click.option("--dataset", metavar="NAME", help="LOG is the folder of a published data set: see below.")
 @click.pass_context
 def init(
     context: click.Context,
@@ -36,7 +35,6 @@ def init(
     delimiter: str | None,
     dataset: str | None,
     budget: str | None,
-    dataset: str | None,
 ) -> None:
     """Draft a configuration from the first rows of LOG.
 

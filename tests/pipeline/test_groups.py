@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from ctrpipe.pipeline.evaluation.estimates import gauc_estimate
 
 from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
