@@ -18,7 +18,7 @@ from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import Monitoring
 from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
-from ctrpipe.pipeline.config.training import WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
+from ctrpipe.pipeline.config.training import OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
@@ -153,6 +153,8 @@ class RunConfig(LogSpec):
             raise ValueError(
                 f"training.monitor: {monitor} of the scores of {losses[0]} has no meaning; take gauc or auc"
             )
+        if set(losses) != {"binary_cross_entropy"} and self.model.name in OWN_LOSS:
+            raise ValueError(f"training.loss: {self.model.name} has a loss of its own; remove training.loss")
         if set(losses) != {"binary_cross_entropy"} and (named := self.training.needs_cross_entropy):
             raise ValueError(f"training.{named} needs loss: binary_cross_entropy")
         return self

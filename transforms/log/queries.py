@@ -166,7 +166,7 @@ def _of_iceberg(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
 
         batches = StaticTable.from_metadata(rest).scan().to_arrow_batch_reader()
     else:
-        from pyiceberg.catalog import load_catalog
+        from pyiceberg.catalog import load_catalog  # lazy: of the extra lakes
 
         catalog, _, name = rest.partition(".")
         batches = load_catalog(catalog).load_table(name).scan().to_arrow_batch_reader()
