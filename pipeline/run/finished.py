@@ -12,7 +12,6 @@ from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.hooks import Hooks
-from ctrpipe.serving.layout import find_version
 
 EXPORTS = "exports"  # the folder of the exports, in the run's folder
 
@@ -27,7 +26,7 @@ class FinishedRun:
         config: Its configuration.
         metrics: The contents of metrics.json: `auc`, `log_loss`, `rig`, `blessed` and others.
         history: A mapping for each evaluation of the training, with `step`, `train_loss`, `validation_auc` and others.
-        version: The folder of the pushed SavedModel; None if a gate blocked the model.
+        version: The folder of the pushed SavedModel; None if a gate blocked the model, or it is in a store.
         columns: The columns of a request to the model, each with its kind.
     """
 
@@ -43,14 +42,14 @@ class FinishedRun:
 def finished_run(config: RunConfig, folder: pathlib.Path, metrics: Mapping[str, Any]) -> FinishedRun:
     """Returns what the hooks of a run get."""
     history = json.loads((folder / "report_data" / "history.json").read_text())
-    pushed = folder / "models" / config.serving.model_name
+    pushed = folder / "models" / config.serving.model_name / str(metrics["model_version"])
     return FinishedRun(
         name=config.name,
         folder=folder,
         config=config.model_dump(mode="json"),
         metrics=metrics,
-        history=tuple(history["evaluations"]),
-        version=find_version(pushed / metrics["model_version"]) if metrics["model_version"] else None,
+        history=tuple(history.get("evaluations", ())),
+        version=pushed if pushed.is_dir() else None,
         columns={column: feature.kind for column, feature in config.feature_by_column.items()},
     )
 
@@ -70,6 +69,8 @@ def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
     Raises:
         InputError: a hook fails, or returns no text.
     """
+    if not named.sections:
+        return
     written = {}
     for name in named.sections:
         section = hooks.load("sections", name)
