@@ -4,7 +4,7 @@
 
 For each log `ctrpipe init` drafts a configuration. All sides get the same rows and columns: scikit-learn's one-hot
 logistic regression with its default strength, the same with the strength that the validation rows choose among
-STRENGTHS, the baseline that a run trains beside its model, and the drafted model with the drafted settings.
+STRENGTHS, the baseline that a run trains next to its model, and the drafted model with the drafted settings.
 scikit-learn's rows have the shares of a list's elements, and no texts. Besides the named logs, this command writes
 three: `bank` is like the bank marketing data, `numbers` has only numbers, and in `rare` one row of a thousand is a
 click. Of a log that `ctrpipe generate` wrote, the true probabilities are shown too: how well calibrated they are on
@@ -34,6 +34,7 @@ from benchmarks.harness.quality_sides import SPLITS, Baseline, Drafted, Rows
 from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.small_logs import LOGS
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.metrics import Weights, labelled, log_loss, summarise
 from ctrpipe.common.progress import announce
@@ -41,7 +42,6 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.draft.page import draft
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 from ctrpipe.pipeline.evaluation.slice_calibration import slice_calibrations
 from ctrpipe.pipeline.run.prepared import joined
 
@@ -186,7 +186,7 @@ def table(report: Mapping[str, Any]) -> Table:
 
 
 def bars(logs: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Returns the bars of each log: AUC beside scikit-learn's of the baseline and of the draft, and the calibration.
+    """Returns the bars of each log: the baseline's AUC and the draft's against scikit-learn's, and the calibration.
 
     The draft is held to the baseline: its AUC may be behind by no more than chance explains.
     """

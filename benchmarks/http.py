@@ -113,10 +113,12 @@ def _server(side: str, base_path: pathlib.Path) -> Iterator[tuple[int, psutil.Pr
         try:
             end = time.monotonic() + START_SECONDS
             while not _listens(port):
-                if process.poll() is not None or time.monotonic() > end:
+                if time.monotonic() > end:
+                    raise ProcessError(f"{side}: it does not listen after {START_SECONDS:.0f} s")
+                if process.poll() is not None:
                     errors.seek(0)
                     lines = errors.read().decode(errors="replace").strip().splitlines()
-                    raise ProcessError(f"{side}: {lines[-1] if lines else 'does not listen'}")
+                    raise ProcessError(f"{side}: {lines[-1] if lines else 'it ended without a word'}")
                 time.sleep(0.1)
             yield port, psutil.Process(process.pid)
         finally:
@@ -280,7 +282,7 @@ def tables(report: Mapping[str, Any]) -> Group:
 @click.option("--servers", default=",".join(SERVERS), help="Servers; compared with the first.")
 @click.option("--repeats", type=click.IntRange(100), default=4000, help="Requests of one row per server.")
 def main(report: Report, version: pathlib.Path | None, rows: str, servers: str, repeats: int) -> None:
-    """Compare ctrpipe's HTTP server and JSON with those of libraries.
+    """Compare ctrpipe's HTTP server and JSON with libraries.
 
     VERSION is the folder of a version written by `ctrpipe run` or benchmarks.exports; by default a DCN-v2 is exported.
     granian, msgspec and python-rapidjson are no dependencies: without granian, leave it out of --servers.

@@ -245,7 +245,7 @@ def task_towers(model: CTRModel, given: Given) -> None:
 
 
 def experts(model: CTRModel, given: Given) -> None:
-    """Fills the experts, those of the first level layer by layer, and the gates."""
+    """Fills the experts and the gates; the first level's experts layer by layer."""
     for number, expert in enumerate(model.interactions):
         for index, dense in enumerate([*expert.tower.hidden, expert.tower.logits]):
             parts = (f"expert_0_{number}/{part}_{index}" for part in ("kernel", "bias"))
@@ -694,14 +694,14 @@ CASES = (
         "esmm",
         (embedding, funnel),
         {"interaction": {"name": "mlp", "hidden_units": list(HIDDEN)}},
-        note="Its output is the probability, of which the logit is taken.",
+        note="Its output is a probability; its logit is compared.",
         **TASKS,
     ),
     Case(
         "recbole",
         "fism",
         (similar_items,),
-        note=f"{OWN_ITEM} Its forward pass ends in a sigmoid, of which it trains a sigmoid: taken back.",
+        note=f"{OWN_ITEM} Its forward pass ends in a sigmoid, and its loss takes another one; the first is undone.",
         **USERS,
     ),
     Case(

@@ -38,7 +38,7 @@ TEXTS += ("numbert_uni_attention", "numbert_uni_attention_reduced")
 ENCODER = {"encoder_layers": 6, "encoder_width": 384, "encoder_heads": 12, "encoder_ffn": 1536}
 AS_THEY_ARE = ("lightgbm", *ALONE_OF_TOKENS, *OF_CROSSES, *HISTORIES, *SEVERAL_TASKS)
 
-# Minimum ratios of our samples/s to those of the fastest peer that has the model.
+# Minimum ratios of our samples/s to the fastest peer's, among the peers that have the model.
 TARGETS = {"xdeepfm": 5.0}
 TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "ffm", "mlp"), 1.5)
 TARGETS_OF_ZOO = dict.fromkeys(OF_ZOO, 1.5)

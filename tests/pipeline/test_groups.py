@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
 from ctrpipe.models.base.feature_map import GROUP, FeatureMap
 from ctrpipe.pipeline.config import Training
-from ctrpipe.pipeline.evaluation.estimates import gauc_estimate
 from ctrpipe.pipeline.training.data import groups_of, packed_batches
 from ctrpipe.pipeline.training.progress import Progress, measured
 from ctrpipe.pipeline.training.validation import validation_metrics
