@@ -102,7 +102,7 @@ CONFIG = {
     "data": {"format": "csv", "header": True, "labels": {"ctr": "click", "cvr": "order"}},
     "features": [
         {"columns": ["user", "ad"], "kind": "categorical"},
-        {"columns": ["tags"], "kind": "multivalent", "separator": "|"},
+        {"columns": ["tags"], "kind": "multivalent", "separator": "|", "max_length": 3},
     ],
     "model": {"name": "mlp"},
 }
