@@ -35,16 +35,14 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
     chosen_names,
-    command,
-    finish,
     folder_option,
-    machine,
     named_values,
-    output_option,
 )
 from benchmarks.harness.first_logs import LOGS, FirstLog
+from benchmarks.harness.result_table import Cell, result_table
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.exit_codes import BLOCKED
@@ -284,13 +282,13 @@ def _measured(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
 def bars(answers: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the bars of each log: the AUC beside the better of the others, and the calibration."""
     lines = []
-    for name, found in answers.items():
-        ours, best = found["sides"][OURS], found["sides"][found["best"]]
+    for name, answered in answers.items():
+        ours, best = answered["sides"][OURS], answered["sides"][answered["best"]]
         lines.append(
             {
-                "bar": f"{name}: AUC ahead of {found['best']}",
+                "bar": f"{name}: AUC ahead of {answered['best']}",
                 "value": ours["auc"] - best["auc"],
-                "met": ours["auc"] >= best["auc"] or found["ahead"][1] >= 0,
+                "met": ours["auc"] >= best["auc"] or answered["ahead"][1] >= 0,
             }
         )
         low, high = ours["calibration_interval"]
@@ -299,33 +297,33 @@ def bars(answers: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def table(answers: Mapping[str, dict[str, Any]]) -> list[list[str]]:
-    """Returns the header of the table, and a row for each log."""
-    lines = [
-        ["log", "model", "test rows", "clicks", OURS, LINEAR, TREES, "ahead of the better, 95%", "calibration", "95%"]
-    ]
-    for name, found in answers.items():
-        aucs = [f"{found['sides'][side]['auc']:.4f}" for side in (OURS, LINEAR, TREES)]
-        low, high = found["ahead"]
-        ours = found["sides"][OURS]
-        ends = ours["calibration_interval"]
-        counts = [f"{found['rows']['test']:,}", f"{found['clicks']:,}"]
-        calibration = [f"{ours['calibration']:.3f}", f"{ends[0]:.3f} .. {ends[1]:.3f}"]
-        lines.append([name, found["model"], *counts, *aucs, f"{low:+.4f} .. {high:+.4f}", *calibration])
-    return lines
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns the table with a row for each log."""
+
+    def auc(side: str) -> Cell:
+        return lambda one: f"{one['sides'][side]['auc']:.4f}"
+
+    columns: dict[str, Cell] = {
+        "log": "{name}",
+        "model": "{model}",
+        "test rows": "{rows[test]:,}",
+        "clicks": "{clicks:,}",
+        **{side: auc(side) for side in (OURS, LINEAR, TREES)},
+        "ahead of the better, 95%": "{ahead[0]:+.4f} .. {ahead[1]:+.4f}",
+        "calibration": f"{{sides[{OURS}][calibration]:.3f}}",
+        "95%": f"{{sides[{OURS}][calibration_interval][0]:.3f}} .. {{sides[{OURS}][calibration_interval][1]:.3f}}",
+    }
+    return result_table("", columns, [{"name": name, **answer} for name, answer in report["logs"].items()])
 
 
-@command("benchmarks.first_answer")
+@Benchmark("benchmarks.first_answer", table)
 @click.option("--log", "logs", multiple=True, callback=named_values, help="NAME=PATH of a log; repeat for more.")
 @click.option(
     "--label", "labels", multiple=True, callback=named_values, help="NAME=COLUMN of a log's label, if not guessed."
 )
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("first_answer")
-@output_option("first_answer")
-def main(
-    logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path, output: pathlib.Path
-) -> None:
+def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path) -> None:
     """Compare `ctrpipe init` and `ctrpipe run` with scikit-learn's logistic regression and with LightGBM."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: pathlib.Path(path) for name, path in logs.items()}
@@ -335,22 +333,18 @@ def main(
             LOGS[name].write(paths[name])
     if unknown := sorted(set(labels) - set(paths)):
         raise InputError(f"--label {unknown[0]}: no --log has this name")
-    answers: dict[str, Any] = {}
+    report["logs"] = answers = {}
     for name, path in paths.items():
         kept = folder / f"{name}.json"
         if not kept.exists():
             write_json(kept, answer(name, path, folder, labels.get(name), LOGS.get(name) if name not in logs else None))
         answers[name] = json.loads(kept.read_text())
-        aucs = ", ".join(f"{side} {found['auc']:.4f}" for side, found in answers[name]["sides"].items())
+        report.write()
+        aucs = ", ".join(f"{side} {numbers['auc']:.4f}" for side, numbers in answers[name]["sides"].items())
         announce(f"{name}: AUC {aucs}")
-    report = {"benchmark": "first_answer", "machine": machine(), "logs": answers, "bars": bars(answers)}
+    report["bars"] = bars(answers)
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['value']:+.4f}")
-    head, *lines = table(answers)
-    printed = Table(*head)
-    for cells in lines:
-        printed.add_row(*cells)
-    finish(report, output, printed)
 
 
 if __name__ == "__main__":
