@@ -36,11 +36,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder
 
 from benchmarks.harness.benchmark import Benchmark, Report
-from benchmarks.harness.command import (
-    chosen_names,
-    folder_option,
-    named_values,
-)
+from benchmarks.harness.command import chosen_names, folder_option, named_values
 from benchmarks.harness.first_logs import LOGS, FirstLog
 from benchmarks.harness.result_table import Cell, result_table
 from ctrpipe.common.errors import InputError
@@ -282,13 +278,13 @@ def _measured(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
 def bars(answers: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the bars of each log: the AUC beside the better of the others, and the calibration."""
     lines = []
-    for name, answered in answers.items():
-        ours, best = answered["sides"][OURS], answered["sides"][answered["best"]]
+    for name, found in answers.items():
+        ours, best = found["sides"][OURS], found["sides"][found["best"]]
         lines.append(
             {
-                "bar": f"{name}: AUC ahead of {answered['best']}",
+                "bar": f"{name}: AUC ahead of {found['best']}",
                 "value": ours["auc"] - best["auc"],
-                "met": ours["auc"] >= best["auc"] or answered["ahead"][1] >= 0,
+                "met": ours["auc"] >= best["auc"] or found["ahead"][1] >= 0,
             }
         )
         low, high = ours["calibration_interval"]
@@ -299,21 +295,17 @@ def bars(answers: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(report: Mapping[str, Any]) -> Table:
     """Returns the table with a row for each log."""
-
-    def auc(side: str) -> Cell:
-        return lambda one: f"{one['sides'][side]['auc']:.4f}"
-
     columns: dict[str, Cell] = {
-        "log": "{name}",
+        "log": "{log}",
         "model": "{model}",
         "test rows": "{rows[test]:,}",
         "clicks": "{clicks:,}",
-        **{side: auc(side) for side in (OURS, LINEAR, TREES)},
+        **{side: f"{{sides[{side}][auc]:.4f}}" for side in (OURS, LINEAR, TREES)},
         "ahead of the better, 95%": "{ahead[0]:+.4f} .. {ahead[1]:+.4f}",
         "calibration": f"{{sides[{OURS}][calibration]:.3f}}",
         "95%": f"{{sides[{OURS}][calibration_interval][0]:.3f}} .. {{sides[{OURS}][calibration_interval][1]:.3f}}",
     }
-    return result_table("", columns, [{"name": name, **answer} for name, answer in report["logs"].items()])
+    return result_table("", columns, [{"log": name, **found} for name, found in report["logs"].items()])
 
 
 @Benchmark("benchmarks.first_answer", table)
@@ -327,22 +319,23 @@ def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: 
     """Compare `ctrpipe init` and `ctrpipe run` with scikit-learn's logistic regression and with LightGBM."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: pathlib.Path(path) for name, path in logs.items()}
+    if unknown := sorted(set(labels) - set(paths)):
+        raise InputError(f"--label {unknown[0]}: no --log has this name")
     for name in [] if written == "none" else chosen_names("--written", written, LOGS):
         paths[name] = folder / f"{name}_log{LOGS[name].suffix}"
         if not paths[name].exists():
             LOGS[name].write(paths[name])
-    if unknown := sorted(set(labels) - set(paths)):
-        raise InputError(f"--label {unknown[0]}: no --log has this name")
-    report["logs"] = answers = {}
+    report["logs"] = {}
     for name, path in paths.items():
         kept = folder / f"{name}.json"
         if not kept.exists():
-            write_json(kept, answer(name, path, folder, labels.get(name), LOGS.get(name) if name not in logs else None))
-        answers[name] = json.loads(kept.read_text())
+            known = LOGS.get(name) if name not in logs else None
+            write_json(kept, answer(name, path, folder, labels.get(name), known))
+        report["logs"][name] = json.loads(kept.read_text())
         report.write()
-        aucs = ", ".join(f"{side} {numbers['auc']:.4f}" for side, numbers in answers[name]["sides"].items())
+        aucs = ", ".join(f"{side} {found['auc']:.4f}" for side, found in report["logs"][name]["sides"].items())
         announce(f"{name}: AUC {aucs}")
-    report["bars"] = bars(answers)
+    report["bars"] = bars(report["logs"])
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['value']:+.4f}")
 

@@ -113,10 +113,12 @@ def _server(side: str, base_path: pathlib.Path) -> Iterator[tuple[int, psutil.Pr
         try:
             end = time.monotonic() + START_SECONDS
             while not _listens(port):
-                if process.poll() is not None or time.monotonic() > end:
+                if time.monotonic() > end:
+                    raise ProcessError(f"{side}: it does not listen after {START_SECONDS:.0f} s")
+                if process.poll() is not None:
                     errors.seek(0)
                     lines = errors.read().decode(errors="replace").strip().splitlines()
-                    raise ProcessError(f"{side}: {lines[-1] if lines else 'does not listen'}")
+                    raise ProcessError(f"{side}: {lines[-1] if lines else 'it ended without a word'}")
                 time.sleep(0.1)
             yield port, psutil.Process(process.pid)
         finally:

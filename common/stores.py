@@ -436,8 +436,10 @@ class _ArrowObject:
 
     def __init__(self, place: _Place):
         self._file = _filesystem(place).open_input_file(place.path)
-        self.size: int = self._file.size()
         said = {_text(name).lower(): _text(value) for name, value in (self._file.metadata() or {}).items()}
+        # pyarrow's size() asks Google once more, and holds Python's lock meanwhile.
+        size = said.get("size") or said.get("content-length") or ""
+        self.size = int(size) if size.isdecimal() else int(self._file.size())
         self.tag = next((said[name] for name in ("generation", "etag") if said.get(name)), "")
         if not self.tag:  # Hadoop has none: the time of the last change
             [info] = _filesystem(place).get_file_info([place.path])

@@ -17,10 +17,10 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--weight", help="The column of the rows' weights.")
 @click.option("--drop", multiple=True, metavar="COLUMN", help="A column that is no feature; repeatable.")
 @click.option("--delimiter", help="Signs between two values, such as ';' or '::'. Default: those that fit best.")
+@click.option("--dataset", metavar="NAME", help="LOG is the folder of a published data set: see below.")
 @click.option(
     "--budget", metavar="TIME", help="Run `ctrpipe tune` on the draft for this time, as 5m or 2h, in runs/<name>-tune."
 )
-@click.option("--dataset", metavar="NAME", help="LOG is the folder of a published data set: see below.")
 @click.pass_context
 def init(
     context: click.Context,
@@ -33,8 +33,8 @@ def init(
     weight: str | None,
     drop: tuple[str, ...],
     delimiter: str | None,
-    budget: str | None,
     dataset: str | None,
+    budget: str | None,
 ) -> None:
     """Draft a configuration from the first rows of LOG.
 

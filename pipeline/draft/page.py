@@ -141,17 +141,17 @@ def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = No
     Args:
         dataset: The name of the data set.
         patterns: Its folder.
-        said: What the user says of the log: nothing, as the columns of the set are known.
+        said: Must be None or say nothing: the columns of the set are known.
 
     Raises:
         InputError: there is no such set, or the folder lacks its files.
     """
     if dataset not in SETS:
         raise InputError(f"--dataset {dataset}: unknown; the known sets are {', '.join(SETS)}")
-    named = [f"--{key}" for key, value in dataclasses.asdict(said or Said()).items() if value]
-    if len(patterns) != 1 or named:
-        given = named[0] if named else f"{len(patterns)} paths"
-        raise InputError(f"--dataset {dataset} and {given}: give the folder of the set alone")
+    given = [f"--{key}" for key, value in dataclasses.asdict(said or Said()).items() if value]
+    if len(patterns) != 1 or given:
+        beside = given[0] if given else f"{len(patterns)} paths"
+        raise InputError(f"--dataset {dataset} and {beside}: give the folder of the set alone")
     return draft_of_set(dataset, pathlib.Path(patterns[0])), []
 
 

@@ -42,6 +42,7 @@ def test_nested_settings_are_parameters_with_dots():
 
 @pytest.fixture(name="server")
 def _server(tmp_path) -> Iterator[str]:
+    pytest.importorskip("mlflow.server", reason="of the package mlflow, which is in no lock")
     address = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'mlflow.db'}"]
@@ -65,8 +66,7 @@ def _server(tmp_path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_run_is_in_mlflow_with_its_metrics_report_and_model(monkeypatch, server, run):
-    import mlflow
-
+    mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "clicks")
     mlflow.set_tracking_uri(server)
@@ -92,6 +92,7 @@ def test_a_run_is_in_mlflow_with_its_metrics_report_and_model(monkeypatch, serve
 
 @pytest.mark.slow
 def test_a_run_is_written_for_weights_and_biases_offline(monkeypatch, run):
+    pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.delenv("WANDB_DIR", raising=False)
     monkeypatch.setenv("WANDB_SILENT", "true")

@@ -1,8 +1,8 @@
 """Logs that are no files: the rows of a query of DuckDB or of a database, and Delta and Iceberg tables.
 
-They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a DuckDB database
-by `duckdb:FILE:QUERY`, and one of SQLAlchemy by `sql:URL;QUERY`. Tables are `delta:FOLDER`, `delta:FOLDER@VERSION`,
-`iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`.
+They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a database of
+DuckDB by `duckdb:FILE:QUERY`, and one of SQLAlchemy by `sql:URL;QUERY`. Tables are `delta:FOLDER`,
+`delta:FOLDER@VERSION`, `iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`.
 """
 
 import atexit

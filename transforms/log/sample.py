@@ -88,10 +88,10 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
     """
     with input_errors(path):
         head = stored_head(path)
-        columnar = columnar_of(head)
-        sample = _of_columns(path, columnar) if columnar else _of_text(path, delimiter)
-        if delimiter and sample.data["format"] not in ("tsv", "csv"):
-            raise InputError(f"{path}: is {sample.data['format']}, which has no delimiter; leave it out")
+    columnar = columnar_of(head)
+    sample = _of_columns(path, columnar) if columnar else _of_text(path, delimiter)
+    if delimiter and sample.data["format"] not in ("tsv", "csv"):
+        raise InputError(f"{path}: is {sample.data['format']}, which has no delimiter; leave it out")
     if not sample.rows:
         raise no_rows(path)
     said = partition_values(path)
