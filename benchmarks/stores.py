@@ -8,15 +8,18 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, on_cores, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import cores, on_cores
 from benchmarks.harness.preprocess_logs import raw_log
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.store_servers import KEYS, Rule, faulty, make_bucket, s3_server
+from benchmarks.harness.turns import alternate, ratios
 from ctrpipe.common import stores
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce
@@ -72,61 +75,70 @@ def stored(files: list[pathlib.Path]) -> Iterator[tuple[int, list[str]]]:
             os.environ.update(before)
 
 
-@command("benchmarks.stores")
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns the table of both sides, and of the store behind each kind of fault."""
+    disk = statistics.median(report["seconds"]["disk"])
+    target = f"{TARGET} {'met' if report['met'] else 'missed'}"
+    rows = [
+        {"side": "disk", "seconds": disk, "over": 1.0, "target": ""},
+        {"side": "store", "seconds": statistics.median(report["seconds"]["store"])}
+        | {"over": report["store_over_disk"], "target": target},
+    ]
+    for fault, of_fault in report["faults"].items():
+        side, seconds = f"store, {of_fault['faults']} requests with the fault {fault}", of_fault["seconds"]
+        rows.append({"side": side, "seconds": seconds, "over": seconds / disk, "target": ""})
+    columns: dict[str, Cell] = {
+        "read from": "{side}",
+        "rows/s": lambda one: f"{report['rows'] / one['seconds']:,.0f}",
+        "seconds over the disk's": "{over:.2f}",
+        "target": "{target}",
+    }
+    sizes = f"{report['rows']:,} rows, {report['threads']} processes, {report['machine']['cpu']}"
+    return result_table(sizes, columns, rows)
+
+
+@Benchmark("benchmarks.stores", table)
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, help="Rows of the log.")
 @click.option("--threads", type=click.IntRange(1), help="Processes that read. Default: one per core.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Number of alternating rounds.")
 @click.option("--faults/--no-faults", default=True, help="Also read through a proxy with faults.")
-@output_option("stores")
-def main(rows: int, threads: int | None, rounds: int, faults: bool, output: pathlib.Path) -> None:
+def main(report: Report, rows: int, threads: int | None, rounds: int, faults: bool) -> None:
     """Read a log of Criteo's shape from disk and from a server of S3 on this machine, in alternating rounds.
 
     The server shares the cores with the readers. Ends with an error if one byte of what is written differs. Then reads
     the log through a proxy that has a fault in one of ten requests, once for each kind of fault.
     """
-    count, share = threads or cores(), busy()
+    count = threads or cores()
+    report.add_load()
+    report |= {"rows": rows, "threads": count, "rounds": rounds, "faults": {}}
     spec = load_config(find_config(pathlib.Path("criteo/lr.yaml"))).log_spec
     with tempfile.TemporaryDirectory() as name, on_cores(cores()):
         folder = pathlib.Path(name)
         log = cut_log(raw_log(folder, rows), folder)
         with stored(log) as (port, urls):
             sides = {"disk": [str(path) for path in log], "store": urls}
-            seconds: dict[str, list[float]] = {side: [] for side in sides}
-            hashes = set()
-            for index in range(rounds):
-                for side, files in sides.items():
-                    taken, written = read(spec, files, folder / "payload", count)
-                    seconds[side].append(taken)
-                    hashes.add(written)
-                    announce(f"round {index + 1} of {rounds}: {side}: {rows / taken:,.0f} rows/s")
-            with_faults = {}
+
+            def tell(number: int, results: Mapping[str, tuple[float, Any]]) -> None:
+                for side, (taken, _) in results.items():
+                    announce(f"round {number} of {rounds}: {side}: {rows / taken:,.0f} rows/s")
+
+            turns = {
+                side: lambda files=files: read(spec, files, folder / "payload", count) for side, files in sides.items()
+            }
+            results = alternate(turns, rounds, tell)
+            seconds = {side: [taken for taken, _ in of_side] for side, of_side in results.items()}
+            hashes = {written for of_side in results.values() for _, written in of_side}
             for fault in FAULTS if faults else ():
                 with faulty(port, Rule(fault, share=0.1, part="GET")) as proxy:
                     os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
                     taken, written = read(spec, urls, folder / "payload", count)
                     hashes.add(written)
-                    with_faults[fault] = {"seconds": taken, "faults": proxy.faults()}
+                    report["faults"][fault] = {"seconds": taken, "faults": proxy.faults()}
                     announce(f"{fault}: {proxy.faults()} of {len(proxy.requests())} requests failed; the same bytes")
     if len(hashes) > 1:
         raise RuntimeError("what is written differs between the disk and the store")
-    ratio = statistics.median(a / b for a, b in zip(seconds["store"], seconds["disk"], strict=True))
-    report: dict[str, Any] = {"benchmark": "stores", "machine": machine(), "rows": rows, "threads": count}
-    report |= {"rounds": rounds, "busy": share, "seconds": seconds, "store_over_disk": ratio, "met": ratio <= TARGET}
-    report |= {"faults": with_faults, "same_bytes": True}
-    table = Table(title=f"{rows:,} rows, {count} processes, {report['machine']['cpu']}", caption=busy_caption(share))
-    for name in ("read from", "rows/s", "seconds beside disk", "target"):
-        table.add_column(name, justify="left" if name == "read from" else "right")
-    for side, taken_by_round in seconds.items():
-        own = f"{ratio:.2f}" if side == "store" else "1"
-        speed = rows / statistics.median(taken_by_round)
-        table.add_row(
-            side, f"{speed:,.0f}", own, f"{TARGET} {'met' if report['met'] else 'missed'}" * (side == "store")
-        )
-    for fault, found in with_faults.items():
-        label = f"store, {found['faults']} requests with the fault {fault}"
-        beside = found["seconds"] / statistics.median(seconds["disk"])
-        table.add_row(label, f"{rows / found['seconds']:,.0f}", f"{beside:.2f}", "")
-    finish(report, output, table)
+    ratio = ratios(seconds["store"], seconds["disk"])["median"]
+    report |= {"seconds": seconds, "store_over_disk": ratio, "met": ratio <= TARGET, "same_bytes": True}
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def track(run: FinishedRun) -> str:
 
 def _described(run: FinishedRun, key: str) -> Any:
     """Returns the description of the model: the columns of a request, and the probability of each task."""
-    from mlflow.models import Model, ModelSignature
+    from mlflow.models import Model, ModelSignature  # lazy: takes 2 s, and belongs to an extra
     from mlflow.types import ColSpec, Schema
 
     inputs = [ColSpec("float" if kind == "numeric" else "string", name) for name, kind in run.columns.items()]

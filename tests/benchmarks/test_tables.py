@@ -72,6 +72,24 @@ REPORTS: dict[str, tuple[dict[str, Any], list[tuple[str, ...]]]] = {
         },
         [("all", "9.0"), ("all, of all cores", "12.0"), ("start", "1.5"), ("peak MiB", "1,500")],
     ),
+    "benchmarks.first_answer": (
+        {
+            "logs": {
+                "bank": {
+                    "model": "fm",
+                    "rows": {"test": 1000},
+                    "clicks": 90,
+                    "ahead": [-0.01, 0.02],
+                    "sides": {
+                        "ctrpipe": {"auc": 0.75, "calibration": 1.01, "calibration_interval": [0.9, 1.1]},
+                        "scikit-learn LR": {"auc": 0.5},
+                        "LightGBM": {"auc": 0.25},
+                    },
+                }
+            }
+        },
+        [("bank", "fm", "1,000", "90", "0.7500", "0.5000", "0.2500", "-0.0100 .. +0.0200", "1.010", "0.900 .. 1.100")],
+    ),
     "benchmarks.floor": (
         {
             "signature": "serving_packed",
@@ -170,6 +188,15 @@ REPORTS: dict[str, tuple[dict[str, Any], list[tuple[str, ...]]]] = {
             "help": {"wall": 0.3, "cpu": 0.2},
         },
         [("the base, MB", "1,500", "1,600"), ("  of it keras, MB", "2", "")],
+    ),
+    "benchmarks.stores": (
+        {"rows": 1000, "threads": 2, "seconds": {"disk": [1.0, 2.0, 4.0], "store": [2.5]}, "store_over_disk": 1.25}
+        | {"met": False, "faults": {"cut": {"seconds": 4.0, "faults": 3}}},
+        [
+            ("disk", "500", "1.00", ""),
+            ("store", "400", "1.25", "1.2 missed"),
+            ("store, 3 requests with the fault cut", "250", "2.00", ""),
+        ],
     ),
     "benchmarks.tables": (
         {"rows": [60, 600], "model": "fm", "history": 0, "batch": 16, "threads": 1, "backend": "jax"}
