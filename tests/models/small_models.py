@@ -103,19 +103,8 @@ SMALL = {
 # of the other models. test_kinds_of_models.py says whether they still do.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
 FAMILIES += ("lightgbm", "deepfm", "crossnet", "autoint", "transformer")
-FAMILIES += (
-    "fibinet",
-    "mask_net",
-    "edcn",
-    "final_mlp",
-    "final_net",
-    "gdcn",
-    "pepnet",
-    "fcn",
-    "wukong",
-    "qnn",
-    "rank_mixer",
-)
+FAMILIES += ("fibinet", "mask_net", "edcn", "final_mlp", "final_net", "gdcn")
+FAMILIES += ("pepnet", "fcn", "wukong", "qnn", "rank_mixer")
 FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower")
 FAMILIES += ("hstu", "one_trans", "starspace", "ple", "esmm")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")

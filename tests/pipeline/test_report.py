@@ -92,7 +92,7 @@ def run_left(folder: pathlib.Path, name: str = "C9", keeps: bool = True) -> path
 
 
 def explained(name: str) -> dict:
-    """What `ctrpipe explain` writes of a run with two columns, one of which is named so."""
+    """What `ctrpipe explain` writes of a run with two columns. One of them has this name."""
 
     def loss(value: float) -> dict:
         return {"value": value, "interval": [value - 0.125, value + 0.125]}
