@@ -128,7 +128,7 @@ def _element(figure: Figure) -> ElementTree.Element:
     buffer = io.StringIO()
     with style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts have it
-        for part in (figure, *figure.axes):
+        for part in (figure, *figure.axes, *(child for axis in figure.axes for child in axis.child_axes)):
             part.patch.set(facecolor="none", edgecolor="none")
         # `savefig` would draw the figure twice.
         FigureCanvasSVG(figure).print_svg(buffer, metadata=dict.fromkeys(_META))
