@@ -29,8 +29,8 @@ from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.pages import template
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.report.report import template
 
 FOLDER = pathlib.Path(__file__).parent
 LAST_RUN = FOLDER / "last_run.json"

@@ -54,7 +54,7 @@ WAYS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Beside:
+class Measured:
     """The results of one model at one batch size, by way.
 
     Args:
@@ -81,14 +81,14 @@ class Beside:
 
 
 def over_the_first(rounds: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Returns the median and range of each way's rounds over those of the first way."""
+    """Returns the median and range of each way's rounds, relative to the first way's."""
     reference, *others = rounds
     return {way: ratios(rounds[way], rounds[reference]) for way in others}
 
 
 def compare(
     model: str, shape: Shape, running: dict[str, Ours], training: dict[str, Any], rounds: int, seconds: float
-) -> Beside:
+) -> Measured:
     """Returns a model's samples/s by way, measured in alternating rounds.
 
     Args:
@@ -116,7 +116,7 @@ def compare(
     }
     described = ", ".join(f"{way} {spread(of_way)['median']:,.0f}" for way, of_way in speeds.items())
     announce(f"{model}, batches of {shape.batch}: {described} samples/s")
-    return Beside(model, shape.batch, share, speeds, by_cpu, first)
+    return Measured(model, shape.batch, share, speeds, by_cpu, first)
 
 
 def measure(
@@ -127,9 +127,9 @@ def measure(
     training: dict[str, Any],
     rounds: int,
     seconds: float,
-) -> Iterator[tuple[dict[str, Any], list[Beside]]]:
+) -> Iterator[tuple[dict[str, Any], list[Measured]]]:
     """Yields the versions, the CPU seconds until each process is ready, and the results so far, after each model."""
-    results: list[Beside] = []
+    results: list[Measured] = []
     with on_cores(threads), contextlib.ExitStack() as stack:
         running = {
             way: stack.enter_context(Ours(WAYS[way].backend, threads, device="cpu", variables=WAYS[way].variables))
@@ -195,8 +195,8 @@ def main(
 ) -> None:
     """Measure the training speed of our models on the CPU: TensorFlow against JAX, XLA, and oneDNN without AVX-512.
 
-    The sizes are those of benchmarks.train. The result is the median of the rounds' ratios; `training.backend: auto`
-    relies on it (pipeline/training/faster_backend.py). Prints a table, writes JSON after every model, and prints the
+    The sizes are the same as in benchmarks.train. The result is the median of the rounds' ratios; `backend: auto`
+    relies on it (pipeline/training/auto_settings.py). Prints a table, writes JSON after every model, and prints the
     JSON on the last line.
     """
     names, chosen = chosen_models(models), chosen_ways(ways)

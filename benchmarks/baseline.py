@@ -4,7 +4,7 @@
 
 For each log `ctrpipe init` drafts a configuration. All sides get the same rows and columns: scikit-learn's one-hot
 logistic regression with its default strength, the same with the strength that the validation rows choose among
-STRENGTHS, the baseline that a run trains beside its model, and the drafted model with the drafted settings.
+STRENGTHS, the baseline that a run trains next to its model, and the drafted model with the drafted settings.
 scikit-learn's rows have the shares of a list's elements, and no texts. Besides the named logs, this command writes
 three: `bank` is like the bank marketing data, `numbers` has only numbers, and in `rare` one row of a thousand is a
 click. Of a log that `ctrpipe generate` wrote, the true probabilities are shown too: how well calibrated they are on
@@ -29,11 +29,12 @@ from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.harness.benchmark import Benchmark, Report
-from benchmarks.harness.command import chosen_names, folder_option
+from benchmarks.harness.command import chosen_names, folder_option, named_values
 from benchmarks.harness.quality_sides import SPLITS, Baseline, Drafted, Rows
 from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.small_logs import LOGS
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.metrics import Weights, labelled, log_loss, summarise
 from ctrpipe.common.progress import announce
@@ -41,7 +42,6 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.draft.page import draft
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 from ctrpipe.pipeline.evaluation.slice_calibration import slice_calibrations
 from ctrpipe.pipeline.run.prepared import joined
 
@@ -186,7 +186,7 @@ def table(report: Mapping[str, Any]) -> Table:
 
 
 def bars(logs: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Returns the bars of each log: AUC beside scikit-learn's of the baseline and of the draft, and the calibration.
+    """Returns the bars of each log: the baseline's AUC and the draft's against scikit-learn's, and the calibration.
 
     The draft is held to the baseline: its AUC may be behind by no more than chance explains.
     """
@@ -214,15 +214,11 @@ def _chance(side: Mapping[str, Any]) -> float:
     return float(high - low) / 2
 
 
-def _named(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    if wrong := [value for value in values if "=" not in value]:
-        raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
-    return dict(value.split("=", 1) for value in values)
-
-
 @Benchmark("benchmarks.baseline", table)
-@click.option("--log", "logs", multiple=True, callback=_named, help="NAME=PATH of a log; repeat for more.")
-@click.option("--label", "labels", multiple=True, callback=_named, help="NAME=COLUMN of a log's label, if not guessed.")
+@click.option("--log", "logs", multiple=True, callback=named_values, help="NAME=PATH of a log; repeat for more.")
+@click.option(
+    "--label", "labels", multiple=True, callback=named_values, help="NAME=COLUMN of a log's label, if not guessed."
+)
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("baseline")
 def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path) -> None:

@@ -48,7 +48,7 @@ class Excess:
     """The effect of a calibration in one trial.
 
     Attributes:
-        alone, chosen: Expected log loss minus that of the model without a calibration, in nats, fitted alone and
+        alone, chosen: Expected log loss minus the uncalibrated model's, in nats, if the method is fitted alone and
             chosen on held-out folds.
         highest_alone, highest_chosen: The largest ratio of the calibrated odds to the true odds over the other rows.
         taken: The method that was taken.

@@ -34,7 +34,10 @@ from ctrpipe.transforms.log.spec import LogSpec
 COLUMNS = ("click", "user", "item", "category", "item_history", "category_history")
 LOG_ROWS, USERS, ITEMS, CATEGORIES, SEED = 2000, 500, 3000, 50, 1
 SHARED, ROWS = "serving_candidates", ("serving_raw", "serving_default")
-TARGETS = {"din": 0.5, "two_tower": 0.1}  # maximum time of `serving_candidates` over that of `serving_raw`
+TARGETS = {
+    "din": 0.5,
+    "two_tower": 0.1,
+}  # maximum ratio of the time of `serving_candidates` to the time of `serving_raw`
 SAME = 1e-5
 # Large embeddings make the predictions depend on the user and the history.
 WEIGHTS = {"embedding_dim": 16, "embedding_stddev": 0.5}

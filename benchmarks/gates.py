@@ -29,12 +29,12 @@ from rich.table import Table
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.result_table import Cell, if_any, result_table
 from ctrpipe.common import metrics
+from ctrpipe.common.estimates import Estimate, auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.config import CalibrationBounds, Gates, Monitoring
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
 from ctrpipe.pipeline.evaluation.gates import change_gate, slice_gates
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.transforms.log.spec import LogSpec
@@ -72,7 +72,7 @@ class Simulated:
     noise: float
 
     def draw(self, random: np.random.Generator) -> tuple[Sides, list[Estimate]]:
-        """Returns the estimates of an equal and of the last model, and those of the worse one, MOST trainings each."""
+        """Returns the estimates of this model, of an equal last one, and of the worse one, MOST trainings each."""
         logits, labels, attributes = draw_log(random, ROWS)
         worse = logits + self.lost * random.normal(size=ROWS)
         drawn = [_estimates(random, each, labels, attributes, self.error) for each in (logits, logits, worse)]

@@ -240,7 +240,7 @@ def main(
     """Measure peak memory on the CPU, each part separately.
 
     cin: training a CIN alone, ours and FuxiCTR's (`make peers`), each in a new process that takes two steps of Adam;
-    measured is the peak resident memory minus that of the process with its libraries loaded. run: `ctrpipe run` of a
+    measured is the peak resident memory minus the memory after loading the libraries. run: `ctrpipe run` of a
     generated log, one epoch, all of its processes together. files and score: the growth of memory with the rows when
     several processes read the same packed file, and when a log is scored. Prints a table, writes JSON, and prints the
     JSON on the last line.

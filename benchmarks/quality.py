@@ -59,12 +59,12 @@ from benchmarks.harness.quality_sides import (
 from benchmarks.peers.client import Peer
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.files import atomic_path, write_json, write_text
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 
 OURS = ("ours", "ours_averaged")
 NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
@@ -250,12 +250,12 @@ def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for value in theirs:
             ahead = value.get("ahead", {}).get(name)
             if ahead and ahead["model"] == value["model"]:
-                line = {"bar": f"{name}, {value['model']} beside {value['side']}", "ahead": ahead["difference"]}
+                line = {"bar": f"{name}, {value['model']} against {value['side']}", "ahead": ahead["difference"]}
                 lines.append({**line, "met": line["ahead"] >= -MARGIN})
         best = max((statistics.fmean(value["auc"]) for value in values if value["side"] == name), default=None)
         if best is not None and theirs:
             difference = best - max(statistics.fmean(value["auc"]) for value in theirs)
-            line = {"bar": f"{name}, the best beside the best of theirs", "ahead": difference}
+            line = {"bar": f"{name}, our best against their best", "ahead": difference}
             lines.append({**line, "met": difference >= 0})
     return lines
 

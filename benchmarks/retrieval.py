@@ -222,7 +222,7 @@ class IndexedVersion:
             servable.close()
 
     def measure(self, data: Data) -> dict[str, Any]:
-        """Returns the size of a version with the items, the ms of its calls, and those of the searches alone."""
+        """Returns the size of a version with the items, the ms of its calls, and the ms of the searches alone."""
         from ctrpipe.pipeline.retrieval.cells import default_cells, divided
         from ctrpipe.serving.export.retrieval import ItemIndex
 
@@ -231,7 +231,7 @@ class IndexedVersion:
         began = time.perf_counter()
         cells, _ = divided(data.items, data.tuning, count, top, self.share)
         seconds = time.perf_counter() - began
-        announce(f"{items:,} items: {count:,} cells, of which {cells.probes:,} are read")
+        announce(f"{items:,} items: {count:,} cells, {cells.probes:,} of them are read")
         names = np.array([b"%d" % number for number in range(items)], object)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder)

@@ -5,7 +5,7 @@
 The grid has 48 points of a DeepFM on a log in Criteo's format: 4 learning rates, 3 embedding dropouts, 2 widths and 2
 hidden networks. The study searches the same widths and networks, and the two ranges spanned by the grid's numbers. Both
 train with the same seed, early stopping and evaluations, and are compared by validation AUC. A stopped trial counts
-with the steps it used. The seeds are those of the search. Results are kept in the folder: the same command resumes.
+with the steps it used. --seeds are seeds of the search. Results are kept in the folder: the same command resumes.
 """
 
 import dataclasses
@@ -124,7 +124,7 @@ def table(report: Mapping[str, Any]) -> Table:
 @click.option("--trials", type=click.IntRange(1), default=24, help="Trials of each study.")
 @folder_option("tune")
 def main(report: Report, data: str, seeds: int, trials: int, folder: pathlib.Path) -> None:
-    """Compare the training steps of a search with those of a grid.
+    """Compare the training steps of a search and of a grid.
 
     Prints a table with a row for each seed, and writes the report as JSON.
     """

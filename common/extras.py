@@ -57,6 +57,8 @@ MODULES = {
     "hub": ("huggingface_hub",),
     "avro": ("fastavro",),
     "sql": ("duckdb", "sqlalchemy"),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
     "lakes": ("deltalake", "pyiceberg"),
 }
 

@@ -15,6 +15,7 @@ errors of one line. A path without a scheme, or with `file://`, is a file of thi
 
 import contextlib
 import dataclasses
+import datetime
 import errno
 import fnmatch
 import functools
@@ -23,6 +24,7 @@ import os
 import pathlib
 import random
 import re
+import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -387,8 +389,6 @@ def _s3(fs: Any, bucket: str, endpoint: str, region: str) -> Any:
 
 
 def _gs(fs: Any, emulator: str) -> Any:
-    import datetime
-
     options: dict[str, Any] = {"retry_time_limit": datetime.timedelta(milliseconds=1)}  # `_asked` repeats
     if emulator:
         options |= _authority(emulator, "endpoint_override", "scheme") | {"anonymous": True}
@@ -478,7 +478,7 @@ class _WebFile:
     def read_at(self, start: int, length: int) -> bytes:
         if self._whole is not None:
             return os.pread(self._whole.fileno(), length, start)
-        import urllib3
+        import urllib3  # lazy, see _pool
 
         with contextlib.closing(self._get(f"bytes={start}-{start + length - 1}")) as answer:
             if answer.status != 206:
@@ -489,7 +489,7 @@ class _WebFile:
                 raise OSError(f"Transport: {error}") from error
 
     def _get(self, bounds: str) -> Any:
-        import urllib3
+        import urllib3  # lazy, see _pool
 
         try:
             return _pool(os.getpid()).request(
@@ -505,9 +505,7 @@ class _WebFile:
 
     @staticmethod
     def _saved(answer: Any) -> IO[bytes]:
-        import tempfile
-
-        import urllib3
+        import urllib3  # lazy, see _pool
 
         file = cast(IO[bytes], tempfile.TemporaryFile())
         expected, written = answer.headers.get("Content-Length"), 0
@@ -529,7 +527,7 @@ def _web_error(status: int) -> OSError:
 
 @functools.lru_cache(maxsize=1)
 def _pool(pid: int) -> Any:
-    import urllib3
+    import urllib3  # lazy: takes 0.1 s, and files of this machine do not need it
 
     return urllib3.PoolManager(maxsize=2 * AHEAD)
 

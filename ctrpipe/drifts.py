@@ -51,7 +51,7 @@ class Drift(Result):
     def plot(self) -> "Figure":
         """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import Bar, BarChart, chart_figure
+        from ctrpipe.common.charts import Bar, BarChart, chart_figure
 
         bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
         return chart_figure([BarChart("Distance between the logs", bars, "distance / limit", mark=1.0)])

@@ -66,7 +66,7 @@ class Explanation(Result):
     def plot(self) -> "Figure":
         """Plots the importance of each column in log loss and AUC, with 95% confidence intervals."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import chart_figure
+        from ctrpipe.common.charts import chart_figure
         from ctrpipe.pipeline.report.explanation import importance_bars
 
         return chart_figure(importance_bars(self.report["columns"]))
@@ -104,7 +104,7 @@ class RowExplanation(Result):
     def plot(self) -> "Figure":
         """Plots the contribution of each column to the logit, by method."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import BarChart, chart_figure
+        from ctrpipe.common.charts import BarChart, chart_figure
         from ctrpipe.pipeline.report.explanation import ADDED, row_bars
 
         title = f"probability {self.probability:.4f}"

@@ -42,8 +42,8 @@ class Ranking(Result):
     def plot(self) -> "Figure":
         """Plots the effective catalogue size and the take-rate by k."""
         # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.common.charts import chart_figure
         from ctrpipe.pipeline.ranking.show import charts
-        from ctrpipe.pipeline.report.charts import chart_figure
 
         return chart_figure(list(charts(self.report).values()))
 

@@ -57,7 +57,7 @@ class Retrieval(Result):
     def plot(self) -> "Figure":
         """Plots the mean score by the place of the item."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import Chart, Line, chart_figure
+        from ctrpipe.common.charts import Chart, Line, chart_figure
 
         means = self.to_pandas().groupby("place")["score"].mean()
         line = Line("mean over the rows", means.index.tolist(), means.tolist())

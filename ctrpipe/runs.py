@@ -82,7 +82,7 @@ class Run(Result):
     def plot(self) -> "Figure":
         """Plots the report's charts: learning curves, ROC, precision-recall, calibration and scores."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import chart_figure
+        from ctrpipe.common.charts import chart_figure
         from ctrpipe.pipeline.report.plots import charts
 
         predictions = (self.output / "report_data" / "predictions.parquet").read_bytes()

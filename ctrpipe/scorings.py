@@ -62,7 +62,7 @@ class Scoring(Result):
     def plot(self) -> "Figure":
         """Plots a histogram of the scores of each task."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import Histogram, Line, chart_figure
+        from ctrpipe.common.charts import Histogram, Line, chart_figure
 
         charts = []
         for name, of in self.scores.items():

@@ -3,7 +3,7 @@
     python -m studies.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 48] [--repeats 8]
         [--categories 28] [--embedding-dim 8]
 
-The log is that of `ctrpipe generate --format history`: a click depends on the only earlier item of the candidate's
+`ctrpipe generate --format history` writes the log. A click depends on the only earlier item of the candidate's
 category, and counts carry no information. All models have the same rows and embedding width, and are trained to the
 best validation AUC with the learning rate and epochs of SCHEDULES. `sum` is an MLP on the sums of the histories'
 embeddings (`pooling: sum`). The embedding width should be smaller than the number of categories, because a wide enough

@@ -160,7 +160,7 @@ _WHOLE = _model("hiformer", TOKENS, qk_rank=None, v_rank=None)
 CLAIMS = (
     Claim(
         "top_k",
-        "Attention-Net, Table 1: the k largest scores of a row beside all of them",
+        "Attention-Net, Table 1: the k largest scores of a row, against all scores",
         "sparse",
         (
             ("all 16", _model("attention_net", ATTENTION_NET, top_k=None)),
@@ -170,28 +170,28 @@ CLAIMS = (
     ),
     Claim(
         "vector_wise",
-        "xDeepFM, Table 2: CIN beside CrossNet",
+        "xDeepFM, Table 2: CIN against CrossNet",
         "vectors",
         (("CrossNet", _model("crossnet", FACTORS, layers=2)), ("CIN", _model("cin", FACTORS, maps=(32, 32)))),
         "gain",
     ),
     Claim(
         "heterogeneous",
-        "Hiformer, section 3.3, Table 1: HeteroAtt beside the Transformer",
+        "Hiformer, section 3.3, Table 1: HeteroAtt against the Transformer",
         "by_pair",
         (("Transformer", _model("transformer", TOKENS)), ("HeteroAtt", _model("hetero_att", TOKENS))),
         "gain",
     ),
     Claim(
         "composite",
-        "Hiformer, section 3.4, Table 1: Hiformer beside HeteroAtt",
+        "Hiformer, section 3.4, Table 1: Hiformer against HeteroAtt",
         "by_pair",
         (("HeteroAtt", _model("hetero_att", TOKENS)), ("Hiformer", _WHOLE)),
         "gain",
     ),
     Claim(
         "low_rank",
-        "Hiformer, section 3.5.1, Table 2: low ranks beside whole matrices",
+        "Hiformer, section 3.5.1, Table 2: low ranks against whole matrices",
         "by_pair",
         (("whole", _WHOLE), ("low rank", _model("hiformer", TOKENS, qk_rank=14, v_rank=28))),
         "no loss",

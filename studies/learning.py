@@ -2,10 +2,10 @@
 
     python -m studies.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--epochs 12] [--output FILE]
 
-The clicks of one log depend only on pairs of columns, those of the other only on triples: on products of signs, which
+Clicks depend only on pairs of columns in one log, and only on triples in the other: on products of signs, which
 no single column reveals (nor, for triples, any pair of columns). A model's share is its position between LR's test AUC
-(0) and that of the true probabilities (1), as mean and spread over the seeds; LR's own share is counted from 0.5. The
-models are trained on ids, by the trainer of a run.
+(0) and the AUC of the true probabilities (1), as mean and spread over the seeds; LR's own share is counted from 0.5.
+The models are trained on ids, by the trainer of a run.
 """
 
 import dataclasses

@@ -227,7 +227,7 @@ def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
     if len(wrong):
         line = int(wrong[0])
         raise InputError(
-            f"{path}: line {line + 1}: is of {lists[0][line]}, that of {test.name} of ({user[line]},{item[line]}); "
+            f"{path}: line {line + 1}: is of {lists[0][line]}, and in {test.name} of ({user[line]},{item[line]}); "
             "download both again"
         )
     return Others(
@@ -519,7 +519,7 @@ def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib
             logs[name] = transform(config, data, place)
         tests = [candidates(log.payload, ["label", "item"]) for log in (logs[name], *logs.values())]
         if not tests[0].equals(tests[1]):
-            raise RuntimeError(f"The test rows of {name} stand in another order than those of the first side")
+            raise RuntimeError(f"The test rows of {name} stand in another order than the first side's")
     return logs
 
 

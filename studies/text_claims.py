@@ -2,7 +2,7 @@
 
     python -m studies.text_claims [--interplay 0 --interplay 1] [--seeds 5] [--lines 40000] [--folder DIR]
 
-The logs are those of `ctrpipe generate --format kddcup2012 --click-rate 0.3`. With --interplay 0 the effects of title
+`ctrpipe generate --format kddcup2012 --click-rate 0.3` writes such logs. With --interplay 0 the effects of title
 and user on the logit are additive, and BERT4CTR should gain nothing over the best of the other models. With 1 each word
 of the title also matters to users of one age, and BERT4CTR should gain. A log consists of several generated logs that
 share queries, titles and words, so each word occurs often.

@@ -1,7 +1,7 @@
 """Prints figures of the code's structure: `python -m tests.code_figures`.
 
-Rooms and arrows are those of docs/explanation/architecture.md; an arrow is a pair of rooms of which one imports the
-other. The other figures are counted in the syntax trees of the product, without tests, benchmarks and studies.
+docs/explanation/architecture.md has the rooms. An arrow is a pair of rooms: the first imports the second. The other
+figures are counted in the syntax trees of the product, without tests, benchmarks and studies.
 """
 
 import argparse

@@ -31,6 +31,7 @@ __all__ = [
     "machine",
     "folder_option",
     "on_cores",
+    "named_values",
     "output_option",
     "positive_numbers",
     "shape_options",
@@ -149,6 +150,17 @@ def chosen_names(option: str, text: str, known: Collection[str]) -> tuple[str, .
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"{option}: unknown {', '.join(map(repr, unknown))}; give some of {','.join(known)}")
     return names
+
+
+def named_values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Returns the values of an option that is given as NAME=VALUE, by name.
+
+    Raises:
+        InputError: A value has no name.
+    """
+    if wrong := [value for value in values if "=" not in value]:
+        raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
+    return dict(value.split("=", 1) for value in values)
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:

@@ -274,7 +274,7 @@ def device_name(backend: str) -> str:
 
 
 def cuda_version(backend: str) -> str | None:
-    """Returns TensorFlow's build version of CUDA or that of JAX's plugin; None without CUDA."""
+    """Returns the CUDA version of TensorFlow's build or of JAX's plugin; None without CUDA."""
     if backend == "jax":
         for plugin, runtime in CUDA_OF_JAX.items():
             if _installed(plugin):

@@ -29,7 +29,7 @@ class _Model(_Local):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
-            from ctrpipe.serving.stored import fetch_model  # pyarrow is not needed for a path
+            from ctrpipe.serving.stored import fetch_model  # lazy: pyarrow takes 0.2 s, and a path does not need it
 
             return fetch_model(check_scheme(value))
         return super().convert(value, param, ctx)

@@ -7,8 +7,8 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.pipeline.commands.options import PATH
-from ctrpipe.pipeline.config.training import Monitor
 
 
 def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:

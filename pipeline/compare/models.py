@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
 from ctrpipe.pipeline.compare.sides import TESTED, Groups, compare_sides, groups_of_rows, side
 from ctrpipe.pipeline.evaluation.elements import frequent_slices
-from ctrpipe.pipeline.evaluation.estimates import gauc_estimate
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 MAX_SLICE_VALUES = 20  # per column

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ctrpipe.common import metrics
+from ctrpipe.common.estimates import Estimate, auc_estimate, gauc_estimate, rig_estimate
 from ctrpipe.common.metrics import Weights
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
 from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t, shards
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, gauc_estimate, rig_estimate
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"

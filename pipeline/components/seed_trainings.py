@@ -25,8 +25,9 @@ from ctrpipe.common.phases import start_phase
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.components import SERVABLE
-from ctrpipe.pipeline.components.log_trainer import TrainerInputs, TrainerSettings, train_and_export
+from ctrpipe.pipeline.components.log_trainer import train_and_export
 from ctrpipe.pipeline.components.settings import StageSettings
+from ctrpipe.pipeline.components.trainer_settings import TrainerInputs, TrainerSettings
 from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, write_seeds

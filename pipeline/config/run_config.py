@@ -6,21 +6,23 @@ from typing import Annotated, Any
 
 import pydantic
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
 from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
+from ctrpipe.pipeline.config.hooks import Hooks
 from ctrpipe.pipeline.config.kubeflow import Kubeflow
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import Monitoring
 from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
-from ctrpipe.pipeline.config.training import WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
+from ctrpipe.pipeline.config.training import OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
-from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
 from ctrpipe.transforms.log.split import Split, SplitFiles
 from ctrpipe.transforms.log.split_files import placed_files
 
@@ -82,11 +84,21 @@ class RunConfig(LogSpec):
     """Settings of the pushed model and its serving signatures."""
     kubeflow: Kubeflow = Kubeflow()
     """Settings for Kubeflow Pipelines."""
+    hooks: Hooks = Hooks()
+    """Code of installed packages that a run calls, such as an experiment tracker."""
     workers: int | None = pydantic.Field(None, ge=1, examples=[4])
     """Maximum number of worker processes that read and transform the log; null: one per core, or fewer for a small log.
     """
     beam_args: list[str] = pydantic.Field([], examples=[["--runner=FlinkRunner", "--job_endpoint=HOST:8099"]])
     """Beam pipeline arguments. If given, Beam reads and transforms the log, on the runner that they name."""
+
+    @pydantic.model_validator(mode="after")
+    def _format_has_a_reader(self) -> "RunConfig":
+        name = self.data.format
+        if name not in FORMAT_NAMES and name not in hooks.names("readers"):
+            known = ", ".join(FORMAT_NAMES)
+            raise ValueError(f"data.format: '{name}' is none of {known}, and no installed package has such a reader")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
@@ -141,6 +153,8 @@ class RunConfig(LogSpec):
             raise ValueError(
                 f"training.monitor: {monitor} of the scores of {losses[0]} has no meaning; take gauc or auc"
             )
+        if set(losses) != {"binary_cross_entropy"} and self.model.name in OWN_LOSS:
+            raise ValueError(f"training.loss: {self.model.name} has a loss of its own; remove training.loss")
         if set(losses) != {"binary_cross_entropy"} and (named := self.training.needs_cross_entropy):
             raise ValueError(f"training.{named} needs loss: binary_cross_entropy")
         return self

@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.transforms.log.section import Section
 
 LINEAR = "lr"  # the model that `optimizer: lbfgs` trains
 Loss = Literal["binary_cross_entropy", "focal", "pairwise_logistic", "softmax", "jrc"]
 WITHIN_GROUPS = ("pairwise_logistic", "softmax", "jrc")  # losses that compare the rows of a group
 WITHOUT_PROBABILITIES = ("focal", "pairwise_logistic", "softmax")  # losses whose optimum is no probability
-Monitor = Literal["auc", "log_loss", "gauc", "auc_minus_log_loss"]
+OWN_LOSS = ("starspace", "lightgbm", "cascading_nn_gbdt")  # models with a loss that no key changes
 
 
 class Plateau(Section):

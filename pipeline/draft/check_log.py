@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config import RunConfig
@@ -61,6 +62,8 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
             findings.errors += [f"{key}: {text}" for text in _model_faults(model)]
+    for kind, name in config.hooks.named:
+        _collect(findings, "hooks: ", lambda kind=kind, name=name: hooks.check(kind, name))  # type: ignore[misc]
     for key in ("previous", "serving"):
         if named := getattr(config.monitoring, key):
             _collect(findings, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]

@@ -10,9 +10,7 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from ctrpipe.common.significance import holm, quantile
-from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
-from ctrpipe.pipeline.evaluation.estimates import (
+from ctrpipe.common.estimates import (
     Estimate,
     auc_estimate,
     calibration_estimate,
@@ -20,6 +18,8 @@ from ctrpipe.pipeline.evaluation.estimates import (
     log_loss_estimate,
     rig_estimate,
 )
+from ctrpipe.common.significance import holm, quantile
+from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.evaluation.slice_calibration import SliceCalibrations, slice_calibrations
 from ctrpipe.pipeline.evaluation.tail import TAIL

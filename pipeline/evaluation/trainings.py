@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import Estimate
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.significance import quantile
-from ctrpipe.pipeline.evaluation.estimates import Estimate
 from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
 from ctrpipe.transforms.log.payload import read_payload
 

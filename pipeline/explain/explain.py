@@ -29,14 +29,14 @@ from ctrpipe.pipeline.explain.pairs import (
 )
 from ctrpipe.pipeline.explain.prune import config_of_run, prune
 from ctrpipe.pipeline.explain.rows import gradients_of_row, shapley_of_row
-from ctrpipe.pipeline.explain.sample import RowSample
-from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.strengths import learned_strengths
 from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
+from ctrpipe.pipeline.run.model_rows import read_row, read_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
+from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec
 
 ATTENDED_ROWS = 10_000  # rows of the sample over which attention is averaged

@@ -16,15 +16,15 @@ from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
-from ctrpipe.pipeline.explain.sample import RowSample
-from ctrpipe.pipeline.explain.source import good_rows
 from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
+from ctrpipe.pipeline.run.model_rows import good_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_schema
+from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec
 
 SAMPLED_ROWS = 2000  # of each log

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import yaml
@@ -58,7 +59,10 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
     if absent:
         raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")
-    text = _compiled(_pipeline(config, nodes, folder, not vertex))
+    with ThreadPoolExecutor(
+        1
+    ) as thread:  # kfp looks at the whole stack for every setting of a step: a thread's is short
+        text = thread.submit(lambda: _compiled(_pipeline(config, nodes, folder, not vertex))).result()
     if vertex:
         spec = next(yaml.safe_load_all(text))
         job = {"displayName": config.name, "pipelineSpec": spec, "runtimeConfig": {}}

@@ -20,7 +20,7 @@ from ctrpipe.pipeline.evaluation.lists import (
     take_rate,
     taken_catalogue,
 )
-from ctrpipe.pipeline.explain.source import read_rows, split_files
+from ctrpipe.pipeline.run.model_rows import read_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.scoring.rows import Scorer

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.pipeline.report.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
+from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 
 MOST_BARS = 60  # columns, the most important first
 MOST_MAPPED = 40  # columns of a heat map of pairs

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ctrpipe.common import stores
+from ctrpipe.common import hooks, stores
 from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
@@ -13,7 +13,8 @@ from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files
-from ctrpipe.transforms.log.split import SPLITS, Split
+from ctrpipe.transforms.log.spec import FORMAT_NAMES, Data
+from ctrpipe.transforms.log.split import SPLITS
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
     return RunInputs(
         tuple(absolute(files)),
-        _data_fingerprint(config.data.split, data),
+        _data_fingerprint(config.data, data),
         states_of(data),
         output,
         baseline_version="",
@@ -101,11 +102,15 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     )
 
 
-def _data_fingerprint(split: Split, data: list[dict[str, Any]]) -> str:
-    """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split."""
-    contents = fingerprint_files(data)
-    counts = [len(getattr(split.files, name)) for name in SPLITS] if split.files else []
-    return fingerprint(contents, counts) if counts else contents
+def _data_fingerprint(described: Data, data: list[dict[str, Any]]) -> str:
+    """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split.
+
+    With a reader of another package it is also a hash of the reader's code.
+    """
+    contents, files = fingerprint_files(data), described.split.files
+    counts = [len(getattr(files, name)) for name in SPLITS] if files else []
+    reader = [] if described.format in FORMAT_NAMES else [hooks.version("readers", described.format)]
+    return fingerprint(contents, counts, *reader) if counts or reader else contents
 
 
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:

@@ -25,6 +25,7 @@ from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_m
 from ctrpipe.pipeline.evaluation.drift_gate import drift_gate
 from ctrpipe.pipeline.evaluation.seeds import SEEDS, Seeds, write_seeds
 from ctrpipe.pipeline.report.report import write_report
+from ctrpipe.pipeline.run.finished import call_after_run, check_hooks, finished_run, write_sections
 from ctrpipe.pipeline.run.inputs import encoders
 from ctrpipe.pipeline.run.seeds import all_seeds
 from ctrpipe.serving.layout import Asset, asset_path
@@ -49,7 +50,8 @@ def finish(
     artifacts: RunArtifacts,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has stored the predictions.
+    """Writes metrics.json, report_data/ and report.html, and calls the hooks that follow a run. Needs no model:
+    GatedEvaluator has stored the predictions.
 
     Args:
         config: The run's configuration.
@@ -99,7 +101,10 @@ def finish(
             write_seeds(output, seeds)
         else:
             (output / SEEDS).unlink(missing_ok=True)  # of an earlier run in this folder
+    run = finished_run(config, output, metrics)
+    write_sections(run, config.hooks, output / "report_data")
     write_report(output)
+    call_after_run(run, config.hooks)
     return metrics
 
 
@@ -167,6 +172,7 @@ def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts
         "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
         "model": str(artifacts.folder("Trainer", "model")),
         "parent": _parent(artifacts.folder("Trainer", "model") / SERVABLE),
+        "hooks": check_hooks(config.hooks),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

@@ -23,6 +23,7 @@ from ctrpipe.common.processes import cores, preload, preload_in_copy
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
+from ctrpipe.pipeline.run.finished import check_hooks
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
@@ -54,6 +55,7 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         import_tensorflow()
         start_phase("checks")
         _check_model(config)
+        check_hooks(config.hooks)
         check_output(output)
         announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
         monitored = find_monitored(config.monitoring)

@@ -10,11 +10,11 @@ from typing import Any
 
 import keras
 
+from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.common.finite import check_predictions
 from ctrpipe.common.metrics import summarise
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
-from ctrpipe.pipeline.evaluation.estimates import gauc_estimate
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.checkpoint import saved_seconds

@@ -58,7 +58,7 @@ def train(
     # 5. Train, in the stages of stages.py: with other hosts, in a process of another Keras backend, or in this process.
     #    A linear model and its trees need none of them.
     if derives_from(job.model.name, "lightgbm"):
-        from ctrpipe.pipeline.training.stacked import train_stacked  # SciPy's optimizers, as below
+        from ctrpipe.pipeline.training.stacked import train_stacked  # lazy: SciPy's optimizers take 0.2 s
 
         result = train_stacked(job, report)
     elif job.training.optimizer == "lbfgs":

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
+from ctrpipe.common.progress import announce
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.saved import STATE, WEIGHTS, read_description
+from ctrpipe.models.base.saved import STATE, WEIGHTS, read_description, read_feature_map
 from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import WarmStart
 from ctrpipe.pipeline.training.learner import Learner
@@ -271,6 +272,14 @@ def _biases(network: CTRModel) -> list[Any]:
         return list(network.output_biases())
     except ValueError:  # the model has no output biases
         return []
+
+
+def announce_start(start: Start, fields: FeatureMap) -> dict[str, dict[str, int]]:
+    """Announces how many ids the parent knows in total, and returns the counts by field."""
+    ids = counts(fields, read_feature_map(start.kept), start.rows["ids"])
+    known, new, gone = (sum(field[key] for field in ids.values()) for key in ("known", "new", "gone"))
+    announce(f"Warm start from {start.name}: {known:,} ids that it knows, {new:,} new ones, {gone:,} gone")
+    return ids
 
 
 def counts(today: FeatureMap, former: FeatureMap, rows: SourceRows) -> dict[str, dict[str, int]]:

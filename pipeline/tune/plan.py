@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig, Source, load_config, path_of
-from ctrpipe.pipeline.config.training import Monitor
 from ctrpipe.pipeline.tune.space import Space, make_space
 
 Objective = Monitor

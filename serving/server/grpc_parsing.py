@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 Contents = dict[str, np.ndarray]
 PIECE_BYTES = 16 << 10
+_WHOLE_BYTES = 64 << 10  # shorter messages take 1 ms at most: they are parsed as they are, which is faster
 _COPIED_BYTES = 256 << 10
 _ALIGNMENT = 64  # of what TensorFlow takes over
 _CONTENT, _TENSOR_LEVEL = "tensorflow.TensorProto.tensor_content", 2  # of a tensor that is an input
@@ -97,7 +98,7 @@ def parse(message_class: Any, body: bytes) -> Parsed:
     Raises:
         DecodeError: the body is no such message.
     """
-    if len(body) <= PIECE_BYTES:
+    if len(body) <= _WHOLE_BYTES:
         return Parsed(message_class.FromString(body), {})
     parsed = Parsed(message_class(), {})
     _merge(parsed.message, body, 0, len(body), _Place(1, "", parsed.contents))

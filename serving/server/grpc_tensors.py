@@ -166,8 +166,8 @@ def fill_proto(proto: tensor_pb2.TensorProto, array: np.ndarray, as_content: boo
     elif kind in _FIXED_WIDTH_TAGS and array.size > _FEW:
         flat = array.reshape(-1)
         for at in range(0, array.size, _AT_ONCE):  # in pieces: other threads run between them
-            part = flat[at : at + _AT_ONCE].tobytes()
-            proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + varint(len(part)) + part)
+            packed = flat[at : at + _AT_ONCE].tobytes()
+            proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + varint(len(packed)) + packed)
     else:
         flat, values = array.reshape(-1), getattr(proto, _VALUES[kind])
         for at in range(0, array.size, _AT_ONCE):  # in pieces: the memory of a million Python integers would be kept

@@ -335,7 +335,10 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._paused_since = self._loop.time()
         size = max(self._answer_bytes, self._transport.get_write_buffer_size())
-        self._server.unread.add(self, size, functools.partial(self._loop.call_soon, self._transport.abort))
+        self._server.unread.add(self, size, self._drop_answer)
+
+    def _drop_answer(self) -> None:
+        self._loop.call_soon(self._transport.abort)  # not within a write
 
     def resume_writing(self) -> None:
         self._paused_since = None

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from benchmarks import gates
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
+from ctrpipe.common.estimates import auc_estimate
 
 
 @pytest.fixture(autouse=True)

@@ -148,7 +148,7 @@ def graph(folder: pathlib.Path, prefix: str, vocabulary: list[str]) -> str:
 
 @pytest.fixture
 def log(tmp_path) -> pathlib.Path:
-    """Ten rows, of which the ninth is the validation row: a, b, nothing, something else, a, a, ..."""
+    """Ten rows; the ninth is the validation row: a, b, nothing, something else, a, a, ..."""
     values = ["a", "b", "", "z"] + ["a"] * 22
     rows = [["0"] * 14 + ["other"] * 26] * 8 + [["0"] * 14 + values] * 2
     path = tmp_path / "log.tsv"

@@ -289,7 +289,7 @@ def test_an_explanation_is_what_the_command_finds(run, tmp_path):
     report = json.loads(json.dumps(found.report))
     stored, expected_stored = report.pop("stored_rows"), expected.pop("stored_rows")
     assert report == expected
-    assert len(stored) == len(expected_stored) == 10  # five of which the model is most certain, five most wrong
+    assert len(stored) == len(expected_stored) == 10  # five are the most certain, five the most wrong
     for row, expected_row in zip(stored, expected_stored, strict=True):
         parts, expected_parts = row.pop("columns"), expected_row.pop("columns")
         assert [part["name"] for part in parts] == [part["name"] for part in expected_parts]

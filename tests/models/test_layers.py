@@ -95,10 +95,10 @@ CASES = {
     ),
     "wukong": (
         WukongLayer,
-        {"products": 2, "compressed": 3, "rank": 2, "hidden_units": (7,)},
+        {"products": 2, "compressed": 3, "rank": 4, "hidden_units": (7,)},
         (N, F, D),
         (N, 5, D),
-        F * 2 + F * 3 + F * 5 + 2 * 2 * F + 2 * F * 7 + 7 + 7 * 2 * D + 2 * D + 2 * D,
+        F * 4 + F * 3 + F * 5 + 2 * 4 * F + 4 * F * 7 + 7 + 7 * 2 * D + 2 * D + 2 * D,
     ),
     "cin": (CIN, {"maps": (3, 2)}, (N, F, D), (N, 5), F * F * 3 + 3 * F * 2),
     "cin_split": (CIN, {"maps": (4, 2), "split_half": True}, (N, F, D), (N, 4), F * F * 4 + 2 * F * 2),

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.losses import TaskLosses
+from ctrpipe.pipeline.config import load_config
 
 Z = np.array([0.7, -1.2, 2.0, 0.1, -0.4, 1.5, -2.2, 0.3])
 Y = np.array([1, 0, 0, 1, 1, 0, 0, 1.0])
@@ -93,3 +95,62 @@ def test_the_gradient_is_finite_where_logits_are_large(name):
         tape.watch(logits)
         loss = tf.reduce_sum(EXPECTED[name][0].of_rows(tf.constant(Y[:, None], tf.float32), logits, HALVES))
     assert np.isfinite(float(loss)) and np.isfinite(tape.gradient(loss, logits)).all()
+
+
+CONFIG = {
+    "name": "mine",
+    "data": {"format": "csv", "header": True, "labels": {"ctr": "click", "cvr": "order"}},
+    "features": [
+        {"columns": ["user", "ad"], "kind": "categorical"},
+        {"columns": ["tags"], "kind": "multivalent", "separator": "|"},
+    ],
+    "model": {"name": "mlp"},
+}
+GROUPED = {"evaluation": {"group": "user"}}
+CALIBRATED = {"calibration": {"method": "platt"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"loss": "focal"}}, "training.loss: focal gives scores.*add calibration"),
+        ({"training": {"loss": "jrc"}}, "training.loss: jrc needs evaluation.group"),
+        ({"training": {"loss": "softmax"}, **GROUPED}, "training.loss: softmax gives scores"),
+        (
+            {"training": {"loss": "softmax"}, **GROUPED, **CALIBRATED},
+            "log_loss of the scores of softmax has no meaning",
+        ),
+        ({"training": {"loss": {"buy": "focal"}}}, "training.loss: buy is not a task; the tasks are ctr, cvr"),
+        ({"training": {"loss": {"cvr": "focal"}}}, "training.loss: focal gives scores"),
+        ({"training": {"monitor": "gauc"}}, "training.monitor: gauc needs evaluation.group"),
+        ({"gates": {"gauc": {"min": 0.6}}}, "gates.gauc needs evaluation.group"),
+        ({"gates": {"max_drop": {"gauc": 0.01}}}, "gates.max_drop: gauc needs evaluation.group"),
+        ({"evaluation": {"group": "nobody"}}, "evaluation.group: nobody is not a feature column with one value"),
+        ({"evaluation": {"group": "tags"}}, "evaluation.group: tags is not a feature column with one value"),
+        ({"group": "user"}, "group: write evaluation"),
+        (
+            {"training": {"loss": "jrc", "fake_negative_weighting": True}, **GROUPED},
+            "needs loss: binary_cross_entropy|needs a single label",
+        ),
+        ({"training": {"loss": "jrc"}, "model": {"name": "starspace"}, **GROUPED}, "starspace has a loss of its own"),
+    ],
+)
+def test_a_loss_or_a_group_that_cannot_be_is_one_line(changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        load_config({**CONFIG, **changes})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"loss": "jrc"}, **GROUPED},
+        {"training": {"loss": {"cvr": "focal"}}, **CALIBRATED},
+        {"training": {"loss": "pairwise_logistic", "monitor": "gauc"}, **GROUPED, **CALIBRATED},
+        {"training": {"monitor": "auc_minus_log_loss"}},
+    ],
+)
+def test_what_can_be_is_read(changes):
+    config = load_config({**CONFIG, **changes})
+    assert config.log_spec.group == config.evaluation.group
+    assert len(config.training.losses(list(config.data.labels))) == 2

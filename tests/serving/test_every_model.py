@@ -43,7 +43,9 @@ from tests.serving import packed_servable, text_servable
 
 pytestmark = pytest.mark.slow
 
-IN_EVERY_RUN = ("din", "esmm")  # candidates and histories, several labels and plain columns; tests/e2e has texts
+# Candidates, histories and plain columns. Several labels are in test_both_protocols.py, test_pieces.py and
+# test_calibration.py, texts in tests/e2e.
+IN_EVERY_RUN = ("din",)
 NAMES = cases_of(IN_EVERY_RUN)
 DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}

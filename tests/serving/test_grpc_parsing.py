@@ -17,7 +17,7 @@ from ctrpipe.serving.server.core import SWITCH_SECONDS
 from ctrpipe.serving.server.grpc_parsing import PIECE_BYTES, with_contents
 from ctrpipe.serving.server.grpc_tensors import to_array
 
-LARGE = 3 * PIECE_BYTES
+LARGE = 5 * PIECE_BYTES
 
 
 def parse(message_class, body):
@@ -69,7 +69,7 @@ def tasks(chance):
     for number in range(chance.choice([2, 3000])):
         task = request.tasks.add(method_name=f"tensorflow/serving/{chance.choice(['classify', 'regress'])}")
         task.model_spec.version.value = number
-    request.input.example_list.examples.extend([example_pb2.Example()] * (2 * PIECE_BYTES))
+    request.input.example_list.examples.extend([example_pb2.Example()] * (4 * PIECE_BYTES))
     return request
 
 
@@ -78,7 +78,7 @@ def tasks(chance):
 def test_a_message_is_the_same(make, seed):
     message = make(random.Random(seed))
     body = message.SerializeToString()
-    assert len(body) > PIECE_BYTES
+    assert len(body) > 4 * PIECE_BYTES
     assert parse(type(message), body) == message
 
 
@@ -86,6 +86,7 @@ def test_a_message_is_the_same(make, seed):
 def test_what_is_damaged_is_refused_as_protobuf_refuses_it(make, monkeypatch):
     """Bytes that are changed, added and left out; pieces are small, so that damages are at their ends too."""
     monkeypatch.setattr(grpc_parsing, "PIECE_BYTES", 512)
+    monkeypatch.setattr(grpc_parsing, "_WHOLE_BYTES", 512)
     chance = random.Random(5)
     small = make(random.Random(1)).SerializeToString()[:6000]
     refused, message_class = 0, type(make(random.Random(1)))
@@ -118,7 +119,7 @@ def length(number, content):
 
 def test_entries_of_a_map():
     """The last one of a key stays, as a whole. A key behind its value, and one that is no text, are refused."""
-    first = tensor_pb2.TensorProto(dtype=7, string_val=[b"a" * 100] * 500).SerializeToString()
+    first = tensor_pb2.TensorProto(dtype=7, string_val=[b"a" * 100] * 2000).SerializeToString()
     second = tensor_pb2.TensorProto(int_val=[7] * LARGE).SerializeToString()
     key = length(1, b"x")
     entries = b"".join(length(2, key + length(2, value)) for value in (first, second))
@@ -162,7 +163,7 @@ def test_the_large_content_of_an_input_is_beside_the_message():
 
 
 def test_messages_within_messages_end():
-    body = bytes(PIECE_BYTES)
+    body = bytes(LARGE)
     for _ in range(60):
         body = length(15, length(3, body))  # variant_val and its tensors
     with pytest.raises(DecodeError, match="too deep"):

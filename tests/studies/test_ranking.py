@@ -157,7 +157,7 @@ def test_published_files_that_do_not_fit_each_other_are_named(published, tmp_pat
     lists = folder / "pinterest-20.test.negative"
     lines = lists.read_text().splitlines(keepends=True)
     lists.write_text("".join([lines[0], lines[2], lines[1], *lines[3:]]))
-    with pytest.raises(InputError, match=rf"line 2: is of \(2,{items[2][-1]}\), that of .* of \(1,{items[1][-1]}\)"):
+    with pytest.raises(InputError, match=rf"line 2: is of \(2,{items[2][-1]}\), and in .* of \(1,{items[1][-1]}\)"):
         found(folder, tmp_path)
     lists.write_text("".join(lines[:-1]))
     with pytest.raises(InputError, match="test.negative: has 7 lines, pinterest-20.test.rating 8"):

@@ -164,13 +164,13 @@ def _of_iceberg(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
     if rest.endswith(".json"):
         from pyiceberg.table import StaticTable  # lazy: of the extra lakes
 
-        table = StaticTable.from_metadata(rest)
+        batches = StaticTable.from_metadata(rest).scan().to_arrow_batch_reader()
     else:
-        from pyiceberg.catalog import load_catalog
+        from pyiceberg.catalog import load_catalog  # lazy: of the extra lakes
 
         catalog, _, name = rest.partition(".")
-        table = load_catalog(catalog).load_table(name)
-    yield from table.scan().to_arrow_batch_reader()
+        batches = load_catalog(catalog).load_table(name).scan().to_arrow_batch_reader()
+    yield from batches
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[pa.RecordBatch]]] = {

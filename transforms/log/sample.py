@@ -46,6 +46,7 @@ ROWS = 10_000
 _BYTES = 1 << 23
 _DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
 _SHARE = 0.99  # of a column's values that are numbers
+_NEARLY = 0.02  # share of the lines by which a delimiter may be behind another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
@@ -75,16 +76,22 @@ class LogSample:
         return len(next(iter(self.columns.values()), []))
 
 
-def read_sample(path: str) -> LogSample:
+def read_sample(path: str, delimiter: str | None = None) -> LogSample:
     """Returns the first rows of a file.
 
+    Args:
+        path: The file.
+        delimiter: The sign or signs between two values of a table of text. None: the one that fits best.
+
     Raises:
-        InputError: the file cannot be read, has no rows, or is not a log.
+        InputError: the file cannot be read, has no rows, or is not a log; or a delimiter is given for another format.
     """
     with input_errors(path):
         head = stored_head(path)
     columnar = columnar_of(head)
-    sample = _of_columns(path, columnar) if columnar else _of_text(path)
+    sample = _of_columns(path, columnar) if columnar else _of_text(path, delimiter)
+    if delimiter and sample.data["format"] not in ("tsv", "csv"):
+        raise InputError(f"{path}: is {sample.data['format']}, which has no delimiter; leave it out")
     if not sample.rows:
         raise no_rows(path)
     said = partition_values(path)
@@ -166,7 +173,7 @@ def _flattened(names: Iterable[str]) -> list[str]:
     return [f"Nested objects are flattened: {inner[0]} is the field {field} of {parent}, in requests too."]
 
 
-def _of_text(path: str) -> LogSample:
+def _of_text(path: str, delimiter: str | None) -> LogSample:
     text = first_bytes(path, _BYTES)
     head = text[:HEAD_BYTES]
     encoding = wide_encoding(head) or "utf-8"
@@ -179,7 +186,7 @@ def _of_text(path: str) -> LogSample:
         unsure.append(f"The text is no UTF-8, and read as {encoding}: if signs are wrong, write data.encoding.")
     if encoding != "utf-8":
         text = first_bytes(path, _BYTES, encoding)
-    sample = _of_utf8(path, text)
+    sample = _of_utf8(path, text, delimiter)
     said = {"encoding": encoding} if encoding != "utf-8" else {}
     return dataclasses.replace(sample, data={**sample.data, **said}, unsure=(*unsure, *sample.unsure))
 
@@ -190,7 +197,7 @@ def _is_of_one_byte(text: bytes) -> bool:
     return 2 * sum(not is_utf8(line) for line in lines) > len(lines)
 
 
-def _of_utf8(path: str, text: bytes) -> LogSample:
+def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
     if is_json_array(text[:HEAD_BYTES]):
         objects = first_objects(path, text)[:ROWS]
         return dataclasses.replace(_of_json(objects), data={"format": "json"})
@@ -202,7 +209,7 @@ def _of_utf8(path: str, text: bytes) -> LogSample:
         raise no_rows(path)
     if lines[0].lstrip().startswith(b"{"):
         return _of_json(lines[:ROWS])
-    return _of_table(path, b"\n".join(lines) + b"\n", lines)
+    return _of_table(path, b"\n".join(lines) + b"\n", lines, delimiter)
 
 
 def _of_json(objects: list[bytes]) -> LogSample:
@@ -232,9 +239,9 @@ def _without_empty_parents(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in parents]
 
 
-def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
+def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None) -> LogSample:
     decoded = [line.decode("utf-8", "replace") for line in lines]
-    delimiter = _delimiter(decoded)
+    delimiter = delimiter or _delimiter(decoded)
     unsure = []
     data: dict[str, object] = {"format": "tsv" if delimiter == "\t" else "csv"}
     if delimiter not in ("\t", ","):
@@ -346,34 +353,27 @@ def _are_numbers(values: Sequence[str], sign: str) -> bool:
 def _delimiter(lines: list[str]) -> str:
     """Returns the delimiter by which most lines have the same number of values.
 
-    Of several, those by which the first line has that number too, then not the comma if it is a decimal sign.
+    A few lines may differ: of the delimiters that are nearly as good as the best, those by which the first line has the
+    usual number come first, then not the comma if it is a decimal sign, then the best.
     """
-    agreements = {sign: _agreement(lines, sign) for sign in _DELIMITERS}
-    best = max(agreements.values())
-    likely = [sign for sign, share in agreements.items() if share == best]
+    widths = {sign: collections.Counter(map(len, _unquoted(lines, sign))) for sign in _DELIMITERS}
+    usual = {sign: counts.most_common(1)[0] for sign, counts in widths.items()}
+    shares = {sign: rows / len(lines) if width > 1 else 0.0 for sign, (width, rows) in usual.items()}
+    best = max(shares.values())
+    likely = [sign for sign, share in shares.items() if share and share >= best - _NEARLY]
     if any("|" in line.replace("||", "") for line in lines):  # then two are an empty value between two delimiters
         likely = [sign for sign in likely if sign != "||"]
-    alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == _width(lines, sign)]
+    alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == usual[sign][0]]
     likely = alike or likely or ["\t"]
-    if likely[0] == "," and any(_has_decimal_commas(lines, sign) for sign in likely[1:]):
-        likely = [sign for sign in likely[1:] if _has_decimal_commas(lines, sign)]
-    return likely[0]
+    if "," in likely and (others := [sign for sign in likely if sign != "," and _has_decimal_commas(lines, sign)]):
+        likely = others
+    return max(likely, key=lambda sign: shares[sign])
 
 
 def _has_decimal_commas(lines: list[str], delimiter: str) -> bool:
-    values = {value for row in _unquoted(lines[:500], delimiter) for value in row if "," in value}
-    return all(map(_DECIMALS[","].fullmatch, values))
-
-
-def _agreement(lines: list[str], delimiter: str) -> float:
-    """Returns the share of lines with the most frequent number of values; 0 if that number is one."""
-    counts = collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter))
-    width, most = counts.most_common(1)[0]
-    return round(most / min(len(lines), 500), 2) if width > 1 else 0.0
-
-
-def _width(lines: list[str], delimiter: str) -> int:
-    return collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter)).most_common(1)[0][0]
+    values = [value for row in _unquoted(lines[1:], delimiter) for value in row if "," in value]
+    numbers = sum(_DECIMALS[","].fullmatch(value) is not None for value in values)
+    return bool(values) and numbers >= _SHARE * len(values)
 
 
 def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:

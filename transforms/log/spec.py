@@ -28,6 +28,7 @@ from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
 from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
+FORMAT_NAMES = ("tsv", "csv", "jsonl", "json", "parquet", "orc", "avro")
 TEXT = "text"  # name of all columns of the text together, in explanations
 
 
@@ -182,10 +183,11 @@ class Data(Section):
     folder are ordered by their names, in which numbers count as numbers: `day_2` before `day_10`. `--data` on the
     command line replaces them.
     """
-    format: Literal["tsv", "csv", "jsonl", "json", "parquet", "orc", "avro"] = "tsv"
+    format: str = "tsv"
     """Format of the files: tab- or comma-separated text, JSON lines, a JSON array of objects, Parquet, ORC or Avro. A
     text is plain or compressed with gzip, bz2 or zstd, which a file's first bytes tell, whatever its name. Fields of
-    nested objects are named with dots: `ad.campaign`.
+    nested objects are named with dots: `ad.campaign`. `tsv`, `csv`, `jsonl`, `json`, `parquet`, `orc` or `avro`, or the
+    name by which an installed package has a reader (docs/hooks.md).
     """
     encoding: str = pydantic.Field("utf-8", examples=["utf-16", "cp1252", "latin-1", "gb18030"])
     """Encoding of the text, by Python's name of it. `utf-16` is read with and without a byte order mark. The values are

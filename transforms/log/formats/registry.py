@@ -6,6 +6,7 @@ LogSpec, `line_or_row` and `separator`, also depend on the format, and transform
 
 from collections.abc import Sequence
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.files import first_bytes, stored_head
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, binary_format, is_json_array, is_json_lines
@@ -47,9 +48,10 @@ def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) ->
         columns: See Format.
         labels: See Format.
     """
-    configured = FORMATS[spec.data.format]
+    name = spec.data.format
+    configured: type[Format] = FORMATS[name] if name in FORMATS else hooks.load("readers", name)
     try:
-        kind = columnar_of(stored_head(path)) or configured
+        kind = (columnar_of(stored_head(path)) if name in FORMATS else None) or configured
     except OSError:
         kind = configured
     if kind in _JSON:

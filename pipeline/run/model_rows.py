@@ -1,4 +1,4 @@
-"""Reads the rows for an explanation: rows of a log, or a run's own test rows."""
+"""Reads rows for a trained model: rows of a log, or its run's own test rows."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
