@@ -838,7 +838,8 @@ def _write(url: str, piece: Callable[[], bytes], size: int) -> None:
     client = _filesystem(place)
     if place.scheme == "hdfs":
         client.create_dir(place.path.rpartition("/")[0])
-    with client.open_output_stream(place.path) as stream:
+    # Otherwise pyarrow compresses what has a name such as log.csv.gz.
+    with client.open_output_stream(place.path, compression=None) as stream:
         while data := piece():
             stream.write(data)
     [info] = client.get_file_info([place.path])

@@ -167,7 +167,7 @@ def _written(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 def _raises_a_mistake(call: ast.Call, file: str) -> bool:
     name = getattr(call.func, "id", "")
-    return name in ("InputError", "NotFiniteError") or (
+    return name in ("InputError", "NotFiniteError", "StoreError", "UnreachableError") or (
         name == "ValueError" and file.startswith(RULES) and file not in INTERNAL
     )
 

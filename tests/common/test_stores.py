@@ -219,3 +219,10 @@ def test_a_path_is_no_url():
     assert stores.check_scheme("file:///a/b.csv") == "/a/b.csv"
     assert stores.check_scheme("s3.csv") == "s3.csv"
     assert not stores.is_url("file:///a") and stores.is_url("S3://a/b")
+
+
+@pytest.mark.parametrize("name", ["log.csv.gz", "log.bz2", "log.zst"])
+def test_what_a_name_says_of_compression_changes_no_byte(store, name):
+    contents = random_bytes(5_000)
+    stores.write_bytes(f"{store.url}/{name}", contents)
+    assert stores.read_bytes(f"{store.url}/{name}") == contents

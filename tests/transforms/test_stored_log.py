@@ -129,4 +129,4 @@ def test_what_is_not_there_is_one_line(store, path, says):
     stores.write_bytes(f"{store.url}/folder/x.csv", b"1")
     with pytest.raises(InputError) as error:
         find_files([f"{store.url}{path}"])
-    assert str(error.value).startswith(f"{store.url}{path}: ") and says in str(error.value)
+    assert str(error.value).startswith(store.url) and says in str(error.value)
