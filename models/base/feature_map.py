@@ -193,8 +193,11 @@ class FeatureMap:
             offset += field.size
         if offset > MAX_IDS:
             raise ValueError(f"The fields need {offset} ids; ids are int32 and end at {MAX_IDS}")
-        names = [field.name for field in self.fields] + list(self.dense)
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        fields = [field.name for field in self.fields]
+        # A categorical field may have a dense feature of its own name: the pretrained vector of its value.
+        single = [field.name for field in self.fields if field.kind == "categorical" and self.dense_widths]
+        apart = [*fields, *(name for name in self.dense if name not in single)]
+        repeated = sorted({name for names in (apart, self.dense) for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"Names of fields and dense features should be unique. Received twice: {repeated}")
         numeric = {field.name for field in self.fields if field.kind == "numeric"} | set(self.dense)

@@ -176,7 +176,7 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
     try:
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
         of_item = tuple(name for name in dense if name in spec.item_columns)
-        widths = tuple(dense.values()) if max(dense.values(), default=1) > 1 else ()
+        widths = tuple(dense.values()) if set(dense) - set(spec.numeric_columns) else ()
         return dataclasses.replace(
             described, negative_sampling=spec.data.negative_sampling, item_dense=of_item, dense_widths=widths
         )
