@@ -117,8 +117,8 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: install   ## the documents as a site that needs no network: build/site/index.html
 	$(BIN)/mkdocs build --strict
 
-# Not in the locks: the extras `gpu`, whose wheels take 3 GB, and `hub`, without which all tests run.
-locked := $(foreach extra,kubeflow jax text tune tfrs,--extra $(extra)) --group dev
+# Not in the locks: the extras `gpu`, whose wheels take 3 GB, and `hub`, `mlflow` and `wandb`, whose tests are skipped without them.
+locked := $(foreach extra,kubeflow jax text tune avro sql lakes tfrs,--extra $(extra)) --group dev
 compile := $(BIN)/uv pip compile --generate-hashes --custom-compile-command "make lock" --quiet
 old_glibc := --python-version 3.11 --python-platform x86_64-manylinux_2_28
 new_glibc = --python-version $(1) --python-platform x86_64-manylinux_2_39

@@ -6,6 +6,8 @@ Each benchmark runs in its own process, one after the other. A benchmark is skip
 installed or the time does not suffice. Each ratio is shown with its target and the ratio of an earlier run, by default
 the committed one (benchmarks/last_run.json). A ratio more than a quarter worse is a slow-down, provided that both
 machines were quiet.
+
+The command is no `Benchmark`: it writes three files into a folder, and reads other benchmarks' reports.
 """
 
 import dataclasses
@@ -21,13 +23,14 @@ from rich.table import Table
 from benchmarks.harness import measured
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine
 from benchmarks.harness.printed_sections import markdown_table, write_section
+from benchmarks.harness.result_table import result_table
 from benchmarks.harness.steps import STEPS, Ratio, Step
 from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.pages import template
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.report.report import template
 
 FOLDER = pathlib.Path(__file__).parent
 LAST_RUN = FOLDER / "last_run.json"
@@ -86,14 +89,14 @@ def compared(done: Sequence[Done], before: Mapping[str, Any]) -> list[dict[str, 
         before: An earlier report; empty without one.
     """
     earlier = {one["name"]: one for one in before.get("ratios", [])}
-    found = []
+    lines = []
     for result in done:
         for ratio in result.ratios:
             former = earlier.get(ratio.name, {}).get("value")
             worse = None if not former or not ratio.value else ratio.value / former
             if worse is not None and not ratio.at_most:
                 worse = 1 / worse
-            found.append(
+            lines.append(
                 {
                     "benchmark": result.name,
                     "busy": result.busy,
@@ -103,7 +106,7 @@ def compared(done: Sequence[Done], before: Mapping[str, Any]) -> list[dict[str, 
                     "slower": None if worse is None else worse > SLACK,
                 }
             )
-    return found
+    return lines
 
 
 def report_of(done: Sequence[Done], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,14 +179,11 @@ def _before(one: Mapping[str, Any]) -> str:
 
 
 def _table(report: Mapping[str, Any]) -> Table:
-    table = Table(title=f"Ratios, {report['machine']['cpu']}", caption=busy_caption(report["busy"]))
-    for name in ("benchmark", "ratio", "measured", "target", "before"):
-        table.add_column(name, justify="right" if name == "measured" else "left")
-    for one in report["ratios"]:
-        table.add_row(*_cells(one))
-    for one in report["steps"]:
-        if one["reason"]:
-            table.add_row(one["name"], f"not run: {one['reason']}")
+    headings = ("benchmark", "ratio", "measured", "target", "before")
+    left = [(one["name"], f"not run: {one['reason']}", "", "", "") for one in report["steps"] if one["reason"]]
+    rows = [dict(zip(headings, cells, strict=True)) for cells in (*map(_cells, report["ratios"]), *left)]
+    table = result_table(f"Ratios, {report['machine']['cpu']}", {name: f"{{{name}}}" for name in headings}, rows)
+    table.caption = busy_caption(report["busy"])
     return table
 
 
@@ -196,14 +196,14 @@ def read_before(path: pathlib.Path | None) -> dict[str, Any]:
     if path is None and not LAST_RUN.exists():
         return {}
     try:
-        found: dict[str, Any] = json.loads((path or LAST_RUN).read_text())
-        if found["benchmark"] != "all":
-            raise ValueError(f"it is one of benchmarks.{found['benchmark']}")
-        for one in found["ratios"]:
+        before: dict[str, Any] = json.loads((path or LAST_RUN).read_text())
+        if before["benchmark"] != "all":
+            raise ValueError(f"it is one of benchmarks.{before['benchmark']}")
+        for one in before["ratios"]:
             one["name"], one["value"]  # noqa: B018  # raises if the keys are missing
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"--against {path or LAST_RUN}: no report of this command ({one_line(error, 100)})") from error
-    return found
+    return before
 
 
 def run_all(steps: Sequence[Step], minutes: float, folder: pathlib.Path, wrote: Callable[[list[Done]], None]) -> None:

@@ -7,30 +7,25 @@ processes alternate; each ratio compares two ways within one round. Writes a JSO
 import contextlib
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
     busy,
-    busy_caption,
     chosen_names,
-    command,
     cores,
-    finish,
-    machine,
     on_cores,
-    output_option,
     positive_numbers,
     shape_options,
-    spread,
-    write,
 )
 from benchmarks.harness.ours import OPTIMIZERS, Ours
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.settings import HISTORY, MODELS, Shape, our_options
+from benchmarks.harness.turns import alternate, ratios, spread
 from benchmarks.train import chosen_models, steps_for
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
@@ -58,8 +53,8 @@ WAYS = {
 }
 
 
-@dataclasses.dataclass
-class Beside:
+@dataclasses.dataclass(frozen=True)
+class Measured:
     """The results of one model at one batch size, by way.
 
     Args:
@@ -73,30 +68,27 @@ class Beside:
 
     model: str
     batch: int
-    busy: float = 0.0
-    samples_per_s: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    samples_per_cpu_s: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    first_step_cpu_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    busy: float
+    samples_per_s: dict[str, list[float]]
+    samples_per_cpu_s: dict[str, list[float]]
+    first_step_cpu_s: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the rounds, the median of each way, and the median and range of each way over the first one."""
         medians = {way: spread(rounds)["median"] for way, rounds in self.samples_per_s.items()}
-        over = {"over": ratios(self.samples_per_s), "cpu_over": ratios(self.samples_per_cpu_s)}
+        over = {"over": over_the_first(self.samples_per_s), "cpu_over": over_the_first(self.samples_per_cpu_s)}
         return dataclasses.asdict(self) | {"median": medians} | over
 
 
-def ratios(rounds: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Returns the median and range of each way's rounds over those of the first way."""
+def over_the_first(rounds: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    """Returns the median and range of each way's rounds, relative to the first way's."""
     reference, *others = rounds
-    return {
-        way: spread([mine / other for mine, other in zip(rounds[way], rounds[reference], strict=True)])
-        for way in others
-    }
+    return {way: ratios(rounds[way], rounds[reference]) for way in others}
 
 
 def compare(
     model: str, shape: Shape, running: dict[str, Ours], training: dict[str, Any], rounds: int, seconds: float
-) -> Beside:
+) -> Measured:
     """Returns a model's samples/s by way, measured in alternating rounds.
 
     Args:
@@ -107,24 +99,24 @@ def compare(
         rounds: Number of rounds.
         seconds: Seconds per way in a round.
     """
-    found, options, steps = Beside(model, shape.batch, busy()), our_options(model, None, shape), {}
+    share, options = busy(), our_options(model, None, shape)
 
     def train(way: str, steps: int, warmup: int) -> dict[str, float]:
         own = {**training, **WAYS[way].training}
         return running[way].train(model, options, shape, steps, training=own, warmup=warmup)
 
+    first, steps = {}, {}
     for way in running:
-        found.first_step_cpu_s[way] = train(way, 1, 0)["request_cpu_seconds"]
+        first[way] = train(way, 1, 0)["request_cpu_seconds"]
         steps[way] = steps_for(train(way, 2, 1)["samples_per_s"], seconds, shape.batch)
-        found.samples_per_s[way], found.samples_per_cpu_s[way] = [], []
-    for _ in range(rounds):
-        for way in running:
-            reply = train(way, steps[way], 1)
-            found.samples_per_s[way].append(reply["samples_per_s"])
-            found.samples_per_cpu_s[way].append(steps[way] * shape.batch / reply["cpu_seconds"])
-    described = ", ".join(f"{way} {spread(speeds)['median']:,.0f}" for way, speeds in found.samples_per_s.items())
+    replies = alternate({way: lambda way=way: train(way, steps[way], 1) for way in running}, rounds)
+    speeds = {way: [reply["samples_per_s"] for reply in of_way] for way, of_way in replies.items()}
+    by_cpu = {
+        way: [steps[way] * shape.batch / reply["cpu_seconds"] for reply in of_way] for way, of_way in replies.items()
+    }
+    described = ", ".join(f"{way} {spread(of_way)['median']:,.0f}" for way, of_way in speeds.items())
     announce(f"{model}, batches of {shape.batch}: {described} samples/s")
-    return found
+    return Measured(model, shape.batch, share, speeds, by_cpu, first)
 
 
 def measure(
@@ -135,9 +127,9 @@ def measure(
     training: dict[str, Any],
     rounds: int,
     seconds: float,
-) -> Iterator[tuple[dict[str, Any], list[Beside]]]:
+) -> Iterator[tuple[dict[str, Any], list[Measured]]]:
     """Yields the versions, the CPU seconds until each process is ready, and the results so far, after each model."""
-    found: list[Beside] = []
+    results: list[Measured] = []
     with on_cores(threads), contextlib.ExitStack() as stack:
         running = {
             way: stack.enter_context(Ours(WAYS[way].backend, threads, device="cpu", variables=WAYS[way].variables))
@@ -149,30 +141,20 @@ def measure(
             about["versions"] |= ready["versions"]
             about["start_cpu_s"][way] = ready["cpu_seconds"]
         for name, shape in itertools.product(names, shapes):
-            found.append(compare(name, shape, running, training, rounds, seconds))
-            yield about, found
+            results.append(compare(name, shape, running, training, rounds, seconds))
+            yield about, results
 
 
-def table(results: list[Beside], title: str) -> Table:
-    reference, *others = results[0].samples_per_s
-    result_table = Table(title=title, caption=busy_caption(max(result.busy for result in results)))
-    result_table.add_column("model")
-    for name in ("batch", f"{reference}, samples/s"):
-        result_table.add_column(name, justify="right")
+def table(report: Mapping[str, Any]) -> Table:
+    reference, *others = report["ways"]
+    columns: dict[str, Cell] = {"model": "{model}", "batch": "{batch}"}
+    columns[f"{reference}, samples/s"] = f"{{median[{reference}]:,.0f}}"
     for way in others:
-        result_table.add_column(f"{way} over it", justify="right")
-        result_table.add_column("by CPU s", justify="right")
-    result_table.add_column("first step, CPU s", justify="right")
-    for result in results:
-        numbers = result.as_json()
-        cells = [f"{numbers['median'][reference]:,.0f}"]
-        for way in others:
-            over = numbers["over"][way]
-            cells.append(f"{over['median']:.2f} ({over['min']:.2f}-{over['max']:.2f})")
-            cells.append(f"{numbers['cpu_over'][way]['median']:.2f}")
-        first = ", ".join(f"{seconds:.1f}" for seconds in result.first_step_cpu_s.values())
-        result_table.add_row(result.model, str(result.batch), *cells, first)
-    return result_table
+        over = f"{{over[{way}][median]:.2f}} ({{over[{way}][min]:.2f}}-{{over[{way}][max]:.2f}})"
+        columns |= {f"{way} over it": over, f"{way} over it, by CPU s": f"{{cpu_over[{way}][median]:.2f}}"}
+    columns["first step, CPU s"] = lambda one: ", ".join(f"{each:.1f}" for each in one["first_step_cpu_s"].values())
+    where = f"{report['threads']} threads, {report['machine']['cpu']}"
+    return result_table(f"Training on the CPU ({report['optimizer']}), {where}", columns, report["results"])
 
 
 def chosen_ways(text: str) -> tuple[str, ...]:
@@ -187,7 +169,7 @@ def chosen_ways(text: str) -> tuple[str, ...]:
     return names
 
 
-@command("benchmarks.backends")
+@Benchmark("benchmarks.backends", table)
 @click.option("--models", metavar="A,B", default=",".join(MODELS), help="Registry names.", show_default=False)
 @click.option("--ways", default="tensorflow,jax", help=f"Ways to train, the first is the reference: {', '.join(WAYS)}.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Optimizer of all ways.")
@@ -197,8 +179,8 @@ def chosen_ways(text: str) -> tuple[str, ...]:
 @shape_options
 @click.option("--history", type=click.IntRange(1), default=HISTORY, help="Maximum length of a history, one more field.")
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
-@output_option("backends")
 def main(
+    report: Report,
     models: str,
     ways: str,
     optimizer: str,
@@ -210,25 +192,22 @@ def main(
     threads: int | None,
     history: int,
     ids: int,
-    output: pathlib.Path,
 ) -> None:
     """Measure the training speed of our models on the CPU: TensorFlow against JAX, XLA, and oneDNN without AVX-512.
 
-    The sizes are those of benchmarks.train. The result is the median of the rounds' ratios; `training.backend: auto`
-    relies on it (pipeline/training/faster_backend.py). Prints a table, writes JSON after every model, and prints the
+    The sizes are the same as in benchmarks.train. The result is the median of the rounds' ratios; `backend: auto`
+    relies on it (pipeline/training/auto_settings.py). Prints a table, writes JSON after every model, and prints the
     JSON on the last line.
     """
     names, chosen = chosen_models(models), chosen_ways(ways)
     shapes = [Shape(fields, ids, dim, batch, history) for batch in positive_numbers("--batches", batches)]
     threads = threads or cores()
-    report: dict[str, Any] = {"benchmark": "backends", "machine": machine(), "threads": threads, "ways": chosen}
-    report |= {"shapes": [dataclasses.asdict(shape) for shape in shapes], "optimizer": optimizer, "rounds": rounds}
-    results: list[Beside] = []
+    report |= {"threads": threads, "ways": chosen, "optimizer": optimizer, "rounds": rounds}
+    report["shapes"] = [dataclasses.asdict(shape) for shape in shapes]
     for about, results in measure(names, chosen, shapes, threads, {"optimizer": optimizer}, rounds, seconds):
         report |= about | {"results": [result.as_json() for result in results]}
-        write(report, output)
-    title = f"Training on the CPU ({optimizer}), {threads} threads, {report['machine']['cpu']}"
-    finish(report, output, table(results, title))
+        report["busy"] = max(result.busy for result in results)
+        report.write()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 For each log `ctrpipe init` drafts a configuration. All sides get the same rows and columns: scikit-learn's one-hot
 logistic regression with its default strength, the same with the strength that the validation rows choose among
-STRENGTHS, the baseline that a run trains beside its model, and the drafted model with the drafted settings.
+STRENGTHS, the baseline that a run trains next to its model, and the drafted model with the drafted settings.
 scikit-learn's rows have the shares of a list's elements, and no texts. Besides the named logs, this command writes
 three: `bank` is like the bank marketing data, `numbers` has only numbers, and in `rare` one row of a thousand is a
 click. Of a log that `ctrpipe generate` wrote, the true probabilities are shown too: how well calibrated they are on
@@ -28,10 +28,13 @@ import scipy.sparse
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.harness.command import chosen_names, command, finish, folder_option, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import chosen_names, folder_option, named_values
 from benchmarks.harness.quality_sides import SPLITS, Baseline, Drafted, Rows
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.small_logs import LOGS
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.metrics import Weights, labelled, log_loss, summarise
 from ctrpipe.common.progress import announce
@@ -39,7 +42,6 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.draft.page import draft
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 from ctrpipe.pipeline.evaluation.slice_calibration import slice_calibrations
 from ctrpipe.pipeline.run.prepared import joined
 
@@ -85,11 +87,12 @@ def compare(path: pathlib.Path, folder: pathlib.Path, label: str | None = None) 
     made = Drafted(config).train(config.model.name, {}, 1, rows, folder / "work").probabilities
     predicted[f"drafted {config.model.name}"] = made
     theirs = list(predicted.values())[-3]
-    found = []
+    sides = []
     for name, probabilities in predicted.items():
-        found.append({"side": name, **measured(test, probabilities, theirs)})
-        announce(f"{path.name}, {name}: AUC {found[-1]['auc']:.4f}, calibration {found[-1]['calibration']:.4f}")
-    return found
+        numbers = measured(test, probabilities, theirs)
+        sides.append({"side": name, **numbers})
+        announce(f"{path.name}, {name}: AUC {numbers['auc']:.4f}, calibration {numbers['calibration']:.4f}")
+    return sides
 
 
 def one_hot_rows(config: RunConfig, path: pathlib.Path, folder: pathlib.Path) -> tuple[Rows, dict[str, OneHotRows]]:
@@ -117,14 +120,14 @@ def one_hot_rows(config: RunConfig, path: pathlib.Path, folder: pathlib.Path) ->
 
 def shares(ids: np.ndarray, feature_map: FeatureMap) -> scipy.sparse.csr_array:
     """Returns the share of each id in its field's elements, `[N, ids]`; their number where the field is summed."""
-    found = (ids > 0).astype(np.float64)
+    values = (ids > 0).astype(np.float64)
     for field in feature_map.fields:
         own = feature_map.slots_of(field.name)
         if field.pooling != "sum":
-            found[:, own] /= np.maximum(found[:, own].sum(axis=1, keepdims=True), 1)
+            values[:, own] /= np.maximum(values[:, own].sum(axis=1, keepdims=True), 1)
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
     shape = (len(ids), feature_map.total_ids)
-    return scipy.sparse.coo_array((found.reshape(-1), (rows, ids.reshape(-1))), shape).tocsr()
+    return scipy.sparse.coo_array((values.reshape(-1), (rows, ids.reshape(-1))), shape).tocsr()
 
 
 def _fitted(rows: OneHotRows, strength: float) -> LogisticRegression:
@@ -165,21 +168,25 @@ def measured(test: OneHotRows, probabilities: np.ndarray, theirs: np.ndarray) ->
     }
 
 
-def table(logs: Mapping[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """Returns the header of the table, and a row for each log's side."""
-    lines = [["log", "side", "AUC", "ahead of theirs, 95%", "log loss", "RIG", "calibration", "95%"]]
-    for name, sides in logs.items():
-        for side in sides:
-            auc, *others = (f"{side[key]:.4f}" for key in NUMBERS)
-            low, high = side["ahead"]
-            interval = f"{low:+.4f} .. {high:+.4f}" if low or high else ""
-            ends = side["calibration_interval"]
-            lines.append([name, side["side"], auc, interval, *others, f"{ends[0]:.3f} .. {ends[1]:.3f}"])
-    return lines
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns the table with a row for each log's side."""
+    columns: dict[str, Cell] = {
+        "log": "{log}",
+        "side": "{side}",
+        "AUC": "{auc:.4f}",
+        "ahead of theirs, 95%": lambda one: "{:+.4f} .. {:+.4f}".format(*one["ahead"]) if any(one["ahead"]) else "",
+        "log loss": "{log_loss:.4f}",
+        "RIG": "{rig:.4f}",
+        "calibration": "{calibration:.4f}",
+        "95%": "{calibration_interval[0]:.3f} .. {calibration_interval[1]:.3f}",
+    }
+    return result_table(
+        "", columns, [{"log": name, **side} for name, sides in report["logs"].items() for side in sides]
+    )
 
 
 def bars(logs: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Returns the bars of each log: AUC beside scikit-learn's of the baseline and of the draft, and the calibration.
+    """Returns the bars of each log: the baseline's AUC and the draft's against scikit-learn's, and the calibration.
 
     The draft is held to the baseline: its AUC may be behind by no more than chance explains.
     """
@@ -207,21 +214,14 @@ def _chance(side: Mapping[str, Any]) -> float:
     return float(high - low) / 2
 
 
-def _named(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    if wrong := [value for value in values if "=" not in value]:
-        raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
-    return dict(value.split("=", 1) for value in values)
-
-
-@command("benchmarks.baseline")
-@click.option("--log", "logs", multiple=True, callback=_named, help="NAME=PATH of a log; repeat for more.")
-@click.option("--label", "labels", multiple=True, callback=_named, help="NAME=COLUMN of a log's label, if not guessed.")
+@Benchmark("benchmarks.baseline", table)
+@click.option("--log", "logs", multiple=True, callback=named_values, help="NAME=PATH of a log; repeat for more.")
+@click.option(
+    "--label", "labels", multiple=True, callback=named_values, help="NAME=COLUMN of a log's label, if not guessed."
+)
 @click.option("--written", default=",".join(LOGS), help="Logs that this command writes, separated by commas; or none.")
 @folder_option("baseline")
-@output_option("baseline")
-def main(
-    logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path, output: pathlib.Path
-) -> None:
+def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: str, folder: pathlib.Path) -> None:
     """Compare a run's baseline with scikit-learn's logistic regression, on small logs."""
     paths = {name: pathlib.Path(path) for name, path in logs.items()}
     if unknown := sorted(set(labels) - set(paths)):
@@ -231,15 +231,13 @@ def main(
         if not paths[name].exists():
             folder.mkdir(parents=True, exist_ok=True)
             LOGS[name](paths[name])
-    found = {name: compare(path, folder / name, labels.get(name)) for name, path in paths.items()}
-    report = {"benchmark": "baseline", "machine": machine(), "logs": found, "bars": bars(found)}
+    report["logs"] = {}
+    for name, path in paths.items():
+        report["logs"][name] = compare(path, folder / name, labels.get(name))
+        report.write()
+    report["bars"] = bars(report["logs"])
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['value']:+.4f}")
-    head, *lines = table(found)
-    printed = Table(*head)
-    for cells in lines:
-        printed.add_row(*cells)
-    finish(report, output, printed)
 
 
 if __name__ == "__main__":

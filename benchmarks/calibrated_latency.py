@@ -17,7 +17,9 @@ import click
 import grpc
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
@@ -114,31 +116,32 @@ def measure(calls: Mapping[str, Mapping[str, Ask]], requests: int) -> list[dict[
     return results
 
 
-def table(results: list[dict[str, Any]], title: str) -> Table:
+def table(report: Mapping[str, Any]) -> Table:
     """Returns a table with a row for each method and two columns for each kind of request."""
-    shown = Table("calibration", title=title)
+    by_method: dict[str, dict[str, Any]] = {}
+    for result in report["results"]:
+        by_method.setdefault(result["calibration"], {"calibration": result["calibration"]})[result["kind"]] = result
+    columns: dict[str, Cell] = {"calibration": "{calibration}"}
     for kind in KINDS:
-        shown.add_column(f"{kind}, ms", justify="right")
-        shown.add_column("over none", justify="right")
-    for name in dict.fromkeys(result["calibration"] for result in results):
-        own = [result for result in results if result["calibration"] == name]
-        shown.add_row(name, *(cell for each in own for cell in (f"{each['ms']:.3f}", f"{each['over']:.3f}")))
-    return shown
+        columns |= {f"{kind}, ms": f"{{{kind}[ms]:.3f}}", f"{kind} over none": f"{{{kind}[over]:.3f}}"}
+    outcome = "met" if report["met"] else "MISSED"
+    return result_table(
+        f"one row, {report['requests']:,} answers of each; bar {BAR}: {outcome}", columns, by_method.values()
+    )
 
 
-@command("benchmarks.calibrated_latency")
+@Benchmark("benchmarks.calibrated_latency", table)
 @click.option("--config", default="criteo/dcn_v2.yaml", help="Configuration in configs/ for Criteo's format.")
 @click.option("--by", default="C1,C9", help="Columns of the calibration by value.")
 @click.option("--rows", type=click.IntRange(1000), default=20_000, help="Rows of the generated log.")
 @click.option("--requests", type=click.IntRange(20), default=4000, help="Requests of each kind to each server.")
 @folder_option("calibrated_latency")
-@output_option("calibrated_latency")
-def main(config: str, by: str, rows: int, requests: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+def main(report: Report, config: str, by: str, rows: int, requests: int, folder: pathlib.Path) -> None:
     """Measure the latency of one-row requests with and without a calibration, over REST and gRPC.
 
     Prints a table of milliseconds and ratios, and writes the report as JSON.
     """
-    load = busy()
+    report.add_load()
     folder.mkdir(parents=True, exist_ok=True)
     bases = make_versions(config, by, rows, folder)
     from ctrpipe.serving.latency.target import started  # imports TensorFlow, which `run` has loaded
@@ -148,11 +151,7 @@ def main(config: str, by: str, rows: int, requests: int, folder: pathlib.Path, o
         calls = make_calls(targets, find_version(bases[NONE]), folder / f"log-{rows}.tsv", stack)
         results = measure(calls, requests)
     worst = max(result["over"] for result in results)
-    report = {"benchmark": "calibrated_latency", "machine": machine(), "busy": load, "requests": requests}
-    report |= {"results": results, "worst": worst, "met": worst <= BAR}
-    shown = table(results, f"one row, {requests:,} answers of each; bar {BAR}: {'met' if worst <= BAR else 'MISSED'}")
-    shown.caption = busy_caption(load)
-    finish(report, output, shown)
+    report |= {"requests": requests, "results": results, "worst": worst, "met": worst <= BAR}
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ true rates are known: it has no noise of labels.
 """
 
 import dataclasses
-import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import click
 import numpy as np
@@ -19,7 +19,8 @@ import tensorflow as tf
 from rich.table import Table
 from scipy.special import expit, logit
 
-from benchmarks.harness.command import command, finish, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.result_table import Cell, result_table
 from ctrpipe.common.metrics import log_loss
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import FeatureMap
@@ -47,7 +48,7 @@ class Excess:
     """The effect of a calibration in one trial.
 
     Attributes:
-        alone, chosen: Expected log loss minus that of the model without a calibration, in nats, fitted alone and
+        alone, chosen: Expected log loss minus the uncalibrated model's, in nats, if the method is fitted alone and
             chosen on held-out folds.
         highest_alone, highest_chosen: The largest ratio of the calibrated odds to the true odds over the other rows.
         taken: The method that was taken.
@@ -58,25 +59,6 @@ class Excess:
     highest_alone: float
     highest_chosen: float
     taken: str
-
-
-@command("benchmarks.calibration")
-@click.option("--trials", type=click.IntRange(1), default=10, help="Trials of each model and number of rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the random rows.")
-@output_option("calibration")
-def main(trials: int, seed: int, output: pathlib.Path) -> None:
-    """Fit calibrations to models with a known error, and print their effect on the log loss."""
-    results = []
-    for rows, rate in SIZES:
-        for model in MODELS:
-            announce(f"{rows:,} validation rows, click rate {rate:g}: a model that is {model}")
-            found = [measure(model, rows, rate, (seed, trial)) for trial in range(trials)]
-            for method in METHODS:
-                results.append(
-                    {"model": model, "rows": rows, "rate": rate, "method": method}
-                    | summary([each[method] for each in found])
-                )
-    finish({"benchmark": "calibration", "trials": trials, "seed": seed, "results": results}, output, table(results))
 
 
 def measure(model: str, rows: int, rate: float, seed: Sequence[int]) -> dict[str, Excess]:
@@ -96,7 +78,7 @@ def measure(model: str, rows: int, rate: float, seed: Sequence[int]) -> dict[str
     of_others = tf.constant(MODELS[model](others, mean), tf.float32)
     known = CalibrationRows(answers, labels, np.ones(rows))
     before = expected_loss(others, tf.sigmoid(of_others).numpy())
-    found = {}
+    effects = {}
     for method in METHODS:
         bare = Calibration(method=method, clicks_per_step=0)
         alone = TaskCalibration(fit_overall(bare, method, known)).probabilities(of_others, None).numpy()
@@ -105,8 +87,8 @@ def measure(model: str, rows: int, rate: float, seed: Sequence[int]) -> dict[str
         assert task.choice
         of_both = [(expected_loss(others, each) - before, highest(others, each)) for each in (alone, chosen)]
         (alone_loss, alone_ratio), (chosen_loss, chosen_ratio) = of_both
-        found[method] = Excess(alone_loss, chosen_loss, alone_ratio, chosen_ratio, task.choice.taken)
-    return found
+        effects[method] = Excess(alone_loss, chosen_loss, alone_ratio, chosen_ratio, task.choice.taken)
+    return effects
 
 
 def mean_log_odds(rate: float) -> float:
@@ -144,21 +126,37 @@ def summary(trials: Sequence[Excess]) -> dict[str, object]:
     }
 
 
-def table(results: list[dict[str, object]]) -> Table:
-    """Returns the table of the results."""
-    title = "Log loss minus the model's own (x 1e-4, mean and worst trial), and the highest odds over the true odds"
-    shown = Table("rows", "rate", "model", "method", "alone", "chosen", "odds", "taken", title=title)
-    for each in results:
-        columns = [
-            f"{1e4 * each[f'{part}']:+.2f} ({1e4 * each[f'worst_{part}']:+.1f})"  # type: ignore[operator]
+def table(report: Mapping[str, Any]) -> Table:
+    columns: dict[str, Cell] = {
+        "rows": "{rows:,}",
+        "rate": "{rate}",
+        "model": "{model}",
+        "method": "{method}",
+        **{
+            part: lambda one, part=part: f"{1e4 * one[part]:+.2f} ({1e4 * one[f'worst_{part}']:+.1f})"  # type: ignore[misc]
             for part in ("alone", "chosen")
-        ]
-        odds = f"{each['highest_alone']:.3g} -> {each['highest_chosen']:.3g}"
-        taken = ", ".join(f"{name} {count}" for name, count in each["taken"].items())  # type: ignore[attr-defined]
-        shown.add_row(
-            f"{each['rows']:,}", f"{each['rate']}", f"{each['model']}", f"{each['method']}", *columns, odds, taken
-        )
-    return shown
+        },
+        "odds": "{highest_alone:.3g} -> {highest_chosen:.3g}",
+        "taken": lambda one: ", ".join(f"{name} {count}" for name, count in one["taken"].items()),
+    }
+    title = "Log loss minus the model's own (x 1e-4, mean and worst trial), and the highest odds over the true odds"
+    return result_table(title, columns, report["results"])
+
+
+@Benchmark("benchmarks.calibration", table)
+@click.option("--trials", type=click.IntRange(1), default=10, help="Trials of each model and number of rows.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the random rows.")
+def main(report: Report, trials: int, seed: int) -> None:
+    """Fit calibrations to models with a known error, and print their effect on the log loss."""
+    report |= {"trials": trials, "seed": seed, "results": []}
+    for rows, rate in SIZES:
+        for model in MODELS:
+            announce(f"{rows:,} validation rows, click rate {rate:g}: a model that is {model}")
+            effects = [measure(model, rows, rate, (seed, trial)) for trial in range(trials)]
+            for method in METHODS:
+                about = {"model": model, "rows": rows, "rate": rate, "method": method}
+                report["results"].append(about | summary([each[method] for each in effects]))
+        report.write()
 
 
 if __name__ == "__main__":

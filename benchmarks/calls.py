@@ -1,33 +1,37 @@
 """Measures the latency of in-process predictions by backend and number of rows: `python -m benchmarks.calls`."""
 
 import dataclasses
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
     chosen_names,
-    command,
     cores,
     device_option,
-    finish,
-    machine,
-    output_option,
     positive_numbers,
     shape_options,
-    write,
 )
 from benchmarks.harness.ours import BACKENDS, Ours
+from benchmarks.harness.result_table import result_table
 from benchmarks.harness.settings import MODELS, Shape, our_options
 from ctrpipe.common.progress import announce
 
 
-@command("benchmarks.calls")
+def table(report: Mapping[str, Any]) -> Table:
+    times = {
+        f"{count:,} rows": lambda one, place=place: f"{one['p50_ms'][place]:.3g}"
+        for place, count in enumerate(report["rows"])
+    }
+    return result_table(
+        "ms of a prediction, p50", {"model": "{model}", "backend": "{backend}", **times}, report["results"]
+    )
+
+
+@Benchmark("benchmarks.calls", table)
 @click.option("--models", metavar="A,B", default="dcn_v2,xdeepfm", help="Registry names.")
 @click.option("--backend", "backends", type=click.Choice(BACKENDS), multiple=True, default=BACKENDS, help="Repeatable.")
 @click.option("--rows", default="1,10,100,1000,10000", help="Numbers of rows per call, separated by commas.")
@@ -35,8 +39,8 @@ from ctrpipe.common.progress import announce
 @shape_options
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @device_option
-@output_option("calls")
 def main(
+    report: Report,
     models: str,
     backends: Sequence[str],
     rows: str,
@@ -46,7 +50,6 @@ def main(
     threads: int | None,
     ids: int,
     device: str,
-    output: pathlib.Path,
 ) -> None:
     """Measure the latency of a prediction with the trained model's learner, by backend and number of rows.
 
@@ -55,21 +58,16 @@ def main(
     """
     names, counts = chosen_names("--models", models, MODELS), positive_numbers("--rows", rows)
     shape, threads = Shape(fields, ids, dim), threads or cores()
-    report: dict[str, Any] = {"benchmark": "calls", "machine": machine(), "busy": busy(), "threads": threads}
-    report |= {"shape": dataclasses.asdict(shape), "rows": counts, "device": device, "results": []}
-    table = Table(title="ms of a prediction, p50", caption=busy_caption(report["busy"]))
-    for column in ("model", "backend", *(f"{count:,} rows" for count in counts)):
-        table.add_column(column, justify="right" if column.endswith("rows") else "left")
+    report.add_load()
+    report |= {"threads": threads, "shape": dataclasses.asdict(shape), "rows": counts, "device": device, "results": []}
     for backend in backends:
         with Ours(backend, threads, device=device) as ours:
             ours.about()  # fails if a GPU is requested but not available
             for name in names:
                 times = ours.calls(name, our_options(name, None, shape), shape, counts, seconds)
                 report["results"].append({"model": name, "backend": backend, "p50_ms": times})
-                table.add_row(name, backend, *(f"{each:.3g}" for each in times))
                 announce(f"{name}, {backend}: {', '.join(f'{each:.3g}' for each in times)} ms for {rows} rows")
-                write(report, output)
-    finish(report, output, table)
+                report.write()
 
 
 if __name__ == "__main__":

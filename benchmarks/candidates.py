@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.exported import Analysed, analysed
+from benchmarks.harness.result_table import Cell, if_any, met, result_table
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
@@ -33,7 +34,10 @@ from ctrpipe.transforms.log.spec import LogSpec
 COLUMNS = ("click", "user", "item", "category", "item_history", "category_history")
 LOG_ROWS, USERS, ITEMS, CATEGORIES, SEED = 2000, 500, 3000, 50, 1
 SHARED, ROWS = "serving_candidates", ("serving_raw", "serving_default")
-TARGETS = {"din": 0.5, "two_tower": 0.1}  # maximum time of `serving_candidates` over that of `serving_raw`
+TARGETS = {
+    "din": 0.5,
+    "two_tower": 0.1,
+}  # maximum ratio of the time of `serving_candidates` to the time of `serving_raw`
 SAME = 1e-5
 # Large embeddings make the predictions depend on the user and the history.
 WEIGHTS = {"embedding_dim": 16, "embedding_stddev": 0.5}
@@ -119,18 +123,27 @@ def export_model(name: str, log: Analysed, spec: LogSpec, version: pathlib.Path)
     export(network, log.transform, spec, log.fields, log.rows.slice(0, 3), version, {})
 
 
-def result_table(report: Mapping[str, Any]) -> Table:
+def table(report: Mapping[str, Any]) -> Table:
+    def times(name: str) -> str:
+        return f"{{calls[{name}][ms]:.1f}} ({{calls[{name}][cpu_ms]:.1f}})"
+
+    def over(name: str) -> str:
+        return f"{{over[{name}]:.3f}} ({{cpu_over[{name}]:.3f}})"
+
+    raw, examples = ROWS
+    columns: dict[str, Cell] = {
+        "model": "{model}",
+        "user once": times(SHARED),
+        "raw rows": times(raw),
+        "examples": times(examples),
+        "/ raw (CPU)": over(raw),
+        "/ examples (CPU)": over(examples),
+        "target": if_any("target", "{target:g}"),
+        "": met,
+        "difference": "{difference:.0e}",
+    }
     title = f"{report['candidates']:,} candidates for a user of {report['events']:,} events: ms of a request (CPU ms)"
-    table = Table(title=title, caption=busy_caption(report["busy"]))
-    table.add_column("model")
-    for name in ("user once", "raw rows", "examples", "/ raw (CPU)", "/ examples (CPU)", "target", "difference"):
-        table.add_column(name, justify="right")
-    for one in report["models"]:
-        cells = [f"{one['calls'][name]['ms']:.1f} ({one['calls'][name]['cpu_ms']:.1f})" for name in (SHARED, *ROWS)]
-        cells += [f"{one['over'][name]:.3f} ({one['cpu_over'][name]:.3f})" for name in ROWS]
-        target = "" if one["target"] is None else f"{one['target']:g}: {'met' if one['met'] else 'missed'}"
-        table.add_row(one["model"], *cells, target, f"{one['difference']:.0e}")
-    return table
+    return result_table(title, columns, report["models"])
 
 
 def _models(text: str) -> Sequence[str]:
@@ -144,25 +157,23 @@ def _models(text: str) -> Sequence[str]:
     return names
 
 
-@command("benchmarks.candidates")
+@Benchmark("benchmarks.candidates", table)
 @click.option("--models", default=",".join(TARGETS), help="Registry names.")
 @click.option("--events", type=click.IntRange(1), default=200, help="Events in the user's history.")
 @click.option("--candidates", type=click.IntRange(1), default=500, help="Candidates per request.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="Threads of TensorFlow; 0: one per core.")
 @click.option("--repeats", type=click.IntRange(1), default=20)
-@output_option("candidates")
-def main(models: str, events: int, candidates: int, threads: int, repeats: int, output: pathlib.Path) -> None:
+def main(report: Report, models: str, events: int, candidates: int, threads: int, repeats: int) -> None:
     """Time requests with many candidates for one user: the user sent once, or in a row with each candidate.
 
     Prints a table of milliseconds and ratios, and writes the report as JSON.
     """
-    share = busy()
     load_tensorflow()
     names = _models(models)
+    report.add_load()
     from ctrpipe.serving.loader import Servable  # TensorFlow: see `analysed`
 
-    settings = {"events": events, "candidates": candidates, "threads": threads, "repeats": repeats}
-    report: dict[str, Any] = {"benchmark": "candidates", "machine": machine(), "busy": share, **settings, "models": []}
+    report |= {"events": events, "candidates": candidates, "threads": threads, "repeats": repeats, "models": []}
     with tempfile.TemporaryDirectory() as made:
         folder, spec = pathlib.Path(made), log_spec(events)
         write_log(folder / "log.tsv", LOG_ROWS, events)
@@ -176,8 +187,8 @@ def main(models: str, events: int, candidates: int, threads: int, repeats: int, 
             measured = measure(servable, requests, repeats, target)
             servable.close()
             report["models"].append({"model": name, **measured})
+            report.write()
             announce(f"{name}: {measured['over']['serving_raw']:.3f} of the time of rows")
-    finish(report, output, result_table(report))
 
 
 if __name__ == "__main__":

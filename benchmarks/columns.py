@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -21,7 +22,9 @@ import numpy as np
 import yaml
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine, output_option, positive_numbers
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import positive_numbers
+from benchmarks.harness.result_table import result_table
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.progress import announce
 
@@ -96,37 +99,36 @@ def measure(columns: int, rows: int, model: str) -> dict[str, Any]:
     }
 
 
-def table(report: dict[str, Any]) -> Table:
+def table(report: Mapping[str, Any]) -> Table:
     runs = report["runs"]
-    result = Table(title=f"ctrpipe run, {report['rows']} rows, {report['model']}: seconds")
-    result.add_column("columns")
-    for run in runs:
-        result.add_column(f"{run['columns']:,}", justify="right")
-    result.add_row("all", *(f"{run['seconds']:.1f}" for run in runs))
-    result.add_row("all, of all cores", *(f"{run['cpu_seconds']:.1f}" for run in runs))
-    for name in runs[0]["stages"]:
-        result.add_row(name, *(f"{run['stages'].get(name, 0):.1f}" for run in runs))
-    result.add_row("peak MiB", *(f"{run['peak_mib']:,}" for run in runs))
-    return result
+    lines = {
+        "all": [f"{run['seconds']:.1f}" for run in runs],
+        "all, of all cores": [f"{run['cpu_seconds']:.1f}" for run in runs],
+        **{name: [f"{run['stages'].get(name, 0):.1f}" for run in runs] for name in runs[0]["stages"]},
+        "peak MiB": [f"{run['peak_mib']:,}" for run in runs],
+    }
+    rows = [{"line": name, "runs": cells} for name, cells in lines.items()]
+    columns = {f"{run['columns']:,}": f"{{runs[{place}]}}" for place, run in enumerate(runs)}
+    title = f"ctrpipe run, {report['rows']} rows, {report['model']}: seconds"
+    return result_table(title, {"columns": "{line}", **columns}, rows)
 
 
-@command("benchmarks.columns")
+@Benchmark("benchmarks.columns", table)
 @click.option("--columns", default="500,1000,2000,5000", help="Numbers of columns, separated by commas.")
 @click.option("--rows", type=click.IntRange(60), default=400, help="Rows of each log.")
 @click.option("--model", default="lr", help="Model to train.")
-@output_option("columns")
-def main(columns: str, rows: int, model: str, output: pathlib.Path) -> None:
+def main(report: Report, columns: str, rows: int, model: str) -> None:
     """Measure whole runs on logs with few rows and an increasing number of columns.
 
     Prints a table, writes JSON, and prints the JSON on the last line.
     """
-    report: dict[str, Any] = {"benchmark": "columns", "machine": machine(), "rows": rows, "model": model, "runs": []}
+    report |= {"rows": rows, "model": model, "runs": []}
     for size in positive_numbers("--columns", columns):
         if size < 2:
             raise InputError("--columns: give 2 or more, for a number and a category")
         announce(f"{size:,} columns")
         report["runs"].append(measure(size, rows, model))
-    finish(report, output, table(report))
+        report.write()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Exports a servable of any model, trained on a generated log: `python -m benchmarks.exports dcn_v2 FOLDER`."""
+"""Exports a servable of any model, trained on a generated log: `python -m benchmarks.exports dcn_v2 FOLDER`.
+
+The command is no `Benchmark`: it measures nothing and writes no report.
+"""
 
 import pathlib
 import time

@@ -8,24 +8,20 @@ import pathlib
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
-    command,
     device_option,
-    finish,
-    machine,
-    output_option,
     positive_numbers,
-    write,
 )
 from benchmarks.harness.devices import load_tensorflow_on
+from benchmarks.harness.result_table import Cell, if_any, result_table
+from benchmarks.harness.turns import alternate, ratios
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.demo.sample_export import make_export
@@ -81,24 +77,23 @@ WAYS = (
 )
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Rounds of a way and of the baseline for one number of rows: wall and CPU time of a call in milliseconds."""
 
     rows: int
-    way: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    baseline: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    difference: float = 0.0
-
-    def ratio(self, key: str) -> float:
-        """Returns the median over the rounds of the way's value over the baseline's."""
-        return statistics.median(own[key] / base[key] for own, base in zip(self.way, self.baseline, strict=True))
+    way: list[dict[str, float]]
+    baseline: list[dict[str, float]]
+    difference: float
 
     def as_json(self) -> dict[str, Any]:
-        values = {key: statistics.median(own[key] for own in self.way) for key in ("p50_ms", "cpu_ms")}
-        ratios = {f"{key}_ratio": self.ratio(key) for key in values}
+        """Returns the medians of both sides, and of the way's times over the baseline's in the same round."""
+        values: dict[str, float] = {}
+        for key in ("p50_ms", "cpu_ms"):
+            own, base = ([one[key] for one in side] for side in (self.way, self.baseline))
+            values |= {key: statistics.median(own), f"{key}_ratio": ratios(own, base)["median"]}
         values["baseline_p50_ms"] = statistics.median(base["p50_ms"] for base in self.baseline)
-        return {"rows": self.rows, **values, **ratios, "difference": self.difference}
+        return {"rows": self.rows, **values, "difference": self.difference}
 
 
 class Process(LineProcess):
@@ -126,17 +121,13 @@ def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: in
     Raises:
         ProcessError: The predictions differ by more than the way's tolerance.
     """
-    comparison = Comparison(rows)
     answers = [side.ask({"cmd": "answers", "rows": rows})["probabilities"] for side in (process, baseline)]
-    comparison.difference = max(abs(own - base) for own, base in zip(*answers, strict=True))
-    if not comparison.difference <= way.tolerance:
-        raise ProcessError(
-            f"{way.name}: probabilities differ by {comparison.difference:.1e}, more than {way.tolerance:.0e}"
-        )
-    for _ in range(rounds):
-        for side, results in ((baseline, comparison.baseline), (process, comparison.way)):
-            results.append(side.ask({"cmd": "measure", "rows": rows, "seconds": seconds}))
-    return comparison
+    difference = max(abs(own - base) for own, base in zip(*answers, strict=True))
+    if not difference <= way.tolerance:
+        raise ProcessError(f"{way.name}: probabilities differ by {difference:.1e}, more than {way.tolerance:.0e}")
+    asked = {"cmd": "measure", "rows": rows, "seconds": seconds}
+    times = alternate({"baseline": lambda: baseline.ask(asked), "way": lambda: process.ask(asked)}, rounds)
+    return Comparison(rows, times["way"], times["baseline"], difference)
 
 
 def measure(
@@ -152,20 +143,22 @@ def measure(
                 yield way, str(error).strip().splitlines()[-1]
 
 
-def table(results: list[dict[str, Any]], rows: Sequence[int], title: str, share: float) -> Table:
-    result_table = Table(title=title, caption=busy_caption(share))
-    result_table.add_column("ms (ratio / ratio of CPU time)")
-    for count in [f"{count} rows" for count in rows] + ["difference"]:
-        result_table.add_column(count, justify="right")
-    for result in results:
-        if "error" in result:
-            result_table.add_row(result["way"], result["error"][:60])
-            continue
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns the table with a row for each way, or the reason why it does not run."""
+    sizes = next((([one["rows"] for one in way["rows"]]) for way in report["results"] if "rows" in way), [])
+    rows = []
+    for way in report["results"]:
         cells = [
-            f"{one['p50_ms']:.3f} ({one['p50_ms_ratio']:.2f} / {one['cpu_ms_ratio']:.2f})" for one in result["rows"]
+            "{p50_ms:.3f} ({p50_ms_ratio:.2f} / {cpu_ms_ratio:.2f})".format_map(one) for one in way.get("rows", [])
         ]
-        result_table.add_row(result["way"], *cells, f"{max(one['difference'] for one in result['rows']):.0e}")
-    return result_table
+        difference = max((one["difference"] for one in way.get("rows", [])), default=None)
+        rows.append(
+            {"way": way["way"], "cells": cells or [way["error"][:60], *[""] * len(sizes)], "difference": difference}
+        )
+    columns: dict[str, Cell] = {"ms (ratio / ratio of CPU time)": "{way}"}
+    columns |= {f"{size} rows": f"{{cells[{place}]}}" for place, size in enumerate(sizes or [0])}
+    name = f"{report['signature']}: ms of a call, over {BASELINE.name} in the same rounds, {report['machine']['cpu']}"
+    return result_table(name, {**columns, "difference": if_any("difference", "{difference:.0e}")}, rows)
 
 
 def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
@@ -176,7 +169,7 @@ def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
     ]
 
 
-@command("benchmarks.floor")
+@Benchmark("benchmarks.floor", table)
 @click.argument("version", required=False, type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
 @click.option("--signature", type=click.Choice(["serving_packed", "serving_raw"]), default="serving_packed")
 @click.option("--rows", default="1,10,100,1024", help="Numbers of rows per call, separated by commas.")
@@ -190,8 +183,8 @@ def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
     help="Library to preload, such as libjemalloc.so.2. Repeatable.",
 )
 @device_option
-@output_option("floor")
 def main(
+    report: Report,
     version: pathlib.Path | None,
     signature: str,
     rows: str,
@@ -200,7 +193,6 @@ def main(
     only: str,
     malloc: tuple[pathlib.Path, ...],
     device: str,
-    output: pathlib.Path,
 ) -> None:
     """Measure the median latency of a call in each way, compared with the baseline in the same rounds.
 
@@ -212,16 +204,15 @@ def main(
     ways = [way for way in (*WAYS, *allocators(malloc)) if only in way.name]
     if signature == "serving_raw":  # its vocabularies are tables, which can be neither frozen nor compiled
         ways = [way for way in ways if way.call not in ("frozen", "xla")]
-    share = busy()
+    report.add_load()
     load_tensorflow_on(device)
     if device == "gpu":  # with TF32, sums in another order differ by more
         ways = [dataclasses.replace(way, tolerance=BFLOAT16) for way in ways]
     with tempfile.TemporaryDirectory() as folder:
         if version is None:
             version = make_export("dcn_v2", pathlib.Path(folder))
-        report: dict[str, Any] = {"benchmark": "floor", "machine": machine(), "busy": share, "signature": signature}
-        report["device"] = device
-        report |= {"rounds": rounds, "seconds": seconds, "baseline": BASELINE.name, "results": []}
+        report |= {"signature": signature, "device": device, "rounds": rounds, "seconds": seconds}
+        report |= {"baseline": BASELINE.name, "results": []}
         for way, comparisons in measure(ways, version, signature, sizes, rounds, seconds):
             result: dict[str, Any] = {"way": way.name, "session": way.session, "environment": way.environment}
             result |= (
@@ -230,10 +221,8 @@ def main(
                 else {"rows": [one.as_json() for one in comparisons]}
             )
             report["results"].append(result)
-            write(report, output)
+            report.write()
             announce(way.name)
-    title = f"{signature}: ms of a call, over {BASELINE.name} in the same rounds, {report['machine']['cpu']}"
-    finish(report, output, table(report["results"], sizes, title, share))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ implemented here.
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -26,14 +26,15 @@ import pyarrow as pa
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from ctrpipe.common import metrics
+from ctrpipe.common.estimates import Estimate, auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.config import CalibrationBounds, Gates, Monitoring
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
 from ctrpipe.pipeline.evaluation.gates import change_gate, slice_gates
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.transforms.log.spec import LogSpec
@@ -71,7 +72,7 @@ class Simulated:
     noise: float
 
     def draw(self, random: np.random.Generator) -> tuple[Sides, list[Estimate]]:
-        """Returns the estimates of an equal and of the last model, and those of the worse one, MOST trainings each."""
+        """Returns the estimates of this model, of an equal last one, and of the worse one, MOST trainings each."""
         logits, labels, attributes = draw_log(random, ROWS)
         worse = logits + self.lost * random.normal(size=ROWS)
         drawn = [_estimates(random, each, labels, attributes, self.error) for each in (logits, logits, worse)]
@@ -81,8 +82,8 @@ class Simulated:
 def _estimates(
     random: np.random.Generator, logits: np.ndarray, labels: np.ndarray, attributes: np.ndarray, error: float
 ) -> list[Estimate]:
-    found = [auc_estimate(labels, each) for each in draw_trainings(random, logits, attributes, MOST, error)]
-    return [each for each in found if each is not None]
+    estimates = [auc_estimate(labels, each) for each in draw_trainings(random, logits, attributes, MOST, error)]
+    return [each for each in estimates if each is not None]
 
 
 def simulated(error: float, seed: int) -> Simulated:
@@ -144,7 +145,7 @@ RULES: dict[str, Rule] = {
 
 def drop_rates(repeats: int, seed: int) -> dict[str, Any]:
     """Returns, for each size of the noise and each rule, how often an equal model is blocked and a worse one passes."""
-    progress, found = throttled_announce(), {}
+    progress, rates = throttled_announce(), {}
     for number, (name, error) in enumerate(ERRORS.items()):
         trainings = simulated(error, seed + number)
         wrong = {rule: np.zeros(2) for rule in RULES}
@@ -154,8 +155,8 @@ def drop_rates(repeats: int, seed: int) -> dict[str, Any]:
                 wrong[rule] += [blocks(equal, last), not blocks(worse, last)]
             progress(f"{name} noise: {repeat + 1} of {repeats}")
         shares = {rule: (counts / repeats).tolist() for rule, counts in wrong.items()}
-        found[name] = {"noise": trainings.noise, "rates": shares}
-    return found
+        rates[name] = {"noise": trainings.noise, "rates": shares}
+    return rates
 
 
 # Slices ---------------------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def drop_rates(repeats: int, seed: int) -> dict[str, Any]:
 
 def slice_rates(repeats: int, seed: int) -> list[dict[str, Any]]:
     """Returns how often a calibrated model is blocked, before and after, and a miscalibrated one passes."""
-    found = []
+    rates = []
     bounds = CalibrationBounds(slices=["site"], max_error=SLICE_ERROR)
     for rate in RATES:
         for values in VALUES:
@@ -184,8 +185,8 @@ def slice_rates(repeats: int, seed: int) -> list[dict[str, Any]]:
                     outcomes.append(not slice_gates(bounds, scored, "ctr")[0]["passed"])
                 wrong += [outcomes[0], outcomes[1], not outcomes[2], not outcomes[3]]
             shares = dict(zip(("before", "after", "bad_before", "bad_after"), (wrong / repeats).tolist(), strict=True))
-            found.append({"rate": rate, "values": values, **shares})
-    return found
+            rates.append({"rate": rate, "values": values, **shares})
+    return rates
 
 
 # Lists ----------------------------------------------------------------------------------------------------------------
@@ -237,10 +238,10 @@ def drift_rates(repeats: int, seed: int) -> dict[str, float]:
                     columns[-1] = random.choice(list("cdef"), COLUMN_ROWS)
                 path.write_text("".join("\t".join(map(str, row)) + "\n" for row in zip(*columns, strict=True)))
             for place, path in ((0, paths[0]), (2, paths[2])):
-                found = compare_logs(
+                compared = compare_logs(
                     spec, [str(path)], [str(paths[1])], "drift", Monitoring(), 10_000, 0, Workers(processes=1)
                 )
-                by_name = {column["column"]: column for column in found["comparisons"][0]["columns"]}
+                by_name = {column["column"]: column for column in compared["comparisons"][0]["columns"]}
                 judged = list(by_name.values()) if not place else [by_name[names[-1]]]
                 counts[place] += any(column["distance"] > column["threshold"] for column in judged)
                 counts[place + 1] += any(column["breached"] for column in judged)
@@ -251,50 +252,57 @@ def drift_rates(repeats: int, seed: int) -> dict[str, float]:
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-def tables(report: dict[str, Any]) -> list[Table]:
-    """Returns the tables of a report."""
-    drops = Table(title="max_drop: an equal model blocked; one worse by three times the noise let through")
-    drops.add_column("rule")
-    for name, found in report["drops"].items():
-        drops.add_column(f"{name} noise ({found['noise']:.4f})", justify="right")
-    for rule in RULES:
-        shares = (found["rates"][rule] for found in report["drops"].values())
-        drops.add_row(rule, *(f"{equal:.1%}; {worse:.1%}" for equal, worse in shares))
-    slices = Table("click rate", "values", "blocked, before", "after", title="calibration.slices: a calibrated model")
-    slices.add_column("one value expects twice its clicks, let through: before")
-    slices.add_column("after")
-    for one in report["slices"]:
-        keys = ("before", "after", "bad_before", "bad_after")
-        slices.add_row(f"{one['rate']:g}", f"{one['values']}", *(f"{one[key]:.1%}" for key in keys))
-    lists = Table("list", "before", "after", title="Something differs where nothing does")
-    compared, drift = report["compare"], report["drift"]
-    lists.add_row(f"some of {LIST_SLICES} slices of two equal models", *_before_after(compared))
-    lists.add_row(f"some of {COLUMNS + 1} columns of two logs of {COLUMN_ROWS} rows", *_before_after(drift))
-    lists.add_row("half of a column's values were replaced, and it is found", "", f"{drift['moved_found']:.1%}")
-    return [drops, slices, lists]
+def tables(report: Mapping[str, Any]) -> Group:
+    return Group(drops_table(report["drops"]), slices_table(report["slices"]), lists_table(report))
 
 
-def _before_after(rates: dict[str, float]) -> tuple[str, str]:
-    return f"{rates['before']:.1%}", f"{rates['after']:.1%}"
+def drops_table(drops: Mapping[str, Any]) -> Table:
+    def shares(name: str) -> Callable[[Mapping[str, Any]], str]:
+        rates = drops[name]["rates"]
+        return lambda row: "{:.1%}; {:.1%}".format(*rates[row["rule"]])
+
+    by_noise = {f"{name} noise ({of_noise['noise']:.4f})": shares(name) for name, of_noise in drops.items()}
+    title = "max_drop: an equal model blocked; one worse by three times the noise let through"
+    return result_table(title, {"rule": "{rule}", **by_noise}, [{"rule": rule} for rule in RULES])
 
 
-@command("benchmarks.gates")
+def slices_table(slices: Sequence[Mapping[str, Any]]) -> Table:
+    columns: dict[str, Cell] = {
+        "click rate": "{rate:g}",
+        "values": "{values}",
+        "blocked, before": "{before:.1%}",
+        "after": "{after:.1%}",
+        "one value expects twice its clicks, let through: before": "{bad_before:.1%}",
+        "and after": "{bad_after:.1%}",
+    }
+    return result_table("calibration.slices: a calibrated model", columns, slices)
+
+
+def lists_table(report: Mapping[str, Any]) -> Table:
+    moved = "half of a column's values were replaced, and it is found"
+    rows = [
+        {"list": f"some of {LIST_SLICES} slices of two equal models", **report["compare"]},
+        {"list": f"some of {COLUMNS + 1} columns of two logs of {COLUMN_ROWS} rows", **report["drift"]},
+        {"list": moved, "before": None, "after": report["drift"]["moved_found"]},
+    ]
+    columns: dict[str, Cell] = {"list": "{list}", "before": if_any("before", "{before:.1%}"), "after": "{after:.1%}"}
+    return result_table("Something differs where nothing does", columns, rows)
+
+
+@Benchmark("benchmarks.gates", tables)
 @click.option("--repeats", type=click.IntRange(1), default=400, help="Repeats of each simulation; of drift a tenth.")
-@output_option("gates")
-def main(repeats: int, output: pathlib.Path) -> None:
+def main(report: Report, repeats: int) -> None:
     """Measure how often gates block a good model and let a bad one through, on simulated trainings.
 
     Prints tables of the error rates before and after, and writes the report as JSON.
     """
-    report = {
-        "benchmark": "gates",
+    report |= {
         "repeats": repeats,
         "drops": drop_rates(repeats, seed=1),
         "slices": slice_rates(repeats, seed=2),
         "compare": list_rates(max(1, repeats // 2), seed=3),
         "drift": drift_rates(max(1, repeats // 10), seed=4),
     }
-    finish(report, output, Group(*tables(report)))
 
 
 if __name__ == "__main__":

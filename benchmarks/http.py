@@ -23,18 +23,13 @@ import numpy as np
 import orjson
 import psutil
 from rich.console import Group
-from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
     chosen_names,
-    command,
-    finish,
-    machine,
-    output_option,
     positive_numbers,
 )
+from benchmarks.harness.result_table import result_table
 from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.processes import start_command, stop_command
 from ctrpipe.common.progress import announce
@@ -45,7 +40,14 @@ MODEL, HOST = "ctr", "127.0.0.1"
 START_SECONDS, STOP_SECONDS = 180.0, 20.0
 WARM_UP = 50
 RESAMPLES = 2000
+MOST_MS = 0.06  # what a library may cost a request of one row before a server of our own is worth its code
 RECEIVE = 1 << 20
+
+PARTS = {
+    "http": "POST :predict, raw columns as row JSON, one connection",
+    "parse": "Parse the request's JSON",
+    "write": "Write the response's JSON",
+}
 
 Times = dict[str, list[float]]
 
@@ -111,10 +113,12 @@ def _server(side: str, base_path: pathlib.Path) -> Iterator[tuple[int, psutil.Pr
         try:
             end = time.monotonic() + START_SECONDS
             while not _listens(port):
-                if process.poll() is not None or time.monotonic() > end:
+                if time.monotonic() > end:
+                    raise ProcessError(f"{side}: it does not listen after {START_SECONDS:.0f} s")
+                if process.poll() is not None:
                     errors.seek(0)
                     lines = errors.read().decode(errors="replace").strip().splitlines()
-                    raise ProcessError(f"{side}: {lines[-1] if lines else 'does not listen'}")
+                    raise ProcessError(f"{side}: {lines[-1] if lines else 'it ended without a word'}")
                 time.sleep(0.1)
             yield port, psutil.Process(process.pid)
         finally:
@@ -146,13 +150,29 @@ def differences(times: Times, rows: int, cpu_ms: Mapping[str, float]) -> list[Di
         name: np.median(rng.choice(seconds, (RESAMPLES, len(seconds))), axis=1) for name, seconds in times.items()
     }
     first = next(iter(times))
-    found = []
+    of_sides = []
     for name, seconds in times.items():
         low, high = np.quantile(medians[name] - medians[first], [0.025, 0.975]) if name != first else (0.0, 0.0)
         p50 = float(np.median(seconds))
         of_first = float(np.median(times[first]))
         above = (1e3 * (p50 - of_first), 1e3 * float(low), 1e3 * float(high))
-        found.append(Difference(name, rows, cpu_ms[name], 1e3 * p50, *above))
+        of_sides.append(Difference(name, rows, cpu_ms[name], 1e3 * p50, *above))
+    return of_sides
+
+
+def verdicts(results: Sequence[Difference]) -> list[str]:
+    """Returns for each server but the first whether it could replace the first: by its requests of the fewest rows."""
+    fewest = min(one.rows for one in results)
+    first, *others = [one for one in results if one.rows == fewest]
+    found = []
+    for one in others:
+        if one.low_ms > MOST_MS:
+            word = f"costs more than {MOST_MS} ms: {first.side} stays"
+        elif one.high_ms <= MOST_MS:
+            word = f"costs at most {MOST_MS} ms: it can replace {first.side}"
+        else:
+            word = f"not decided at {MOST_MS} ms: repeat it on a quiet machine, or with more --repeats"
+        found.append(f"{one.side}, {fewest} rows: {one.low_ms:+.4f} to {one.high_ms:+.4f} ms, {word}")
     return found
 
 
@@ -164,7 +184,7 @@ def measure_servers(
     Raises:
         ProcessError: a server does not start, or answers otherwise than the first one.
     """
-    found = []
+    of_sizes = []
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(_server(name, base_path)) for name in names}
         for rows, some in bodies.items():
@@ -183,9 +203,9 @@ def measure_servers(
             cpu_ms = {
                 name: 1e3 * (_cpu_seconds(process) - before[name]) / count for name, (_, process) in servers.items()
             }
-            found += differences(times, rows, cpu_ms)
+            of_sizes += differences(times, rows, cpu_ms)
             announce(f"servers, {rows} rows")
-    return found
+    return of_sizes
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
@@ -204,7 +224,7 @@ def measure_json(bodies: dict[int, list[bytes]], repeats: int) -> dict[str, list
     from ctrpipe.serving.server.json_body import parse_body, parse_unusual_body
     from ctrpipe.serving.server.json_response import format_predict
 
-    found: dict[str, list[Difference]] = {"parse": [], "write": []}
+    parts: dict[str, list[Difference]] = {"parse": [], "write": []}
     for rows, (body, *_) in bodies.items():
         parsers: dict[str, Callable[[], Any]] = {
             "ctrpipe": lambda body=body: parse_body(body),
@@ -223,7 +243,7 @@ def measure_json(bodies: dict[int, list[bytes]], repeats: int) -> dict[str, list
             parsers["rapidjson"] = lambda body=body: rapidjson.loads(
                 body, number_mode=rapidjson.NM_NATIVE | rapidjson.NM_NAN
             )
-        found["parse"] += _compared(parsers, max(repeats // (1 + rows // 10), 100), rows)
+        parts["parse"] += _compared(parsers, max(repeats // (1 + rows // 10), 100), rows)
         outputs = {"probabilities": np.random.default_rng(0).random((rows, 1), np.float32)}
         listed = {"predictions": outputs["probabilities"].tolist()}
         writers: dict[str, Callable[[], Any]] = {
@@ -233,8 +253,8 @@ def measure_json(bodies: dict[int, list[bytes]], repeats: int) -> dict[str, list
             ),
             "json, other digits": lambda listed=listed: json.dumps(listed),
         }
-        found["write"] += _compared(writers, max(repeats // (1 + rows // 100), 100), rows)
-    return found
+        parts["write"] += _compared(writers, max(repeats // (1 + rows // 100), 100), rows)
+    return parts
 
 
 def _compared(calls: dict[str, Callable[[], Any]], repeats: int, rows: int) -> list[Difference]:
@@ -243,59 +263,50 @@ def _compared(calls: dict[str, Callable[[], Any]], repeats: int, rows: int) -> l
     return differences(times, rows, {name: 1e3 * float(np.mean(seconds)) for name, seconds in times.items()})
 
 
-def table(results: Sequence[Difference], title: str, share: float) -> Table:
-    result = Table(title=title, caption=busy_caption(share))
-    for name in ("side", "rows", "CPU ms", "p50 ms", "ms above the first", "95% interval"):
-        result.add_column(name, justify="left" if name == "side" else "right")
-    for one in results:
-        result.add_row(
-            one.side,
-            str(one.rows),
-            f"{one.cpu_ms:.4f}",
-            f"{one.p50_ms:.4f}",
-            f"{one.difference_ms:+.4f}",
-            f"{one.low_ms:+.4f} .. {one.high_ms:+.4f}",
-        )
-    return result
+def tables(report: Mapping[str, Any]) -> Group:
+    columns = {
+        "side": "{side}",
+        "rows": "{rows}",
+        "CPU ms": "{cpu_ms:.4f}",
+        "p50 ms": "{p50_ms:.4f}",
+        "ms above the first": "{difference_ms:+.4f}",
+        "95% interval": "{low_ms:+.4f} .. {high_ms:+.4f}",
+    }
+    parts = [result_table(title, columns, report[part]) for part, title in PARTS.items()]
+    return Group(*parts, *report.get("verdicts", []))
 
 
-@command("benchmarks.http")
+@Benchmark("benchmarks.http", tables)
 @click.argument("version", required=False, type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
 @click.option("--rows", default="1,100,1000", help="Numbers of rows per request, separated by commas.")
 @click.option("--servers", default=",".join(SERVERS), help="Servers; compared with the first.")
 @click.option("--repeats", type=click.IntRange(100), default=4000, help="Requests of one row per server.")
-@output_option("http")
-def main(version: pathlib.Path | None, rows: str, servers: str, repeats: int, output: pathlib.Path) -> None:
-    """Compare ctrpipe's HTTP server and JSON with those of libraries.
+def main(report: Report, version: pathlib.Path | None, rows: str, servers: str, repeats: int) -> None:
+    """Compare ctrpipe's HTTP server and JSON with libraries.
 
     VERSION is the folder of a version written by `ctrpipe run` or benchmarks.exports; by default a DCN-v2 is exported.
     granian, msgspec and python-rapidjson are no dependencies: without granian, leave it out of --servers.
     """
     names = chosen_names("--servers", servers, SERVERS)
     sizes = positive_numbers("--rows", rows)
-    share = busy()
+    report.add_load()
     with tempfile.TemporaryDirectory() as folder:
         version = version or make_export("dcn_v2", pathlib.Path(folder))
         from ctrpipe.serving.latency.requests import read_rows  # imports TensorFlow
         from ctrpipe.serving.loader import Servable
 
         servable = Servable(version)
-        found = read_rows(version, servable, None, max(sizes))
+        requests = read_rows(version, servable, None, max(sizes))
         servable.close()
-        bodies = {size: found.bodies("rest_row", size, MODEL) for size in sizes}
+        bodies = {size: requests.bodies("rest_row", size, MODEL) for size in sizes}
         base = pathlib.Path(folder) / MODEL
         base.mkdir()
         (base / "1").symlink_to(version.resolve())
         http = measure_servers(names, base, bodies, repeats)
         parts = {"http": http, **measure_json(bodies, repeats)}
-    report: dict[str, Any] = {"benchmark": "http", "machine": machine(), "busy": share, "repeats": repeats}
+    report["repeats"] = repeats
+    report["verdicts"] = verdicts(http)
     report |= {name: [dataclasses.asdict(one) for one in results] for name, results in parts.items()}
-    titles = {
-        "http": "POST :predict, raw columns as row JSON, one connection",
-        "parse": "Parse the request's JSON",
-        "write": "Write the response's JSON",
-    }
-    finish(report, output, Group(*(table(results, titles[name], share) for name, results in parts.items())))
 
 
 if __name__ == "__main__":

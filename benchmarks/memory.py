@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,20 +12,17 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.harness import measured
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    command,
     cores,
-    finish,
     folder_option,
-    machine,
     on_cores,
-    output_option,
     positive_numbers,
     shape_options,
-    write,
 )
 from benchmarks.harness.ours import BACKENDS, ROOT, Ours
 from benchmarks.harness.preprocess_logs import raw_log
+from benchmarks.harness.result_table import Cell, met, result_table
 from benchmarks.harness.settings import Shape, peer_options
 from benchmarks.peers.client import Peer
 from benchmarks.train import peer_version
@@ -89,7 +86,7 @@ def used(reply: dict[str, int]) -> int:
     return reply["peak_bytes"] - reply["baseline_bytes"]
 
 
-def result(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
+def used_by(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
     """Returns both sides' bytes, and the ratio of ours to theirs."""
     sides = {"ours": ours | {"used_bytes": used(ours)}, "theirs": theirs | {"used_bytes": used(theirs)}}
     return sides | {"ratio": used(ours) / used(theirs)}
@@ -113,7 +110,7 @@ def cin(backend: str, maps: list[int], shape: Shape, threads: int, python: pathl
         announce(f"cin {maps}, batch {shape.batch}: {PEER}")
         sizes = {**peer_options(shape), "cin": maps}
         theirs = Peer(PEER, python).memory("cin", shape.batch, threads, **sizes)
-    sides = result(mine, theirs)
+    sides = used_by(mine, theirs)
     line = Line(f"training, CIN {maps}, batch {shape.batch}, over {PEER} {peer_version(PEER)}", sides["ratio"], TARGET)
     return {"lines": [line], **sides, **about, "maps": maps, "shape": dataclasses.asdict(shape)}
 
@@ -188,14 +185,12 @@ def _peak(name: str, rows: int, log: pathlib.Path, usage: measured.Usage) -> Pea
     return Peak(rows, log.stat().st_size, usage.peak_bytes, usage.seconds)
 
 
-def table(lines: Sequence[dict[str, Any]]) -> Table:
-    result_table = Table(title="Peak memory")
-    for name in ("", "measured", "at most", " "):
-        result_table.add_column(name, justify="left" if not name.strip() else "right")
-    for line in lines:
-        numbers = (f"{line[key]:.2f} {line['unit']}".rstrip() for key in ("value", "target"))
-        result_table.add_row(line["name"], *numbers, "met" if line["met"] else "missed")
-    return result_table
+def table(report: Mapping[str, Any]) -> Table:
+    def number(key: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda line: f"{line[key]:.2f} {line['unit']}".rstrip()
+
+    columns: dict[str, Cell] = {"": "{name}", "measured": number("value"), "at most": number("target"), " ": met}
+    return result_table("Peak memory", columns, report["lines"])
 
 
 def two_sizes(option: str, text: str) -> tuple[int, ...]:
@@ -210,7 +205,7 @@ def two_sizes(option: str, text: str) -> tuple[int, ...]:
     return sizes
 
 
-@command("benchmarks.memory")
+@Benchmark("benchmarks.memory", table)
 @click.option(
     "--only", "parts", multiple=True, type=click.Choice(PARTS), help="Part to measure. Repeatable. Default: all."
 )
@@ -225,8 +220,8 @@ def two_sizes(option: str, text: str) -> tuple[int, ...]:
 @click.option("--rows-files", default="4000000,8000000", help="Rows of the packed files, two sizes or more.")
 @click.option("--rows-score", default="1000000,4000000", help="Rows of the logs to score, two sizes or more.")
 @folder_option("memory")
-@output_option("memory")
 def main(
+    report: Report,
     parts: tuple[str, ...],
     backend: str,
     maps: str,
@@ -241,12 +236,11 @@ def main(
     rows_files: str,
     rows_score: str,
     folder: pathlib.Path,
-    output: pathlib.Path,
 ) -> None:
     """Measure peak memory on the CPU, each part separately.
 
     cin: training a CIN alone, ours and FuxiCTR's (`make peers`), each in a new process that takes two steps of Adam;
-    measured is the peak resident memory minus that of the process with its libraries loaded. run: `ctrpipe run` of a
+    measured is the peak resident memory minus the memory after loading the libraries. run: `ctrpipe run` of a
     generated log, one epoch, all of its processes together. files and score: the growth of memory with the rows when
     several processes read the same packed file, and when a log is scored. Prints a table, writes JSON, and prints the
     JSON on the last line.
@@ -263,13 +257,12 @@ def main(
         "files": lambda: files(of_files, folder),
         "score": lambda: score(of_score, folder),
     }
-    report: dict[str, Any] = {"benchmark": "memory", "machine": machine(), "threads": threads, "lines": []}
+    report |= {"threads": threads, "lines": []}
     for part in parts or PARTS:
-        found = measures[part]()
-        report["lines"] += [line.as_json() for line in found.pop("lines")]
-        report[part] = found
-        write(report, output)
-    finish(report, output, table(report["lines"]))
+        result = measures[part]()
+        report["lines"] += [line.as_json() for line in result.pop("lines")]
+        report[part] = result
+        report.write()
 
 
 if __name__ == "__main__":

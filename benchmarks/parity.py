@@ -1,6 +1,6 @@
 """Compares the logits of our models and the peers' (`make peers`) on the same weights and ids.
 
-    python -m benchmarks.parity [--models fm,xdeepfm] [--fuxictr FOLDER] [--output FILE]
+    python -m benchmarks.parity [--models fm,xdeepfm] [--fuxictr FOLDER] [--fcn FOLDER] [--output FILE]
 
 Our weights are NaN until a peer's weights replace them, and every weight of a peer must be used: a missing part fails.
 The weights have the names of the peers' servers (benchmarks/peers/*_server.py). Prints a table of the largest
@@ -12,14 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import chosen_names, command, finish, machine, output_option, zoo_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import chosen_names, zoo_option
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.peers.client import Peer
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
@@ -29,7 +31,7 @@ from ctrpipe.models import FeatureMap, create
 if TYPE_CHECKING:
     from ctrpipe.models.base.ctr_model import CTRModel
 
-LIMIT = 1e-5
+LIMIT = 5e-6
 SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field
 DIM, HIDDEN, CIN, HEADS = 8, (16, 12), (6, 4, 5), 2
 ROWS, SEED, SCALE = 500, 4, 0.5
@@ -213,9 +215,9 @@ def smoothed_attention(model: CTRModel, given: Given) -> None:
 
 def search(model: CTRModel, given: Given) -> None:
     """Fills the search and the attention; folds the peer's value and output projections into the MLP's first layer."""
-    (found,), (attention,) = model.searches, model.attentions
-    found.of_candidate.kernel.assign(given["search/candidate"])
-    found.of_item.kernel.assign(given["search/item"])
+    (search_,), (attention,) = model.searches, model.attentions
+    search_.of_candidate.kernel.assign(given["search/candidate"])
+    search_.of_item.kernel.assign(given["search/item"])
     attention.of_candidate.kernel.assign(given["attention/query"] / np.sqrt(attention.key_dim))
     attention.of_item.kernel.assign(given["attention/key"])
     values, outputs = given["attention/value"], given["attention/output"]
@@ -243,7 +245,7 @@ def task_towers(model: CTRModel, given: Given) -> None:
 
 
 def experts(model: CTRModel, given: Given) -> None:
-    """Fills the experts, those of the first level layer by layer, and the gates."""
+    """Fills the experts and the gates; the first level's experts layer by layer."""
     for number, expert in enumerate(model.interactions):
         for index, dense in enumerate([*expert.tower.hidden, expert.tower.logits]):
             parts = (f"expert_0_{number}/{part}_{index}" for part in ("kernel", "bias"))
@@ -268,6 +270,147 @@ def two_networks(model: CTRModel, given: Given) -> None:
     model.bias.assign(np.zeros(1))
 
 
+def _dense(layer: Any, given: Given, path: str) -> None:
+    """Fills a dense layer from a linear layer that is named by its module."""
+    layer.set_weights([given[f"{path}/kernel"], *([given[f"{path}/bias"]] if layer.use_bias else [])])
+
+
+def _norm(layer: Any, given: Given, path: str) -> None:
+    """Fills a normalisation."""
+    parts = ("scale", "shift", "mean", "variance") if f"{path}/mean" in given else ("scale", "shift")
+    layer.set_weights([given[f"{path}/{part}"] for part in parts])
+
+
+def _modules(layer: Any, given: Given, path: str, step: int = 2) -> None:
+    """Fills a tower from an MLP_Block, whose linear layers are `step` modules apart."""
+    layers = [*layer.hidden, *([] if layer.logits is None else [layer.logits])]
+    for index, dense in enumerate(layers):
+        _dense(dense, given, f"{path}.mlp.{step * index}")
+
+
+def gated_crosses(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.crosses):
+        weights = [given[f"cross_net.{part}.{index}/kernel"] for part in ("w", "wg")]
+        layer.set_weights([*weights, given[f"cross_net.b/{index}"]])
+    _modules(model.tower, given, "dnn")
+    if model.logit is not None:
+        _dense(model.logit, given, "fc")
+
+
+def bilinear_products(model: CTRModel, given: Given) -> None:
+    for part, layer in zip((0, 2), (model.senet.squeeze, model.senet.excite), strict=True):
+        _dense(layer, given, f"senet_layer.excitation.{part}")
+    for number, layer in enumerate(model.products, 1):
+        kernel = given[f"bilinear_interaction{number}/bilinear_W"]
+        layer.kernel.assign(kernel[: layer.kernel.shape[0]])  # it has a matrix of the last field, which is no first one
+    _modules(model.tower, given, "dnn")
+
+
+def masks(model: CTRModel, given: Given) -> None:
+    scale, shift = ([given[f"emb_norm.{field}/{part}"] for field in range(len(SIZES))] for part in ("scale", "shift"))
+    model.norm.set_weights([np.stack(scale), np.stack(shift)])
+    for index, block in enumerate(model.blocks):
+        path = f"mask_net.mask_blocks.{index}"
+        _dense(block.widen, given, f"{path}.mask_layer.0")
+        _dense(block.mask, given, f"{path}.mask_layer.2")
+        _dense(block.hidden, given, f"{path}.hidden_layer.0")
+        _norm(block.norm, given, f"{path}.hidden_layer.1")
+    if model.structure == "parallel":
+        _modules(model.tower, given, "mask_net.dnn")
+    else:
+        _dense(model.logit, given, "mask_net.fc.0")
+
+
+def bridged(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.regulations):
+        layer.gates.assign(np.stack([given[f"regulation_modules.{index}/g{number}"] for number in (1, 2)]))
+        kernel, bias = given[f"cross_layers.{index}.weight/kernel"], given[f"cross_layers.{index}/bias"]
+        model.crosses[index].set_weights([kernel, bias])
+        _modules(model.deep[index], given, f"dense_layers.{index}")
+        bridge = model.bridges[index]
+        if bridge.kind == "concat":
+            _dense(bridge.join, given, f"bridge_modules.{index}.concat_pooling.0")
+    _dense(model.logit, given, "fc")
+
+
+def two_streams(model: CTRModel, given: Given) -> None:
+    for number, (gate, stream) in enumerate(zip(model.gates, model.streams, strict=True), 1):
+        _modules(gate, given, f"fs_module.fs{number}_gate")
+        model.vectors[number - 1].assign(given[f"fs_module/fs{number}_ctx_bias"][0])
+        _modules(stream, given, f"mlp{number}")
+    fusion, kernel = model.fusion, given["fusion_module/w_xy"]
+    bias = given["fusion_module.w_x/bias"] + given["fusion_module.w_y/bias"]
+    fusion.first.set_weights([given["fusion_module.w_x/kernel"], bias])
+    fusion.second.set_weights([given["fusion_module.w_y/kernel"]])
+    fusion.kernel.assign(kernel.reshape(fusion.kernel.shape))
+
+
+def factorized_blocks(model: CTRModel, given: Given) -> None:
+    model.gating.kernel.assign(given["feature_gating.linear/kernel"])
+    model.gating.bias.assign(given["feature_gating.linear/bias"])
+    for number, (block, logit) in enumerate(zip(model.blocks, model.logits, strict=True), 1):
+        for index, (layer, norm) in enumerate(zip(block.hidden, block.norms, strict=True)):
+            _dense(layer.dense, given, f"block{number}.layer.{index}.linear")
+            _norm(norm, given, f"block{number}.norm.{index}")
+        _dense(logit, given, f"fc{number}")
+
+
+def wukong_layers(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.stack):
+        path = f"wukong_stack.{index}"
+        layer.project.assign(given[f"{path}.fmb/proj_Y"])
+        _norm(layer.norm_products, given, f"{path}.fmb.layer_norm")
+        _modules(layer.mlp, given, f"{path}.fmb.mlp")
+        layer.compress.assign(given[f"{path}.lcb.linear/kernel"])
+        _norm(layer.norm, given, f"{path}.layer_norm")
+        if layer.residual is not None:
+            layer.residual.assign(given[f"{path}.residual_proj/kernel"])
+            _ = given[f"{path}.residual_proj/bias"]  # the layer normalisation takes it away again
+    _normalised(model.tower, given, "fc")
+
+
+def _normalised(layer: Any, given: Given, path: str) -> None:
+    """Fills a tower with batch normalisation, which takes the place of the peer's biases before it."""
+    for index, (dense, norm) in enumerate(zip(layer.hidden, layer.norms, strict=True)):
+        dense.set_weights([given[f"{path}.mlp.{3 * index}/kernel"]])
+        _norm(norm, given, f"{path}.mlp.{3 * index + 1}")
+        norm.moving_mean.assign(norm.moving_mean - given[f"{path}.mlp.{3 * index}/bias"])
+    _dense(layer.logits, given, f"{path}.mlp.{3 * len(layer.hidden)}")
+
+
+def normalised_tower(model: CTRModel, given: Given) -> None:
+    _normalised(model.tower, given, "mlp")
+
+
+def quadratic_layers(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.quadratic):
+        _dense(layer.dense, given, f"qnn.layer.{index}.linear.0")
+        _norm(layer.norms[0], given, f"qnn.layer.{index}.linear.1")
+    _dense(model.logit, given, "qnn.fc")
+
+
+def gated_layers(model: CTRModel, given: Given) -> None:
+    """Fills the gates and the layers. The peer's second table has the rows of the first."""
+    starts = np.cumsum([0, *SIZES])
+    rows = np.concatenate([given["embedding"][starts[place] : starts[place + 1]] for place in model.priors])
+    np.testing.assert_array_equal(given["gate_embed_layer/table"], rows)
+    for index, (layer, gate) in enumerate(zip(model.layers_of[0], model.gates_of[0], strict=True)):
+        _dense(layer.hidden[0], given, f"ppn.mlp_layers.{index}.0")
+        _dense(gate.hidden, given, f"ppn.gate_layers.{index}.gate.0")
+        _dense(gate.gate, given, f"ppn.gate_layers.{index}.gate.2")
+    _dense(model.logits[0], given, f"ppn.mlp_layers.{len(model.layers_of[0])}")
+
+
+def masked_crosses(model: CTRModel, given: Given) -> None:
+    networks = (("ECN", model.exponential, model.exponential_logit), ("LCN", model.linear_crosses, model.linear_logit))
+    for (path, layers, logit), output in zip(networks, ("dfc", "sfc"), strict=True):
+        for index, layer in enumerate(layers):
+            layer.kernel.assign(given[f"{path}.w.{index}/kernel"])
+            layer.bias.assign(given[f"{path}.b/{index}"])
+            _norm(layer.norm, given, f"{path}.layer_norm.{index}")
+        _dense(logit, given, f"{path}.{output}")
+
+
 # The pairs ------------------------------------------------------------------------------------------------------------
 
 
@@ -278,6 +421,25 @@ def zero(*prefixes: str) -> Callable[[Weights], None]:
         for name, value in weights.items():
             if name.startswith(prefixes):
                 value[:] = 0
+
+    return change
+
+
+def positive_variances(weights: Weights) -> None:
+    """Makes the variances of batch normalisations positive."""
+    for name, value in weights.items():
+        if name.endswith("/variance"):
+            np.abs(value, out=value)
+            value += 0.2
+
+
+def same_table(*places: int) -> Callable[[Weights], None]:
+    """Returns a function that gives the peer's second table the rows that its first table has of some fields."""
+
+    def change(weights: Weights) -> None:
+        starts = np.cumsum([0, *SIZES])
+        rows = [weights["embedding"][starts[place] : starts[place + 1]] for place in places]
+        weights["gate_embed_layer/table"] = np.concatenate(rows)
 
     return change
 
@@ -324,6 +486,8 @@ class Case:
     tasks: int = 1
     sizes: tuple[int, ...] = SIZES
     zoo: bool = False  # whether the peer's class is from FuxiCTR's model zoo, which its package lacks
+    checkout: str = "fuxictr"  # the option that names the repository with the peer's class
+    peer_model: str = ""  # the peer's name of the model, if it is another
 
 
 DEEP = {"hidden_units": HIDDEN}
@@ -344,6 +508,16 @@ CIN_BIAS = "Its CIN adds a bias to every map, the paper's none: zero here."
 EXTRA_LINEAR = "It adds a linear part, the paper none: ours with use_linear."
 HALVES = "It hands on the first half of the maps and pools the second, the authors' code the reverse: halves swapped."
 BY_SIZE = "Its k-max pooling sorts by size, the paper keeps the fields' order: compared where both are the same."
+
+LAST_FIELD = "Its last field has a matrix too, which no pair uses."
+NO_RESIDUAL = "Its cross layers do not add their input, the paper's do: ours with residual: false."
+OF_ZOO: dict[str, Any] = {"zoo": True}
+
+
+def settings(**arguments: Any) -> dict[str, Any]:
+    """Returns the peer's options for a class of the zoo with these arguments."""
+    return {"settings": arguments}
+
 
 CASES = (
     Case("fuxictr", "lr", (linear,)),
@@ -520,14 +694,14 @@ CASES = (
         "esmm",
         (embedding, funnel),
         {"interaction": {"name": "mlp", "hidden_units": list(HIDDEN)}},
-        note="Its output is the probability, of which the logit is taken.",
+        note="Its output is a probability; its logit is compared.",
         **TASKS,
     ),
     Case(
         "recbole",
         "fism",
         (similar_items,),
-        note=f"{OWN_ITEM} Its forward pass ends in a sigmoid, of which it trains a sigmoid: taken back.",
+        note=f"{OWN_ITEM} Its forward pass ends in a sigmoid, and its loss takes another one; the first is undone.",
         **USERS,
     ),
     Case(
@@ -549,6 +723,150 @@ CASES = (
         variant="concat",
         note=OWN_ITEM,
         **USERS,
+    ),
+    Case(
+        "fuxictr",
+        "gdcn",
+        (embedding, gated_crosses),
+        DEEP | {"layers": 2},
+        settings(dnn_hidden_units=[*HIDDEN], num_cross_layers=2),
+        **OF_ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "gdcn",
+        (embedding, gated_crosses),
+        DEEP | {"layers": 2, "structure": "stacked"},
+        settings(dnn_hidden_units=[*HIDDEN], num_cross_layers=2),
+        variant="stacked",
+        peer_model="gdcn_stacked",
+        **OF_ZOO,
+    ),
+    *(
+        Case(
+            "fuxictr",
+            "fibinet",
+            (embedding, linear, bilinear_products),
+            DEEP | {"bilinear": kind},
+            settings(hidden_units=[*HIDDEN], bilinear_type=f"field_{kind}"),
+            variant=kind,
+            note=LAST_FIELD if kind == "each" else "",
+            **OF_ZOO,
+        )
+        for kind in ("all", "each", "interaction")
+    ),
+    Case(
+        "fuxictr",
+        "mask_net",
+        (embedding, masks),
+        DEEP,
+        settings(dnn_hidden_units=[*HIDDEN]),
+        variant="serial",
+        **OF_ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "mask_net",
+        (embedding, masks),
+        DEEP | {"structure": "parallel", "blocks": 2, "block_units": 10},
+        settings(
+            dnn_hidden_units=[*HIDDEN], model_type="ParallelMaskNet", parallel_num_blocks=2, parallel_block_dim=10
+        ),
+        variant="parallel",
+        **OF_ZOO,
+    ),
+    *(
+        Case(
+            "fuxictr",
+            "edcn",
+            (embedding, bridged),
+            {"layers": 2, "bridge": ours, "residual": False},
+            settings(num_cross_layers=2, bridge_type=theirs),
+            variant=ours,
+            note=NO_RESIDUAL,
+            **OF_ZOO,
+        )
+        for ours, theirs in (
+            ("product", "hadamard_product"),
+            ("sum", "pointwise_addition"),
+            ("concat", "concatenation"),
+        )
+    ),
+    Case(
+        "fuxictr",
+        "final_mlp",
+        (embedding, two_streams),
+        {"hidden_units": HIDDEN, "second_units": (10, 8), "gate_units": (7,), "heads": 2},
+        settings(mlp1_hidden_units=[*HIDDEN], mlp2_hidden_units=[10, 8], fs_hidden_units=[7], num_heads=2),
+        **OF_ZOO,
+    ),
+    *(
+        Case(
+            "fuxictr",
+            "final_net",
+            (embedding, factorized_blocks),
+            {"hidden_units": HIDDEN, "second_units": (10,), "gating": True, "residual": kind},
+            settings(
+                block1_hidden_units=[*HIDDEN], block2_hidden_units=[10], use_feature_gating=True, residual_type=kind
+            ),
+            positive_variances,
+            variant=kind,
+            **OF_ZOO,
+        )
+        for kind in ("concat", "sum")
+    ),
+    Case(
+        "fuxictr",
+        "wukong",
+        (embedding, wukong_layers),
+        {
+            "layers": 2,
+            "products": 5,
+            "compressed": 4,
+            "rank": 3,
+            "block_units": (9,),
+            "hidden_units": HIDDEN,
+            "normalization": "batch",
+        },
+        settings(
+            num_wukong_layers=2,
+            fmb_features=5,
+            lcb_features=4,
+            fmp_rank_k=3,
+            fmb_mlp_units=[9],
+            mlp_hidden_units=[*HIDDEN],
+        ),
+        positive_variances,
+        **OF_ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "qnn",
+        (embedding, quadratic_layers),
+        {"layers": 2, "heads": HEADS, "products": 3, "dropout": 0.0, "normalization": "batch"},
+        settings(num_layers=2, num_heads=HEADS, num_row=3, batch_norm=True),
+        positive_variances,
+        **OF_ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "ppnet",
+        (embedding, gated_layers),
+        DEEP | {"priors": ("f1", "f4"), "gate_units": 6},
+        settings(hidden_units=[*HIDDEN], gate_priors=["f1", "f4"], gate_emb_dim=DIM, gate_hidden_dim=6),
+        same_table(1, 4),
+        note="Its gates have a table of their own, ours the model's: the same rows.",
+        **OF_ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "fcn",
+        (embedding, masked_crosses),
+        {"exponential_layers": 2, "linear_layers": 3, "heads": HEADS},
+        settings(num_deep_cross_layers=2, num_shallow_cross_layers=3, num_heads=HEADS, embedding_dim=DIM // HEADS),
+        zoo=True,
+        checkout="fcn",
+        note="The class of its authors' repository, on FuxiCTR's base class.",
     ),
 )
 
@@ -612,11 +930,12 @@ def compare(case: Case, peer: Peer, zoo: str = "") -> dict[str, Any]:
     own = case.options | ({"history": case.history} if case.history else {}) | ({"zoo": zoo} if case.zoo else {})
     own |= {name: getattr(case, name) for name in ("item", "tasks")}
     options = {"hidden": HIDDEN, "cin": CIN, "heads": HEADS, "layers": 2, "cross": 3} | own
-    shapes = peer.shapes(case.model, sizes=case.sizes, dim=DIM, **options)
+    name = case.peer_model or case.model
+    shapes = peer.shapes(name, sizes=case.sizes, dim=DIM, **options)
     weights = draw(shapes)
     case.change(weights)
     ids = rows_of(case)
-    theirs = peer.forward(case.model, weights, ids, list(case.sizes), heads=HEADS, **own)
+    theirs = peer.forward(name, weights, ids, list(case.sizes), heads=HEADS, **own)
     model, given = our_model(case), Given(weights)
     for part in case.parts:
         part(model, given)
@@ -645,47 +964,57 @@ def agrees(result: dict[str, Any]) -> bool:
     return result["difference"] <= LIMIT
 
 
-def _report_table(results: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides")
-    for heading in ("peer", "model", "variant"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("difference", justify="right", no_wrap=True)
-    table.add_column("logits", justify="right", no_wrap=True)
-    table.add_column("deliberate differences")
-    for result in results:
-        low, high = result["logits"]
-        difference = f"{result['difference']:.1e}" + ("" if agrees(result) else " !")
-        row = (result["peer"], result["model"], result["variant"], difference, f"{low:.2f} .. {high:.2f}")
-        table.add_row(*row, result["note"])
-    return table
+def disagreeing(report: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each model whose logits differ by more than the limit."""
+    return [
+        f"{one['peer']} {one['model']}: the logits differ by {one['difference']:.1e}, above {LIMIT:.0e}"
+        for one in report["pairs"]
+        if not agrees(one)
+    ]
 
 
-@command("benchmarks.parity")
+def table(report: Mapping[str, Any]) -> Table:
+    columns: dict[str, Cell] = {
+        "peer": "{peer}",
+        "model": "{model}",
+        "variant": "{variant}",
+        "difference": lambda one: f"{one['difference']:.1e}{'' if agrees(one) else ' !'}",
+        "logits": "{logits[0]:.2f} .. {logits[1]:.2f}",
+        "deliberate differences": "{note}",
+    }
+    title = f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides"
+    return result_table(title, columns, report["pairs"])
+
+
+@Benchmark("benchmarks.parity", table, disagreeing)
 @click.option("--models", help="Models to compare, separated by commas. Default: all that a peer has.")
 @zoo_option
-@output_option("parity")
-@click.pass_context
-def main(context: click.Context, models: str | None, fuxictr: pathlib.Path | None, output: pathlib.Path) -> None:
+@click.option(
+    "--fcn",
+    type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False),
+    help="A checkout of the repository of FCN's authors.",
+)
+def main(report: Report, models: str | None, fuxictr: pathlib.Path | None, fcn: pathlib.Path | None) -> None:
     """Compare our logits with the peers' (`make peers`) on the same weights and ids.
 
-    Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a difference is above 1e-5.
+    Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a difference is above 5e-6.
     """
-    cases, results = chosen_cases(models), []
-    if not fuxictr:
-        left = ", ".join(case.model for case in cases if case.zoo)
-        if left:
-            announce(f"Without --fuxictr, whose model zoo has them, these are left out: {left}")
-        cases = [case for case in cases if not case.zoo]
-    zoo = str(fuxictr.resolve()) if fuxictr else ""
+    cases = chosen_cases(models)
+    report |= {"limit": LIMIT, "pairs": []}
+    checkouts = {"fuxictr": fuxictr, "fcn": fcn}
+    for option, folder in checkouts.items():
+        missing = [case for case in cases if case.zoo and case.checkout == option and not folder]
+        if missing:
+            left = ", ".join(dict.fromkeys(case.model for case in missing))
+            announce(f"Without --{option}, whose repository has them, these are left out: {left}")
+        cases = [case for case in cases if case not in missing]
+    zoos = {option: str(folder.resolve()) if folder else "" for option, folder in checkouts.items()}
     load_tensorflow()
     for name in dict.fromkeys(case.peer for case in cases):
         announce(f"{name} ...")
         with Peer(name) as peer:
-            results += [compare(case, peer, zoo) for case in cases if case.peer == name]
-    report = {"benchmark": "parity", "machine": machine(), "limit": LIMIT, "pairs": results}
-    finish(report, output, _report_table(results))
-    if not all(agrees(result) for result in results):
-        context.exit(1)
+            report["pairs"] += [compare(case, peer, zoos[case.checkout]) for case in cases if case.peer == name]
+        report.write()
 
 
 if __name__ == "__main__":

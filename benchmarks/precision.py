@@ -10,26 +10,21 @@ import pathlib
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
     chosen_names,
-    command,
     device_option,
-    finish,
-    machine,
-    output_option,
-    write,
 )
 from benchmarks.harness.devices import load_jax_on, load_tensorflow_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from benchmarks.harness.settings import Shape, our_options
 from benchmarks.train import FULL, PRECISIONS, chosen_models
 from ctrpipe.common import metrics
@@ -62,7 +57,7 @@ def measure(
     """Returns, by precision, each training run's test AUC and seconds, and the AUC difference to float32."""
     options = our_options(model, None, shape)
     scores: dict[str, list[np.ndarray]] = {}
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     shard = shards(len(log.labels))
     for precision in (FULL, *precisions):
         own, seconds = training.model_copy(update={"precision": precision}), []
@@ -73,31 +68,35 @@ def measure(
             seconds.append(time.perf_counter() - started)
             scores[precision].append(predicted(learner, log))
         aucs = [metrics.auc(log.labels, each) for each in scores[precision]]
-        found[precision] = {"auc": aucs, "seconds": seconds}
+        results[precision] = {"auc": aucs, "seconds": seconds}
         announce(f"{model}, {precision}: test AUC {statistics.mean(aucs):.5f}")
         if precision != FULL:
             sides = (side(log.labels, scores[name], shard) for name in (FULL, precision))
             tested = compare_sides(*sides, "auc").tested
             assert tested  # the log has both classes
-            found[precision]["difference"] = dataclasses.asdict(tested)
-    return found
+            results[precision]["difference"] = dataclasses.asdict(tested)
+    return results
 
 
-def table(models: dict[str, dict[str, Any]], title: str, share: float) -> Table:
-    result_table = Table(title=title, caption=busy_caption(share))
-    for name in ("model", "precision", "test AUC", "over float32", "95%", "s a training"):
-        result_table.add_column(name, justify="left" if name in ("model", "precision") else "right")
-    for model, by_precision in models.items():
-        for precision, numbers in by_precision.items():
-            row = [model, precision, f"{statistics.mean(numbers['auc']):.5f}", "", ""]
-            if precision != FULL:
-                low, high = numbers["difference"]["interval"]
-                row[3:] = [f"{numbers['difference']['difference']:+.5f}", f"{low:+.5f} .. {high:+.5f}"]
-            result_table.add_row(*row, f"{statistics.median(numbers['seconds']):.1f}")
-    return result_table
+def table(report: Mapping[str, Any]) -> Table:
+    rows = [
+        {"model": model, "precision": precision, "difference": None, **numbers}
+        for model, by_precision in report["models"].items()
+        for precision, numbers in by_precision.items()
+    ]
+    columns: dict[str, Cell] = {
+        "model": "{model}",
+        "precision": "{precision}",
+        "test AUC": lambda one: f"{statistics.mean(one['auc']):.5f}",
+        "over float32": if_any("difference", "{difference[difference]:+.5f}"),
+        "95%": if_any("difference", "{difference[interval][0]:+.5f} .. {difference[interval][1]:+.5f}"),
+        "s a training": lambda one: f"{statistics.median(one['seconds']):.1f}",
+    }
+    title = f"{report['rows']:,} rows, {report['seeds']} seeds; the best possible AUC is {report['best_auc']:.5f}"
+    return result_table(title, columns, rows)
 
 
-@command("benchmarks.precision")
+@Benchmark("benchmarks.precision", table)
 @click.option("--models", default="deepfm,dcn_v2", help="Models of benchmarks.train, separated by commas.")
 @click.option("--precisions", default=",".join(LOW), help="Low precisions. float16 may be slow on a CPU.")
 @click.option("--seeds", type=click.IntRange(2), default=3, help="Training runs per precision.")
@@ -106,8 +105,8 @@ def table(models: dict[str, dict[str, Any]], title: str, share: float) -> Table:
 @click.option("--batch", type=click.IntRange(1), default=1024, help="Rows in a step.")
 @click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
 @device_option
-@output_option("precision")
 def main(
+    report: Report,
     models: str,
     precisions: str,
     seeds: int,
@@ -116,7 +115,6 @@ def main(
     batch: int,
     dim: int,
     device: str,
-    output: pathlib.Path,
 ) -> None:
     """Measure what training in mixed precision costs in test AUC, compared with float32 and the same seeds.
 
@@ -136,23 +134,16 @@ def main(
     )
     load = load_jax_on if training.backend == "jax" else load_tensorflow_on
     load(device)
-    report: dict[str, Any] = {"benchmark": "precision", "machine": machine(), "busy": busy(), "device": device}
-    report |= {
-        "backend": training.backend,
-        "rows": rows,
-        "seeds": seeds,
-        "training": training.model_dump(mode="json"),
-        "models": {},
-    }
+    report.add_load()
+    report |= {"device": device, "backend": training.backend, "rows": rows, "seeds": seeds}
+    report |= {"training": training.model_dump(mode="json"), "models": {}}
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         log = make_log(rows, work)
         report["best_auc"] = log.best_auc
         for name in names:
             report["models"][name] = measure(name, log, training, low, seeds, Shape(dim=dim), work)
-            write(report, output)
-    title = f"{rows:,} rows, {seeds} seeds; the best possible AUC is {log.best_auc:.5f}"
-    finish(report, output, table(report["models"], title, report["busy"]))
+            report.write()
 
 
 if __name__ == "__main__":

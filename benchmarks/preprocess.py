@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -13,20 +13,15 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks.harness import measured
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
     chosen_names,
-    command,
-    finish,
     folder_option,
-    machine,
-    output_option,
     positive_numbers,
-    write,
 )
 from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
 from benchmarks.harness.preprocess_sides import OFTEN, PEERS, TOP, Rule, Run, config, ours
+from benchmarks.harness.result_table import Cell, met, result_table
 from benchmarks.train import peer_version
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
@@ -152,8 +147,8 @@ def our_vocabularies(run: Run) -> dict[str, list[bytes]]:
     )
 
     spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns are the same for all rules
-    found = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
-    return {name: found[name].to_pylist() for name in VALUES}
+    vocabularies = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
+    return {name: vocabularies[name].to_pylist() for name in VALUES}
 
 
 def stock_vocabularies(run: Run) -> dict[str, list[bytes]]:
@@ -204,7 +199,7 @@ SAME: dict[str, Callable[[Run, Run, pathlib.Path], dict[str, Any]]] = {"stock": 
 
 
 @dataclasses.dataclass
-class Benchmark:
+class Measurements:
     """Measures one side after the other.
 
     Args:
@@ -283,7 +278,7 @@ class Benchmark:
 
 
 def measure(
-    benchmark: Benchmark,
+    measurements: Measurements,
     sizes: list[int],
     workers: list[int | None],
     peers: list[str],
@@ -293,58 +288,63 @@ def measure(
     """Runs all measurements; yields after each, to let the caller write the results so far."""
     for count in workers:
         for rows in sizes:
-            benchmark.mine(rows, TOP, count)
+            measurements.mine(rows, TOP, count)
             yield
     if bad_rate:
-        bad = benchmark.mine(sizes[-1], TOP, workers[0], bad_rate)
-        benchmark.bad = loss(benchmark.mine(sizes[-1], TOP, workers[0]), bad, bad_rate)
+        bad = measurements.mine(sizes[-1], TOP, workers[0], bad_rate)
+        measurements.bad = loss(measurements.mine(sizes[-1], TOP, workers[0]), bad, bad_rate)
         yield
     for peer in peers:
-        benchmark.compare(peer, sizes, most.get(peer))
+        measurements.compare(peer, sizes, most.get(peer))
         yield
 
 
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-def table(report: dict[str, Any]) -> Table:
-    caption = busy_caption(report["busy"])
-    result_table = Table(title=f"From raw log to packed files, {report['machine']['cpu']}", caption=caption)
-    for name in ("side", "rule", "rows", "workers", "seconds", "rows/s", "CPU s", "peak MiB"):
-        result_table.add_column(name, justify="left" if name in ("side", "rule") else "right")
-    for result in report["results"]:
-        workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
-        numbers = (f"{result['seconds']:.1f}", f"{result['rows_per_s']:,.0f}", f"{result['cpu_seconds']:.1f}")
-        memory = f"{result['peak_bytes'] / MIB:,.0f}"
-        result_table.add_row(side_of(result), result["rule"], f"{result['rows']:,}", workers, *numbers, memory)
-    return result_table
+def tables(report: Mapping[str, Any]) -> Group:
+    return Group(table(report), stage_table(report), claims(report))
 
 
-def side_of(result: dict[str, Any]) -> str:
+def table(report: Mapping[str, Any]) -> Table:
+    columns: dict[str, Cell] = {
+        "side": side_of,
+        "rule": "{rule}",
+        "rows": "{rows:,}",
+        "workers": workers_of,
+        "seconds": "{seconds:.1f}",
+        "rows/s": "{rows_per_s:,.0f}",
+        "CPU s": "{cpu_seconds:.1f}",
+        "peak MiB": lambda result: f"{result['peak_bytes'] / MIB:,.0f}",
+    }
+    return result_table(f"From raw log to packed files, {report['machine']['cpu']}", columns, report["results"])
+
+
+def side_of(result: Mapping[str, Any]) -> str:
     return f"{result['side']}, {result['bad_rate']:.0%} malformed" if result["bad_rate"] else result["side"]
 
 
-def stage_table(report: dict[str, Any]) -> Table:
+def workers_of(result: Mapping[str, Any]) -> str:
+    return str(result["workers"] or "auto") if result["side"] == "ours" else ""
+
+
+def stage_table(report: Mapping[str, Any]) -> Table:
     """Returns the table of seconds by stage, in the order of `table`."""
-    result_table = Table(title="Seconds by stage")
-    for name in ("side", "rows", "workers", "stages"):
-        result_table.add_column(name, justify="right" if name in ("rows", "workers") else "left")
-    for result in report["results"]:
-        if result["stages"]:
-            workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
-            stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in result["stages"].items())
-            result_table.add_row(side_of(result), f"{result['rows']:,}", workers, stages)
-    return result_table
+    columns: dict[str, Cell] = {
+        "side": side_of,
+        "rows": "{rows:,}",
+        "workers": workers_of,
+        "stages": lambda result: ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in result["stages"].items()),
+    }
+    return result_table("Seconds by stage", columns, [result for result in report["results"] if result["stages"]])
 
 
-def claims(report: dict[str, Any]) -> Table:
+def claims(report: Mapping[str, Any]) -> Table:
     """Returns the table of claims: the measured value, its target, and whether it is met."""
-    claim_table = Table(title="Claims")
-    for name in ("claim", "measured", "target", ""):
-        claim_table.add_column(name, justify="right" if name in ("measured", "target") else "left")
+    lines: list[dict[str, Any]] = []
 
-    def add(claim: str, value: str, target: str, met: bool | None) -> None:
-        claim_table.add_row(claim, value, target, "" if met is None else "met" if met else "missed")
+    def add(claim: str, value: str, target: str, is_met: bool | None) -> None:
+        lines.append({"claim": claim, "value": value, "target": target, "met": is_met})
 
     for each in report["ratios"]:
         scaled = "" if each["peer_rows"] == each["rows"] else f", theirs measured at {each['peer_rows']:,} and scaled"
@@ -376,7 +376,7 @@ def claims(report: dict[str, Any]) -> Table:
         )
         account = f"{rows['in']:,} = {rows['out']:,} + {rows['dead_letters']:,}"
         add("  rows in = rows packed + dead letters", account, "", rows["none_lost"])
-    return claim_table
+    return result_table("Claims", {"claim": "{claim}", "measured": "{value}", "target": "{target}", "": met}, lines)
 
 
 # The command ---------------------------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def chosen_peers(text: str) -> list[str]:
     return list(chosen_names("--against", text, PEERS))
 
 
-@command("benchmarks.preprocess")
+@Benchmark("benchmarks.preprocess", tables)
 @click.option("--rows", default="200000", help="Sizes of the log, as in 200000,1000000.")
 @click.option("--against", default="stock,fuxictr", help="Peers: stock (TFX), fuxictr; or none.")
 @click.option("--rows-stock", type=click.IntRange(1000), default=200_000, help="Maximum rows for stock TFX.")
@@ -408,8 +408,8 @@ def chosen_peers(text: str) -> list[str]:
 @click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also measure with malformed rows: share.")
 @click.option("--rounds", type=click.IntRange(1), default=1, help="Measurements of each side; the median counts.")
 @folder_option("preprocess")
-@output_option("preprocess")
 def main(
+    report: Report,
     rows: str,
     against: str,
     rows_stock: int,
@@ -417,7 +417,6 @@ def main(
     bad_rate: float,
     rounds: int,
     folder: pathlib.Path,
-    output: pathlib.Path,
 ) -> None:
     """Measure the time from a raw log to packed training files: ours, stock TFX's and FuxiCTR's (`make peers`).
 
@@ -431,14 +430,13 @@ def main(
     """
     sizes = sorted(set(positive_numbers("--rows", rows)))
     peers, counts = chosen_peers(against), worker_counts(workers)
-    report: dict[str, Any] = {"benchmark": "preprocess", "machine": machine(), "rounds": rounds, "busy": busy()}
-    report |= {"peers": {"fuxictr": peer_version("fuxictr")} if "fuxictr" in peers else {}}
-    benchmark = Benchmark(folder, rounds)
+    report.add_load()
+    report |= {"rounds": rounds, "peers": {"fuxictr": peer_version("fuxictr")} if "fuxictr" in peers else {}}
+    measurements = Measurements(folder, rounds)
     most: dict[str, int | None] = {"stock": rows_stock}  # FuxiCTR reports no stages, and gets all rows
-    for _ in measure(benchmark, sizes, counts, peers, most, bad_rate):
-        report |= benchmark.as_json()
-        write(report, output)
-    finish(report, output, Group(table(report), stage_table(report), claims(report)))
+    for _ in measure(measurements, sizes, counts, peers, most, bad_rate):
+        report |= measurements.as_json()
+        report.write()
 
 
 if __name__ == "__main__":

@@ -28,22 +28,18 @@ import json
 import pathlib
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
     chosen_names,
-    command,
     cores,
-    finish,
     folder_option,
-    machine,
-    output_option,
-    write,
     zoo_option,
 )
 from benchmarks.harness.printed_sections import markdown_table
@@ -63,12 +59,12 @@ from benchmarks.harness.quality_sides import (
 from benchmarks.peers.client import Peer
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import auc_estimate
 from ctrpipe.common.files import atomic_path, write_json, write_text
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
 
 OURS = ("ours", "ours_averaged")
 NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
@@ -254,12 +250,12 @@ def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for value in theirs:
             ahead = value.get("ahead", {}).get(name)
             if ahead and ahead["model"] == value["model"]:
-                line = {"bar": f"{name}, {value['model']} beside {value['side']}", "ahead": ahead["difference"]}
+                line = {"bar": f"{name}, {value['model']} against {value['side']}", "ahead": ahead["difference"]}
                 lines.append({**line, "met": line["ahead"] >= -MARGIN})
         best = max((statistics.fmean(value["auc"]) for value in values if value["side"] == name), default=None)
         if best is not None and theirs:
             difference = best - max(statistics.fmean(value["auc"]) for value in theirs)
-            line = {"bar": f"{name}, the best beside the best of theirs", "ahead": difference}
+            line = {"bar": f"{name}, our best against their best", "ahead": difference}
             lines.append({**line, "met": difference >= 0})
     return lines
 
@@ -340,7 +336,13 @@ def _sides(
     return sides
 
 
-@command("benchmarks.quality")
+def report_table(report: Mapping[str, Any]) -> Table:
+    counts = report["rows"]
+    title = f"{counts['train']:,} training rows, {counts['test']:,} test rows, {report['trials']} trials a model"
+    return table(report["results"], title)
+
+
+@Benchmark("benchmarks.quality", report_table)
 @click.option("--data", required=True, help="The log, or a glob of its files.")
 @click.option(
     "--config",
@@ -359,8 +361,8 @@ def _sides(
 @click.option("--patience", type=click.IntRange(1), help="Evaluations without improvement before training stops.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a peer. Default: all cores.")
 @folder_option("quality")
-@output_option("quality")
 def main(
+    report: Report,
     data: str,
     config: pathlib.Path,
     models: str,
@@ -374,7 +376,6 @@ def main(
     patience: int | None,
     threads: int | None,
     folder: pathlib.Path,
-    output: pathlib.Path,
 ) -> None:
     """Measure the quality of our models and other libraries'.
 
@@ -384,7 +385,7 @@ def main(
     names, who = chosen_names("--models", models, MODELS), chosen_names("--sides", sides, NAMES)
     rows = make_rows(load_config(config), data, folder)
     counts = {name: len(rows.split(name)[1]) for name in SPLITS}
-    report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}
+    report |= {"rows": counts}
     report |= {"trials": trials, "finalists": finalists, "seeds": seeds, "batch": batch, "evaluations": evaluations}
     report |= {"patience": patience or STOP["patience"]}
     results: list[Result] = []
@@ -397,14 +398,12 @@ def main(
             results.append(result)
             report["results"] = compared(results, rows.split("test")[1])
             report["bars"] = bars(report["results"])
-            write(report, output)
+            report.write()
     if not results:
         raise InputError("--sides and --models: no side has any of these models")
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['ahead']:+.4f}")
-    title = f"{counts['train']:,} training rows, {counts['test']:,} test rows, {trials} trials a model"
-    write_text(output.with_suffix(".md"), page(report))
-    finish(report, output, table(report["results"], title))
+    write_text(report.output.with_suffix(".md"), page(report))
 
 
 if __name__ == "__main__":

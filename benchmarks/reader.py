@@ -3,16 +3,18 @@
 import dataclasses
 import pathlib
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, on_cores, output_option, spread
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import on_cores
 from benchmarks.harness.ours_server import draw_ids
+from benchmarks.harness.result_table import Cell, if_any, met, result_table
+from benchmarks.harness.turns import alternate, ratios, spread, timed
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
@@ -22,10 +24,11 @@ from ctrpipe.transforms.features.packed_files import SHUFFLE_ROWS, Batch, Packed
 TARGET = 500_000  # rows/s of the packed-file readers
 FIELD_IDS, ZIPF = 5000, 1.2
 PART_ROWS = 1 << 18
+PACKED = "packed"
 SEED = 1
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Speed:
     """Seconds, by round, of one way to read all rows or to train on them.
 
@@ -33,19 +36,15 @@ class Speed:
         name: Its name in the table.
         rows: Rows of a round.
         target: Minimum rows/s; None: no target.
+        seconds: Wall time of each round.
+        cpu_seconds: CPU time of all threads, of each round.
     """
 
     name: str
     rows: int
-    target: int | None = None
-    seconds: list[float] = dataclasses.field(default_factory=list)
-    cpu_seconds: list[float] = dataclasses.field(default_factory=list)  # of all threads
-
-    def time(self, work: Callable[[], Any]) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
-        work()
-        self.cpu_seconds.append(time.process_time() - cpu)
-        self.seconds.append(time.perf_counter() - wall)
+    target: int | None
+    seconds: Sequence[float]
+    cpu_seconds: Sequence[float] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the rounds, the spread of rows per second and per CPU second, and whether the target is met."""
@@ -53,6 +52,24 @@ class Speed:
         cpu = spread([self.rows / seconds for seconds in self.cpu_seconds])
         met = None if self.target is None else wall["median"] >= self.target
         return dataclasses.asdict(self) | {"rows_per_s": wall, "rows_per_cpu_s": cpu, "met": met}
+
+
+def speeds(works: Mapping[str, Callable[[], Any]], rows: int, targets: Mapping[str, int], rounds: int) -> list[Speed]:
+    """Measures every way in alternating rounds.
+
+    Args:
+        works: By name, what reads all rows, or trains on them.
+        rows: Rows of a round.
+        targets: Minimum rows/s of some ways.
+        rounds: Number of rounds.
+    """
+
+    def tell(number: int, times: Mapping[str, tuple[float, float]]) -> None:
+        for name, (seconds, _) in times.items():
+            announce(f"round {number} of {rounds}: {name}: {rows / seconds:,.0f} rows/s")
+
+    times = alternate({name: lambda work=work: timed(work) for name, work in works.items()}, rounds, tell)
+    return [Speed(name, rows, targets.get(name), *zip(*of_way, strict=True)) for name, of_way in times.items()]
 
 
 def make_rows(rows: int, fields: int) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
@@ -107,7 +124,7 @@ def count(batches: Iterable[Batch]) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Benchmark:
+class StoredRows:
     """Rows on disk, as packed files and as examples.
 
     Args:
@@ -124,29 +141,24 @@ class Benchmark:
     packed: str
     examples: pathlib.Path
 
-    def readers(self) -> dict[str, tuple[Callable[[], Iterable[Batch]], int | None]]:
-        """Returns, by name, the function and the target of each way to read."""
+    def readers(self) -> dict[str, Callable[[], Iterable[Batch]]]:
+        """Returns, by name, the function of each way to read."""
         # TensorFlow: see write_examples.
         from ctrpipe.pipeline.training.data import packed_reader
 
-        by_name: dict[str, tuple[Callable[[], Iterable[Batch]], int | None]] = {}
+        by_name: dict[str, Callable[[], Iterable[Batch]]] = {}
         packed = ([self.packed], self.feature_map, self.batch_size)
         examples = (self.examples, len(self.feature_map.fields), self.batch_size)
         for name, seed in (("in order", None), ("shuffled", SEED)):
-            by_name[f"packed, {name}"] = (lambda seed=seed: packed_reader(*packed, seed)), TARGET
-            by_name[f"gzip TFRecord, {name}"] = (lambda seed=seed: read_examples(*examples, seed)), None
+            by_name[f"{PACKED}, {name}"] = lambda seed=seed: packed_reader(*packed, seed)
+            by_name[f"gzip TFRecord, {name}"] = lambda seed=seed: read_examples(*examples, seed)
         return by_name
 
     def read(self, rounds: int) -> list[Speed]:
         """Measures every way to read, alternating within each round."""
         readers = self.readers()
-        speeds = {name: Speed(name, self.rows, target) for name, (_, target) in readers.items()}
-        for index in range(rounds):
-            for name, speed in speeds.items():
-                batches = readers[name][0]()
-                speed.time(lambda batches=batches: self._whole(batches))
-                announce(f"round {index + 1} of {rounds}: {name}: {self.rows / speed.seconds[-1]:,.0f} rows/s")
-        return list(speeds.values())
+        works = {name: lambda reader=reader: self._whole(reader()) for name, reader in readers.items()}
+        return speeds(works, self.rows, {name: TARGET for name in readers if name.startswith(PACKED)}, rounds)
 
     def _whole(self, batches: Iterable[Batch]) -> None:
         assert count(batches) == self.rows
@@ -163,37 +175,32 @@ class Benchmark:
         in_memory = list(packed)
         learner.fit(in_memory)  # compiles the step, also for the size of the last batch
         examples = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)
-        speeds = {"LR epoch, packed files": packed, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
-        by_name = {name: Speed(name, self.rows) for name in speeds}
-        for index in range(rounds):
-            for name, speed in by_name.items():
-                speed.time(lambda name=name: learner.fit(speeds[name]))
-                announce(f"round {index + 1} of {rounds}: {name}: {self.rows / speed.seconds[-1]:,.0f} rows/s")
-        return list(by_name.values())
+        epochs = {"LR epoch, packed files": packed, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
+        works = {name: lambda batches=batches: learner.fit(batches) for name, batches in epochs.items()}
+        return speeds(works, self.rows, {}, rounds)
 
 
-def waiting(speeds: Sequence[Speed]) -> float:
+def waiting(epochs: Sequence[Speed]) -> float:
     """Returns the median ratio of an epoch's time from disk to that from memory; 1: training never waits for rows."""
-    disk, memory = speeds[:2]
-    return spread([a / b for a, b in zip(disk.seconds, memory.seconds, strict=True)])["median"]
+    disk, memory = epochs[:2]
+    return ratios(disk.seconds, memory.seconds)["median"]
 
 
-def table(speeds: Sequence[Speed], title: str, share: float) -> Table:
-    result_table = Table(title=title, caption=busy_caption(share))
-    for name in ("reader", "rows/s", "range", "rows per CPU second", "target", ""):
-        result_table.add_column(name, justify="left" if name in ("reader", "") else "right")
-    for speed in speeds:
-        numbers = speed.as_json()
-        wall, cpu = numbers["rows_per_s"], numbers["rows_per_cpu_s"]
-        row = [speed.name, f"{wall['median']:,.0f}", f"{wall['min']:,.0f}-{wall['max']:,.0f}", f"{cpu['median']:,.0f}"]
-        result_table.add_row(
-            *row, *([f"{speed.target:,}", "met" if numbers["met"] else "missed"] if speed.target else ["", ""])
-        )
-    return result_table
+def table(report: Mapping[str, Any]) -> Table:
+    columns: dict[str, Cell] = {
+        "reader": "{name}",
+        "rows/s": "{rows_per_s[median]:,.0f}",
+        "range": "{rows_per_s[min]:,.0f}-{rows_per_s[max]:,.0f}",
+        "rows per CPU second": "{rows_per_cpu_s[median]:,.0f}",
+        "target": if_any("target", "{target:,}"),
+        "": met,
+    }
+    sizes = "{rows:,} rows of {fields} fields, batch {batch}, {threads} cores".format_map(report)
+    return result_table(f"{sizes}, {report['machine']['cpu']}", columns, [*report["readers"], *report["epochs"]])
 
 
-def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tuple[Benchmark, dict[str, float]]:
-    """Writes the rows as packed files and as examples; returns the benchmark, and the bytes per row of both."""
+def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tuple[StoredRows, dict[str, float]]:
+    """Writes the rows as packed files and as examples; returns them, and the bytes per row of both."""
     feature_map, ids, labels = make_rows(rows, fields)
     packed, examples = folder / "packed", folder / "examples.gz"
     packed.mkdir()
@@ -201,18 +208,17 @@ def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tu
     announce(f"{rows:,} rows packed; now as examples")
     write_examples(examples, ids, labels)
     sizes = {"packed": sum(file.stat().st_size for file in packed.iterdir()), "examples": examples.stat().st_size}
-    benchmark = Benchmark(feature_map, rows, batch_size, f"{packed}/*", examples)
-    return benchmark, {name: size / rows for name, size in sizes.items()}
+    stored = StoredRows(feature_map, rows, batch_size, f"{packed}/*", examples)
+    return stored, {name: size / rows for name, size in sizes.items()}
 
 
-@command("benchmarks.reader")
+@Benchmark("benchmarks.reader", table)
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, help="Rows to read.")
 @click.option("--threads", type=click.IntRange(1), default=2, help="Cores to use.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a batch.")
 @click.option("--fields", type=click.IntRange(1), default=39, help="Categorical fields.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Number of alternating rounds.")
-@output_option("reader")
-def main(rows: int, threads: int, batch: int, fields: int, rounds: int, output: pathlib.Path) -> None:
+def main(report: Report, rows: int, threads: int, batch: int, fields: int, rounds: int) -> None:
     """Measure rows/s of packed files and of gzip TFRecords of the same rows.
 
     The ids of a field follow Zipf's law. The last lines are shuffled epochs of LR, the cheapest model: equal speed from
@@ -220,16 +226,13 @@ def main(rows: int, threads: int, batch: int, fields: int, rounds: int, output: 
     JSON on the last line.
     """
     with tempfile.TemporaryDirectory() as folder, on_cores(threads):
-        share = busy()
+        report.add_load()
         load_tensorflow()
-        benchmark, bytes_per_row = prepare(pathlib.Path(folder), rows, fields, batch)
-        readers, epochs = benchmark.read(rounds), benchmark.train(rounds)
-    report: dict[str, Any] = {"benchmark": "reader", "machine": machine(), "rows": rows, "threads": threads}
-    report |= {"batch": batch, "fields": fields, "rounds": rounds, "busy": share, "bytes_per_row": bytes_per_row}
+        stored, bytes_per_row = prepare(pathlib.Path(folder), rows, fields, batch)
+        readers, epochs = stored.read(rounds), stored.train(rounds)
+    report |= {"rows": rows, "threads": threads, "batch": batch, "fields": fields, "rounds": rounds}
+    report |= {"bytes_per_row": bytes_per_row, "epoch_disk_over_memory": waiting(epochs)}
     report |= {"readers": [speed.as_json() for speed in readers], "epochs": [speed.as_json() for speed in epochs]}
-    report |= {"epoch_disk_over_memory": waiting(epochs)}
-    title = f"{rows:,} rows of {fields} fields, batch {batch}, {threads} cores, {report['machine']['cpu']}"
-    finish(report, output, table([*readers, *epochs], title, share))
 
 
 if __name__ == "__main__":

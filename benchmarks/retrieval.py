@@ -21,19 +21,14 @@ import numpy.typing as npt
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
     chosen_names,
-    command,
     cores,
-    finish,
-    machine,
-    output_option,
     positive_numbers,
-    spread,
 )
-from benchmarks.harness.turns import in_turn
+from benchmarks.harness.result_table import Cell, if_any, result_table
+from benchmarks.harness.turns import alternate, in_turn, spread
 from benchmarks.peers.index_client import EXACT, INDEXES, IndexPeer
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
@@ -141,18 +136,13 @@ class Index:
 
 def in_rounds(indexes: Mapping[str, Index], data: Data, best: Places, rounds: int) -> list[dict[str, Any]]:
     """Returns each index's spread of milliseconds and its recall, in `rounds` alternating rounds over all users."""
-    times: dict[str, list[float]] = {name: [] for name in indexes}
-    shares: dict[str, float] = {}
-    for round_number in range(rounds + 1):
-        for name, index in indexes.items():
-            taken, places = index.search(data.users)
-            times[name] += taken if round_number else []  # the first round warms up
-            shares[name] = recall(places, best)
-    return [
-        {"index": name, "setting": index.setting, "build_s": index.seconds, "recall": shares[name]}
-        | {"ms": spread(times[name])}
-        for name, index in indexes.items()
-    ]
+    searches = {name: lambda index=index: index.search(data.users) for name, index in indexes.items()}
+    results = []
+    for name, (_, *of_index) in alternate(searches, rounds + 1).items():  # the first round warms up
+        index, (_, places) = indexes[name], of_index[-1]
+        about = {"index": name, "setting": index.setting, "build_s": index.seconds, "recall": recall(places, best)}
+        results.append(about | {"ms": spread([ms for taken, _ in of_index for ms in taken])})
+    return results
 
 
 def save_searches(index: Any, width: int, path: pathlib.Path) -> None:
@@ -176,15 +166,15 @@ def our_search(servable: Any, signature: str) -> Search:
         for row in range(len(users)):
             user = {"vectors": users[row : row + 1]}
             began = time.perf_counter()
-            found = servable.run(signature, user)
+            answer = servable.run(signature, user)
             taken.append(1000 * (time.perf_counter() - began))
-            places.append(found["items"][0].astype(np.int64))
+            places.append(answer["items"][0].astype(np.int64))
         return taken, np.array(places)
 
     return search
 
 
-class Benchmark:
+class IndexedVersion:
     """A version with towers, and indexes of vectors of its width.
 
     Args:
@@ -232,7 +222,7 @@ class Benchmark:
             servable.close()
 
     def measure(self, data: Data) -> dict[str, Any]:
-        """Returns the size of a version with the items, the ms of its calls, and those of the searches alone."""
+        """Returns the size of a version with the items, the ms of its calls, and the ms of the searches alone."""
         from ctrpipe.pipeline.retrieval.cells import default_cells, divided
         from ctrpipe.serving.export.retrieval import ItemIndex
 
@@ -241,7 +231,7 @@ class Benchmark:
         began = time.perf_counter()
         cells, _ = divided(data.items, data.tuning, count, top, self.share)
         seconds = time.perf_counter() - began
-        announce(f"{items:,} items: {count:,} cells, of which {cells.probes:,} are read")
+        announce(f"{items:,} items: {count:,} cells, {cells.probes:,} of them are read")
         names = np.array([b"%d" % number for number in range(items)], object)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder)
@@ -262,9 +252,9 @@ class Benchmark:
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         servable = Servable(path, config=self.config)
         try:
-            found = servable.run(RETRIEVE, self.user)
+            answer = servable.run(RETRIEVE, self.user)
             products = servable.run(USER_VECTORS, self.user)[VECTORS] @ vectors.T
-            if not np.allclose(found["scores"], -np.sort(-products, axis=1)[:, :top], atol=1e-5):
+            if not np.allclose(answer["scores"], -np.sort(-products, axis=1)[:, :top], atol=1e-5):
                 raise RuntimeError(f"{len(vectors):,} items: the index does not answer the largest products")
             signatures = {"retrieve_ms": RETRIEVE, "approximate_ms": APPROXIMATE, "user_ms": USER_VECTORS}
             calls = {key: lambda name=name: servable.run(name, self.user) for key, name in signatures.items()}
@@ -290,14 +280,14 @@ class Benchmark:
                 "approximate": Index(our_search(servable, APPROXIMATE), probes, seconds),
                 **self._of_peers(data, top, cells),
             }
-            found = in_rounds(indexes, data, best_places(data.users, data.items, top), self.rounds)
+            results = in_rounds(indexes, data, best_places(data.users, data.items, top), self.rounds)
         finally:
             servable.close()
-        return {"call_ms": spread([1000 * each for each in call]), "searches": found}
+        return {"call_ms": spread([1000 * each for each in call]), "searches": results}
 
     def _of_peers(self, data: Data, top: int, cells: int) -> dict[str, Index]:
         """Returns the peers' indexes of the items, tuned with the same users to the same recall."""
-        best, found = best_places(data.tuning, data.items, top), {}
+        best, indexes = best_places(data.tuning, data.items, top), {}
         for peer in self.peers:
             peer.load(data.items, data.tuning, best, self.threads)
             for kind in INDEXES[peer.name]:
@@ -305,38 +295,49 @@ class Benchmark:
                 announce(f"{peer.name} {kind}: built in {built['seconds']:.1f} s")
                 setting = None if kind in EXACT else int(built["setting"])
                 search = functools.partial(peer.search, kind)
-                found[f"{peer.name} {kind}"] = Index(search, setting, built["seconds"])
-        return found
+                indexes[f"{peer.name} {kind}"] = Index(search, setting, built["seconds"])
+        return indexes
 
 
-def calls_table(results: Sequence[Mapping[str, Any]], share: float) -> Table:
-    table = Table(title=f"One user's {TOP} best items, the whole call", caption=busy_caption(share))
-    names = ("items", "version, MiB", "written in s", "exact, ms", "least", "approximate, ms", "least")
-    for name in (*names, "user's vector alone, ms"):
-        table.add_column(name, justify="right")
-    for one in results:
-        cells = [f"{one['items']:,}", f"{one['bytes'] / 2**20:,.0f}", f"{one['write_s']:.1f}"]
-        times = (one[name][key] for name in ("retrieve_ms", "approximate_ms") for key in ("median", "min"))
-        table.add_row(*cells, *(f"{each:.2f}" for each in times), f"{one['user_ms']['median']:.2f}")
-    return table
+def tables(report: Mapping[str, Any]) -> Group:
+    return Group(calls_table(report["results"]), searches_table(report["results"], report["threads"]))
+
+
+def calls_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    columns: dict[str, Cell] = {
+        "items": "{items:,}",
+        "version, MiB": lambda one: f"{one['bytes'] / 2**20:,.0f}",
+        "written in s": "{write_s:.1f}",
+        "exact, ms": "{retrieve_ms[median]:.2f}",
+        "exact, least": "{retrieve_ms[min]:.2f}",
+        "approximate, ms": "{approximate_ms[median]:.2f}",
+        "approximate, least": "{approximate_ms[min]:.2f}",
+        "user's vector alone, ms": "{user_ms[median]:.2f}",
+    }
+    return result_table(f"One user's {TOP} best items, the whole call", columns, results)
 
 
 def searches_table(results: Sequence[Mapping[str, Any]], threads: int) -> Table:
-    table = Table(title=f"The search alone, by a user's vector, {threads} threads; a call without a search is `{CALL}`")
-    for name in ("items", "index", "it reads", "recall@100", "ms, median", "ms, least", "built in s"):
-        table.add_column(name, justify="left" if name == "index" else "right")
+    rows: list[dict[str, Any]] = []
     for one in results:
-        calls = (f"{one['call_ms'][key]:.3f}" for key in ("median", "min"))
-        table.add_row(f"{one['items']:,}", CALL, "", "", *calls, "")
+        rows.append({"items": f"{one['items']:,}", "index": CALL, "reads": "", "ms": one["call_ms"]})
         for each in one["searches"]:
-            setting = "all" if each["setting"] is None else f"{each['setting']:,}"
-            built = "" if each["build_s"] is None else f"{each['build_s']:.1f}"
-            times = (f"{each['ms'][key]:.3f}" for key in ("median", "min"))
-            table.add_row("", each["index"], setting, f"{each['recall']:.4f}", *times, built)
-    return table
+            reads = "all" if each["setting"] is None else f"{each['setting']:,}"
+            rows.append({**each, "items": "", "reads": reads})
+    columns: dict[str, Cell] = {
+        "items": "{items}",
+        "index": "{index}",
+        "it reads": "{reads}",
+        "recall@100": if_any("recall", "{recall:.4f}"),
+        "ms, median": "{ms[median]:.3f}",
+        "ms, least": "{ms[min]:.3f}",
+        "built in s": if_any("build_s", "{build_s:.1f}"),
+    }
+    title = f"The search alone, by a user's vector, {threads} threads; a call without a search is `{CALL}`"
+    return result_table(title, columns, rows)
 
 
-@command("benchmarks.retrieval")
+@Benchmark("benchmarks.retrieval", tables)
 @click.argument("version", type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
 @click.option("--items", default="10000,100000,1000000", help="Numbers of items, separated by commas.")
 @click.option("--clusters", type=click.IntRange(0), default=1000, help="Clusters of the drawn vectors; 0: uniform.")
@@ -350,8 +351,8 @@ def searches_table(results: Sequence[Mapping[str, Any]], threads: int) -> Table:
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds over all users, alternating between indexes.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of the session and of FAISS. Default: all cores.")
 @click.option("--against", metavar="A,B", help=f"Peers to compare with: {', '.join(INDEXES)} (`make peers`).")
-@output_option("retrieval")
 def main(
+    report: Report,
     version: pathlib.Path,
     items: str,
     clusters: int,
@@ -363,7 +364,6 @@ def main(
     rounds: int,
     threads: int | None,
     against: str | None,
-    output: pathlib.Path,
 ) -> None:
     """Time the retrieval of one user's 100 best items: a version's exact and approximate index, and other libraries.
 
@@ -375,21 +375,23 @@ def main(
     the timed users. Prints two tables, writes JSON, and prints the JSON on the last line.
     """
     sizes = positive_numbers("--items", items)
-    share, threads = busy(), threads or cores()
+    threads = threads or cores()
     names = chosen_names("--against", against, INDEXES) if against else ()
+    report.add_load()
     load_tensorflow()
+    report |= {"calls": calls, "rounds": rounds, "threads": threads, "clusters": clusters, "spread": spread}
+    report |= {"vectors": vectors and str(vectors), "recall": recall, "results": []}
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(IndexPeer(name)) for name in names]
-        benchmark = Benchmark(version, threads, calls, rounds, recall, cells, peers)
+        indexed = IndexedVersion(version, threads, calls, rounds, recall, cells, peers)
         if vectors is None:
             mixture = Mixture(clusters, spread)
-            results = [benchmark.measure(mixture.draw(size, calls, benchmark.width)) for size in sizes]
+            given = (mixture.draw(size, calls, indexed.width) for size in sizes)
         else:
-            results = [benchmark.measure(read_vectors(vectors, calls, benchmark.width))]
-    report = {"benchmark": "retrieval", "machine": machine(), "busy": share, "calls": calls, "rounds": rounds}
-    report |= {"threads": threads, "clusters": clusters, "spread": spread, "vectors": vectors and str(vectors)}
-    report |= {"recall": recall, "results": results}
-    finish(report, output, Group(calls_table(results, share), searches_table(results, threads)))
+            given = iter([read_vectors(vectors, calls, indexed.width)])
+        for data in given:
+            report["results"].append(indexed.measure(data))
+            report.write()
 
 
 if __name__ == "__main__":

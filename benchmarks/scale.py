@@ -10,13 +10,14 @@ only as accurate as the assumptions.
 
 import dataclasses
 import math
-import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.result_table import result_table
 from ctrpipe.common.errors import InputError
 
 GB, TB, GIB = 1e9, 1e12, 2**30
@@ -101,13 +102,13 @@ def table_bytes(rows: float, dim: float, optimizer: str) -> float:
 
 def table(rows: float, given: Assumptions, hours: float) -> list[dict[str, Any]]:
     """Returns each optimizer's bytes, number of devices, and the price of the devices for the hours."""
-    found = []
+    tables = []
     for optimizer in ROW_BYTES:
         size = table_bytes(rows, given.dim, optimizer)
         devices = math.ceil(size / (given.device_gib * GIB))
         price = devices * hours * given.device_price
-        found.append({"optimizer": optimizer, "bytes": size, "devices": devices, "price": price})
-    return found
+        tables.append({"optimizer": optimizer, "bytes": size, "devices": devices, "price": price})
+    return tables
 
 
 def breaks_first(rows: float, table_rows: float, given: Assumptions) -> list[str]:
@@ -127,6 +128,25 @@ def breaks_first(rows: float, table_rows: float, given: Assumptions) -> list[str
     return [f"{text}: {share:,.1f} times what there is" for share, text in reversed(over)]
 
 
+def shown(report: Mapping[str, Any]) -> Table:
+    """Returns the table of the stages, the day's packed files and the embedding tables."""
+    hours, table_rows = report["hours"], report["table_rows"]
+    lines = [
+        {"stage": one["name"], "engine": one["engine"], "cores": f"{one['cores']:,}", "price": one["price"]}
+        | {"hours": f"{one['seconds'] / 3600:.2f}"}
+        for one in report["stages"]
+    ]
+    storage = {"stage": "packed files of the day, on disk", "price": report["storage_price"]}
+    lines.append({**storage, "engine": "", "cores": "", "hours": ""})
+    for one in report["tables"]:
+        name = f"table of {table_rows:.3g} rows, {one['optimizer']}: {one['bytes'] / TB:.2f} TB"
+        devices = {"cores": f"{one['devices']:,} devices", "hours": f"{hours:g}", "price": one["price"]}
+        lines.append({"stage": name, "engine": "JAX, shard_tables", **devices})
+    columns = {name: f"{{{name}}}" for name in ("stage", "engine", "cores", "hours")}
+    title = f"{report['rows']:,.0f} rows a day, {hours:g} h a stage"
+    return result_table(title, {**columns, "price": "{price:,.2f}"}, lines)
+
+
 def with_assumptions(main: Any) -> Any:
     for field in reversed(dataclasses.fields(Assumptions)):
         option = f"--{field.name.replace('_', '-')}"
@@ -134,13 +154,12 @@ def with_assumptions(main: Any) -> Any:
     return main
 
 
-@command("benchmarks.scale")
+@Benchmark("benchmarks.scale", shown)
 @click.option("--log-tb", type=click.FloatRange(0, min_open=True), default=1.0, help="A day's log, 10^12 bytes.")
 @click.option("--table-rows", type=click.FloatRange(1), default=1e10, help="Rows of the embedding table.")
 @click.option("--hours", type=click.FloatRange(0, min_open=True), default=6.0, help="Time limit of a stage.")
-@output_option("scale")
 @with_assumptions
-def main(log_tb: float, table_rows: float, hours: float, output: pathlib.Path, **assumptions: float) -> None:
+def main(report: Report, log_tb: float, table_rows: float, hours: float, **assumptions: float) -> None:
     """Estimate the daily cost of a log and a table from measured marginal costs.
 
     Prints the exceeded limits and a table, and writes the report as JSON.
@@ -155,26 +174,18 @@ def main(log_tb: float, table_rows: float, hours: float, output: pathlib.Path, *
     storage = rows * given.packed_bytes / GB * given.disk_price / 30
     tables = table(table_rows, given, hours)
     limits = breaks_first(rows, table_rows, given)
-    shown = Table("stage", "engine", "cores", "hours", "price", title=f"{rows:,.0f} rows a day, {hours:g} h a stage")
-    for each in stages:
-        shown.add_row(each.name, each.engine, f"{each.cores:,}", f"{each.seconds / 3600:.2f}", f"{each.price:,.2f}")
-    shown.add_row("packed files of the day, on disk", "", "", "", f"{storage:,.2f}")
-    for each_table in tables:
-        name = f"table of {table_rows:.3g} rows, {each_table['optimizer']}: {each_table['bytes'] / TB:.2f} TB"
-        shown.add_row(
-            name, "JAX, shard_tables", f"{each_table['devices']:,} devices", f"{hours:g}", f"{each_table['price']:,.2f}"
-        )
     for text in limits:
         click.echo(f"Over the limit: {text}")
-    report = {
+    report |= {
         "assumptions": dataclasses.asdict(given),
+        "table_rows": table_rows,
+        "hours": hours,
         "rows": rows,
         "stages": [dataclasses.asdict(each) for each in stages],
         "storage_price": storage,
         "tables": tables,
         "limits": limits,
     }
-    finish(report, output, shown)
 
 
 if __name__ == "__main__":

@@ -4,27 +4,22 @@ import dataclasses
 import pathlib
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
 from benchmarks.harness import measured
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
-    command,
     cores,
-    finish,
     folder_option,
-    machine,
-    output_option,
     positive_numbers,
-    spread,
-    write,
 )
 from benchmarks.harness.preprocess_logs import raw_log
+from benchmarks.harness.result_table import Cell, if_any, met, result_table
+from benchmarks.harness.turns import spread
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder
 from ctrpipe.common.libraries import load_tensorflow
@@ -88,7 +83,7 @@ class Pair:
         return values | {"start_seconds": self.start_seconds, "runs": [self.small.as_json(), self.large.as_json()]}
 
 
-class Benchmark:
+class Sides:
     """Runs the sides, each run in its own process with an empty output folder.
 
     Args:
@@ -202,46 +197,54 @@ def report_of(
     }
 
 
-def table(report: dict[str, Any]) -> Table:
-    result_table = Table(
-        title=f"{report['model_name']}, {report['machine']['cpu']}", caption=busy_caption(report["busy"])
-    )
-    for name in ("side", "rows", "marginal rows/s", "CPU us a row", "start, s", "CPU s", "peak MiB"):
-        result_table.add_column(name, justify="left" if name == "side" else "right")
-
-    def add(side: str, pair: dict[str, Any]) -> None:
-        small, large = pair["runs"]
-        speed, start = pair["rows_per_s"], pair["start_seconds"]
-        rates = (f"{speed:,.0f}" if speed else "-", f"{pair['cpu_us_per_row']:.1f}", f"{start:.1f}" if speed else "-")
-        rows = f"{small['rows']:,} and {large['rows']:,}"
-        result_table.add_row(side, rows, *rates, f"{large['cpu_seconds']:.1f}", f"{large['peak_bytes'] / 2**20:,.0f}")
-
-    for index, pair in enumerate(report["ours"]):
-        add(f"score, round {index + 1}", pair)
-    for index, alone in enumerate(report["model"]):
+def table(report: Mapping[str, Any]) -> Table:
+    rows = [_pair_row(f"score, round {number}", pair) for number, pair in enumerate(report["ours"], 1)]
+    for number, alone in enumerate(report["model"], 1):
         best = alone["best"]
-        side = f"model, round {index + 1}: {best['callers']} callers of {best['batch']:,}"
-        result_table.add_row(side, f"{alone['rows']:,}", f"{best['rows_per_s']:,.0f}", f"{best['cpu_us_per_row']:.1f}")
+        side = f"model, round {number}: {best['callers']} callers of {best['batch']:,}"
+        rates = {"speed": f"{best['rows_per_s']:,.0f}", "cpu": f"{best['cpu_us_per_row']:.1f}"}
+        rows.append({"side": side, "rows": f"{alone['rows']:,}", **rates})
     for workers, pair in report["bulk_inferrer"].items():
-        add(f"BulkInferrer, {workers} processes", pair)
+        rows.append(_pair_row(f"BulkInferrer, {workers} processes", pair))
     for each in report["claims"]:
         processes = f", {each['workers']} processes" if each["workers"] else ""
         target = f">= {each['target']:g}" if each["target"] else ""
-        verdict = "" if each["met"] is None else " met" if each["met"] else " missed"
-        ratio = f"{each['ratio']['median']:.2f}{verdict}" if each["ratio"] else "-"
-        ratios = (ratio, f"{each['cpu_ratio']['median']:.2f}")
-        result_table.add_row(f"over {ANNOUNCED[each['against']]}{processes}", target, *ratios)
-    return result_table
+        ratio = f"{each['ratio']['median']:.2f} {met(each)}".rstrip() if each["ratio"] else "-"
+        rates = {"speed": ratio, "cpu": f"{each['cpu_ratio']['median']:.2f}"}
+        rows.append({"side": f"over {ANNOUNCED[each['against']]}{processes}", "rows": target, **rates})
+    columns: dict[str, Cell] = {
+        "side": "{side}",
+        "rows": "{rows}",
+        "marginal rows/s": "{speed}",
+        "CPU us a row": "{cpu}",
+        "start, s": if_any("start", "{start}"),
+        "CPU s": if_any("cpu_seconds", "{cpu_seconds:.1f}"),
+        "peak MiB": if_any("peak", "{peak:,.0f}"),
+    }
+    return result_table(f"{report['model_name']}, {report['machine']['cpu']}", columns, rows)
 
 
-@command("benchmarks.score")
+def _pair_row(side: str, pair: Mapping[str, Any]) -> dict[str, Any]:
+    small, large = pair["runs"]
+    speed = pair["rows_per_s"]
+    return {
+        "side": side,
+        "rows": f"{small['rows']:,} and {large['rows']:,}",
+        "speed": f"{speed:,.0f}" if speed else "-",
+        "cpu": f"{pair['cpu_us_per_row']:.1f}",
+        "start": f"{pair['start_seconds']:.1f}" if speed else "-",
+        "cpu_seconds": large["cpu_seconds"],
+        "peak": large["peak_bytes"] / 2**20,
+    }
+
+
+@Benchmark("benchmarks.score", table)
 @click.option("--rows", default="200000,1000000", help="Two sizes of the log.")
 @click.option("--against", type=click.Choice(PEERS), default="bulk_inferrer", help="Peer to compare with.")
 @click.option("--rows-bulk", default="50000,250000", help="Two sizes of the log for BulkInferrer.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds in which ours and the model alternate.")
 @folder_option("score")
-@output_option("score")
-def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+def main(report: Report, rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.Path) -> None:
     """Measure rows/s of `ctrpipe score`, from a raw TSV log to Parquet, on a DCN-v2 (39 fields, width 16, MLP 400-400).
 
     Ours is compared with the model alone, on packed batches in memory, with its fastest batch size and number of
@@ -251,27 +254,28 @@ def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.P
     it takes much longer. Prints a table, writes JSON, and prints the JSON on the last line.
     """
     sizes, bulk_sizes = _two("--rows", rows), _two("--rows-bulk", rows_bulk)
-    report: dict[str, Any] = {"benchmark": "score", "model_name": MODEL, "machine": machine(), "busy": busy()}
-    benchmark = Benchmark(folder)
+    report.add_load()
+    report["model_name"] = MODEL
+    sides = Sides(folder)
     for size in sizes:
-        benchmark.log(size)
+        sides.log(size)
     pairs: list[Pair] = []
     alone: list[dict[str, Any]] = []
     bulk: dict[int, Pair] = {}
     difference = None
     for _ in range(rounds):
-        alone.append(benchmark.model(sizes[0]))
-        pairs.append(Pair(*map(benchmark.ours, sizes)))
-        write(report | report_of(pairs, alone, bulk, difference), output)
+        alone.append(sides.model(sizes[0]))
+        pairs.append(Pair(*map(sides.ours, sizes)))
+        report |= report_of(pairs, alone, bulk, difference)
+        report.write()
     if against == "bulk_inferrer":
         for workers in sorted({1, cores()}):
-            bulk[workers] = Pair(*(benchmark.bulk_inferrer(size, workers) for size in bulk_sizes))
-        mine = benchmark.ours(bulk_sizes[1]).answer["mean"]
+            bulk[workers] = Pair(*(sides.bulk_inferrer(size, workers) for size in bulk_sizes))
+        mine = sides.ours(bulk_sizes[1]).answer["mean"]
         difference = max(abs(pair.large.answer["mean"] - mine) for pair in bulk.values())
         if difference > MEAN_TOLERANCE:
             raise RuntimeError(f"the mean scores of the same rows differ by {difference:.1e}")
     report |= report_of(pairs, alone, bulk, difference)
-    finish(report, output, table(report))
 
 
 def _two(option: str, text: str) -> list[int]:

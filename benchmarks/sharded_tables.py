@@ -2,29 +2,24 @@
 
 import dataclasses
 import math
-import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
-    command,
     cores,
     device_option,
-    finish,
-    machine,
     on_cores,
-    output_option,
     positive_numbers,
     shape_options,
-    spread,
-    write,
 )
 from benchmarks.harness.ours import OPTIMIZERS, Ours
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.settings import HIDDEN, Shape
+from benchmarks.harness.turns import spread
 from benchmarks.tables import shape_of
 from benchmarks.train import steps_for
 from ctrpipe.common.progress import announce
@@ -109,22 +104,25 @@ def measure(
     return Measured(optimizer, devices, rows[0], whole, replies[1]["live_bytes"], row, times)
 
 
-def table(results: list[Measured], dim: int, gigabytes: float, title: str, share: float) -> Table:
-    result_table = Table(title=title, caption=busy_caption(share))
-    columns = ("MiB a device", "live MiB", "bytes a row", "by formula", "rest MiB", "ms a step")
-    names = ("optimizer", "devices", *columns, f"million rows in {gigabytes:g} GB each", "devices for 10^9")
-    for name in names:
-        result_table.add_column(name, justify="left" if name == "optimizer" else "right")
-    for result in results:
-        numbers = result.as_json(dim, gigabytes * 1e9)
-        row = [result.optimizer, str(result.devices), f"{result.device_bytes / MIB:,.1f}"]
-        row += [f"{result.live_bytes / MIB:,.1f}", f"{result.row_bytes:.1f}", str(numbers["formula_row_bytes"])]
-        row += [f"{result.rest_bytes / MIB:,.1f}", f"{numbers['step_ms']['median']:.1f}"]
-        result_table.add_row(*row, f"{numbers['largest_rows'] / 1e6:,.0f}", str(numbers["devices_for_target"]))
-    return result_table
+def table(report: Mapping[str, Any]) -> Table:
+    shape = report["shape"]
+    columns: dict[str, Cell] = {
+        "optimizer": "{optimizer}",
+        "devices": "{devices}",
+        "MiB a device": lambda one: f"{one['device_bytes'] / MIB:,.1f}",
+        "live MiB": lambda one: f"{one['live_bytes'] / MIB:,.1f}",
+        "bytes a row": "{row_bytes:.1f}",
+        "by formula": "{formula_row_bytes}",
+        "rest MiB": lambda one: f"{one['rest_bytes'] / MIB:,.1f}",
+        "ms a step": "{step_ms[median]:.1f}",
+        f"million rows in {report['gigabytes']:g} GB each": lambda one: f"{one['largest_rows'] / 1e6:,.0f}",
+        "devices for 10^9": "{devices_for_target}",
+    }
+    rows, rest = shape["ids"] * shape["fields"], f"batch {shape['batch']}, {report['threads']} threads"
+    return result_table(f"A table of {rows:,} rows of width {shape['dim']}, {rest}", columns, report["results"])
 
 
-@command("benchmarks.sharded_tables")
+@Benchmark("benchmarks.sharded_tables", table)
 @click.option("--rows", type=click.IntRange(100), default=4_000_000, help="Rows of the table.")
 @click.option("--optimizer", "optimizers", type=click.Choice(OPTIMIZERS), multiple=True, help="Default: all.")
 @click.option("--devices", default="1,2,4,8", help="Numbers of devices, separated by commas.")
@@ -134,8 +132,8 @@ def table(results: list[Measured], dim: int, gigabytes: float, title: str, share
 @click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
 @shape_options
 @device_option
-@output_option("sharded_tables")
 def main(
+    report: Report,
     rows: int,
     optimizers: tuple[str, ...],
     devices: str,
@@ -147,7 +145,6 @@ def main(
     dim: int,
     threads: int | None,
     device: str,
-    output: pathlib.Path,
 ) -> None:
     """Measure the memory of each device and the time of a step when JAX shards a table's rows over devices.
 
@@ -159,17 +156,15 @@ def main(
     """
     threads, counts = threads or cores(), positive_numbers("--devices", devices)
     shapes = (shape_of(rows, fields, dim, batch), shape_of(rows // 2, fields, dim, batch))
-    report: dict[str, Any] = {"benchmark": "sharded_tables", "machine": machine(), "model": MODEL, "busy": busy()}
-    report |= {"shape": dataclasses.asdict(shapes[0]), "threads": threads, "gigabytes": gigabytes, "rounds": rounds}
-    results: list[Measured] = []
+    report.add_load()
+    report |= {"model": MODEL, "shape": dataclasses.asdict(shapes[0]), "threads": threads, "gigabytes": gigabytes}
+    report |= {"rounds": rounds, "results": []}
     with on_cores(threads):
         for optimizer in optimizers or OPTIMIZERS:
             for count in counts:
-                results.append(measure(optimizer, count, shapes, threads, rounds, steps, device))
-                report["results"] = [result.as_json(dim, gigabytes * 1e9) for result in results]
-                write(report, output)
-    title = f"A table of {shapes[0].ids * fields:,} rows of width {dim}, batch {batch}, {threads} threads"
-    finish(report, output, table(results, dim, gigabytes, title, report["busy"]))
+                measured = measure(optimizer, count, shapes, threads, rounds, steps, device)
+                report["results"].append(measured.as_json(dim, gigabytes * 1e9))
+                report.write()
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.result_table import result_table
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 
@@ -38,41 +40,21 @@ class HelpTime:
     cpu: float
 
 
-@command("benchmarks.sizes")
-@click.option("--calls", type=click.IntRange(1), default=5, show_default=True, help="Calls of `ctrpipe --help`.")
-@output_option("sizes")
-def main(calls: int, output: pathlib.Path) -> None:
-    """Install TensorFlow alone and ctrpipe's base, and print their sizes on disk and the time of `ctrpipe --help`."""
-    with tempfile.TemporaryDirectory() as folder:
-        alone = environment(pathlib.Path(folder) / "tensorflow", tensorflow())
-        base = environment(pathlib.Path(folder) / "base", str(ROOT))
-        sizes = {"tensorflow": bytes_of(alone), "base": bytes_of(base)}
-        added = largest(base, alone)
-        announce("calling `ctrpipe --help`")
-        helped = help_time(base / "bin" / "ctrpipe", calls)
-    report = {
-        "python": sys.version.split()[0],
-        "bytes": sizes,
-        "ratio": sizes["base"] / sizes["tensorflow"],
-        "added": added,
-        "help": dataclasses.asdict(helped),
-    }
-    finish(report, output, _table(report))
-
-
-def _table(report: dict[str, Any]) -> Table:
-    table = Table(title=f"ctrpipe's base, Python {report['python']}")
-    for name in ("what", "measured", "at most"):
-        table.add_column(name, justify="left" if name == "what" else "right")
-    sizes = report["bytes"]
-    table.add_row("TensorFlow alone, MB", f"{sizes['tensorflow'] / MB:,.0f}", "")
-    table.add_row("the base, MB", f"{sizes['base'] / MB:,.0f}", f"{LIMIT * sizes['tensorflow'] / MB:,.0f}")
-    table.add_row("the base in TensorFlow alone", f"{report['ratio']:.2f}", f"{LIMIT:.2f}")
-    for name, size in report["added"].items():
-        table.add_row(f"  of it {name}, MB", f"{size / MB:,.0f}", "")
-    table.add_row("`ctrpipe --help`, s", f"{report['help']['wall']:.2f}", f"{HELP_SECONDS:.2f}")
-    table.add_row("  of a core, s", f"{report['help']['cpu']:.2f}", "")
-    return table
+def table(report: Mapping[str, Any]) -> Table:
+    sizes, added = report["bytes"], report["added"]
+    most = f"{LIMIT * sizes['tensorflow'] / MB:,.0f}"
+    lines = [
+        ("TensorFlow alone, MB", f"{sizes['tensorflow'] / MB:,.0f}", ""),
+        ("the base, MB", f"{sizes['base'] / MB:,.0f}", most),
+        ("the base in TensorFlow alone", f"{report['ratio']:.2f}", f"{LIMIT:.2f}"),
+        *((f"  of it {name}, MB", f"{size / MB:,.0f}", "") for name, size in added.items()),
+        ("`ctrpipe --help`, s", f"{report['help']['wall']:.2f}", f"{HELP_SECONDS:.2f}"),
+        ("  of a core, s", f"{report['help']['cpu']:.2f}", ""),
+    ]
+    columns = ("what", "measured", "at most")
+    rows = [dict(zip(columns, line, strict=True)) for line in lines]
+    title = f"ctrpipe's base, Python {report['python']}"
+    return result_table(title, {name: f"{{{name}}}" for name in columns}, rows)
 
 
 def tensorflow() -> str:
@@ -111,14 +93,29 @@ def largest(environment: pathlib.Path, without: pathlib.Path) -> dict[str, int]:
 
 def help_time(program: pathlib.Path, calls: int) -> HelpTime:
     """Returns the minimum time of `program --help` after one uncounted call, which compiles the bytecode."""
-    found = []
+    times = []
     for _ in range(calls + 1):
         before, started = os.times(), time.perf_counter()
         subprocess.run([program, "--help"], stdout=subprocess.DEVNULL, check=True)
         after = os.times()
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
-        found.append((time.perf_counter() - started, cpu))
-    return HelpTime(min(wall for wall, _ in found[1:]), min(cpu for _, cpu in found[1:]))
+        times.append((time.perf_counter() - started, cpu))
+    return HelpTime(min(wall for wall, _ in times[1:]), min(cpu for _, cpu in times[1:]))
+
+
+@Benchmark("benchmarks.sizes", table)
+@click.option("--calls", type=click.IntRange(1), default=5, show_default=True, help="Calls of `ctrpipe --help`.")
+def main(report: Report, calls: int) -> None:
+    """Install TensorFlow alone and ctrpipe's base, and print their sizes on disk and the time of `ctrpipe --help`."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = environment(pathlib.Path(folder) / "tensorflow", tensorflow())
+        base = environment(pathlib.Path(folder) / "base", str(ROOT))
+        sizes = {"tensorflow": bytes_of(alone), "base": bytes_of(base)}
+        added = largest(base, alone)
+        announce("calling `ctrpipe --help`")
+        helped = help_time(base / "bin" / "ctrpipe", calls)
+    report |= {"python": sys.version.split()[0], "bytes": sizes, "ratio": sizes["base"] / sizes["tensorflow"]}
+    report |= {"added": added, "help": dataclasses.asdict(helped)}
 
 
 if __name__ == "__main__":

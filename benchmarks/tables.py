@@ -1,29 +1,23 @@
 """Measures how the time of a training step grows with the embedding table: `python -m benchmarks.tables`."""
 
 import dataclasses
-import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
-    busy,
-    busy_caption,
-    command,
     cores,
     device_option,
-    finish,
-    machine,
     on_cores,
-    output_option,
     shape_options,
-    spread,
-    write,
 )
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.harness.result_table import Cell, if_any, met, result_table
 from benchmarks.harness.settings import HIDDEN, Shape
+from benchmarks.harness.turns import alternate, ratios, spread
 from benchmarks.train import steps_for
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
@@ -37,7 +31,7 @@ MODELS = ("mlp", "deepfm", "wide_deep", "pnn", "din")
 CLIP_NORM, L2 = 5.0, 1e-6
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Growth:
     """Milliseconds of a step, by round, with the small and the large table.
 
@@ -48,23 +42,19 @@ class Growth:
 
     optimizer: str
     zipf: float | None
-    small: list[float] = dataclasses.field(default_factory=list)
-    large: list[float] = dataclasses.field(default_factory=list)
-
-    @property
-    def ratios(self) -> list[float]:
-        return [large / small for small, large in zip(self.small, self.large, strict=True)]
+    small: list[float]
+    large: list[float]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the rounds, their medians, median and range of large over small, and whether the target is met."""
-        ratio = spread(self.ratios)
+        ratio = ratios(self.large, self.small)
         target = TARGET if self.zipf and self.optimizer != DENSE else None
         values = dataclasses.asdict(self) | {"small_ms": spread(self.small), "large_ms": spread(self.large)}
         return values | {"ratio": ratio, "target": target, "met": None if target is None else ratio["median"] <= target}
 
 
 @dataclasses.dataclass(frozen=True)
-class Benchmark:
+class TwoTables:
     """One optimizer on a small and a large table, each in its own process.
 
     Args:
@@ -92,16 +82,15 @@ class Benchmark:
         for ours, shape in sides:
             trial = self.step_ms(ours, shape, optimizer, zipf, WARM_UP, WARM_UP)
             steps.append(self.steps or steps_for(1000 * shape.batch / trial, self.seconds, shape.batch))
-        growth = Growth(optimizer, zipf)
-        for index in range(self.rounds):
-            small, large = (
-                self.step_ms(ours, shape, optimizer, zipf, count, 1)
-                for (ours, shape), count in zip(sides, steps, strict=True)
-            )
-            growth.small.append(small)
-            growth.large.append(large)
-            announce(f"{name}: round {index + 1} of {self.rounds}: {small:.1f} ms, {large:.1f} ms")
-        return growth
+
+        def tell(number: int, ms: Mapping[str, float]) -> None:
+            announce(f"{name}: round {number} of {self.rounds}: {ms['small']:.1f} ms, {ms['large']:.1f} ms")
+
+        turns = {
+            side: lambda ours=ours, shape=shape, count=count: self.step_ms(ours, shape, optimizer, zipf, count, 1)
+            for side, (ours, shape), count in zip(("small", "large"), sides, steps, strict=True)
+        }
+        return Growth(optimizer, zipf, **alternate(turns, self.rounds, tell))
 
     def step_ms(self, ours: Ours, shape: Shape, optimizer: str, zipf: float | None, steps: int, warmup: int) -> float:
         hyperparameters = {"hidden_units": HIDDEN, "embedding_dim": shape.dim, "embedding_l2": L2}
@@ -115,18 +104,21 @@ def shape_of(rows: int, fields: int, dim: int, batch: int, history: int = 0) -> 
     return Shape(fields, max(rows // fields, 2), dim, batch, history)
 
 
-def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float) -> Table:
-    result_table = Table(title=title, caption=busy_caption(share))
-    for name in ("optimizer", "ids", f"ms, {rows[0]:,} rows", f"ms, {rows[1]:,} rows", "ratio", "range", "target", ""):
-        result_table.add_column(name, justify="left" if name in ("optimizer", "ids", "") else "right")
-    for growth in growths:
-        numbers = growth.as_json()
-        ratio, target = numbers["ratio"], numbers["target"]
-        row = [growth.optimizer, f"Zipf {growth.zipf}" if growth.zipf else "uniform"]
-        row += [f"{numbers['small_ms']['median']:.1f}", f"{numbers['large_ms']['median']:.1f}"]
-        row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
-        result_table.add_row(*row, *([f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]))
-    return result_table
+def table(report: Mapping[str, Any]) -> Table:
+    small, large = report["rows"]
+    columns: dict[str, Cell] = {
+        "optimizer": "{optimizer}",
+        "ids": lambda one: f"Zipf {one['zipf']}" if one["zipf"] else "uniform",
+        f"ms, {small:,} rows": "{small_ms[median]:.1f}",
+        f"ms, {large:,} rows": "{large_ms[median]:.1f}",
+        "ratio": "{ratio[median]:.2f}",
+        "range": "{ratio[min]:.2f}-{ratio[max]:.2f}",
+        "target": if_any("target", "{target:.1f}"),
+        "": met,
+    }
+    kind = f"{report['model']}, history of {report['history']}" if report["history"] else report["model"]
+    sizes = f"batch {report['batch']}, {report['threads']} threads, {report['machine']['cpu']}"
+    return result_table(f"A training step of {kind} ({report['backend']}), {sizes}", columns, report["results"])
 
 
 def measure(
@@ -135,15 +127,15 @@ def measure(
     """Yields the backend's description and the results so far, after each optimizer."""
     growths: list[Growth] = []
     for optimizer in optimizers:
-        sides = (Ours(backend, threads, device=device) for _ in range(2))
-        with on_cores(threads), next(sides) as small, next(sides) as large:
+        processes = (Ours(backend, threads, device=device) for _ in range(2))
+        with on_cores(threads), next(processes) as small, next(processes) as large:
             about = small.about()
-            benchmark = Benchmark(small, large, **settings)
-            growths += [benchmark.grow(optimizer, zipf) for zipf in laws]
+            sides = TwoTables(small, large, **settings)
+            growths += [sides.grow(optimizer, zipf) for zipf in laws]
         yield about, growths
 
 
-@command("benchmarks.tables")
+@Benchmark("benchmarks.tables", table)
 @click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Backend to train on.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="lazy_adam", help="Optimizer to measure.")
 @click.option("--dense/--no-dense", default=True, help="Also measure dense Adam.")
@@ -158,8 +150,8 @@ def measure(
 @shape_options
 @click.option("--history", type=click.IntRange(0), default=0, help="Maximum length of a history that shares a table.")
 @device_option
-@output_option("tables")
 def main(
+    report: Report,
     backend: str,
     optimizer: str,
     dense: bool,
@@ -176,7 +168,6 @@ def main(
     threads: int | None,
     history: int,
     device: str,
-    output: pathlib.Path,
 ) -> None:
     """Measure the time of a training step with a large embedding table over that with a small one.
 
@@ -197,16 +188,12 @@ def main(
     rows = (shapes[0].ids * fields, shapes[1].ids * fields)
     settings = {"model": model, "shapes": shapes, "rounds": rounds, "steps": steps, "seconds": seconds}
     optimizers = list(dict.fromkeys([optimizer, DENSE] if dense else [optimizer]))
-    report: dict[str, Any] = {"benchmark": "tables", "machine": machine(), "model": model, "rows": rows}
-    report |= {"batch": batch, "fields": fields, "dim": dim, "history": history, "threads": threads}
-    report |= {"rounds": rounds, "busy": busy()}
-    growths: list[Growth] = []
+    report.add_load()
+    report |= {"model": model, "rows": rows, "batch": batch, "fields": fields, "dim": dim, "history": history}
+    report |= {"threads": threads, "rounds": rounds}
     for about, growths in measure(optimizers, (zipf, None), backend, threads, device, **settings):
         report |= about | {"results": [growth.as_json() for growth in growths]}
-        write(report, output)
-    kind = f"{model}, history of {history}" if history else model
-    title = f"A training step of {kind} ({backend}), batch {batch}, {threads} threads, {report['machine']['cpu']}"
-    finish(report, output, table(growths, rows, title, report["busy"]))
+        report.write()
 
 
 if __name__ == "__main__":

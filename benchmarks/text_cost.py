@@ -7,19 +7,21 @@ table shows average, median, p90 and p95 of the repeats. Ratios are medians over
 repeat.
 """
 
-import pathlib
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, device_option, finish, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import device_option, positive_numbers
 from benchmarks.harness.devices import load_tensorflow_on
+from benchmarks.harness.result_table import if_any, result_table
 from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 from benchmarks.harness.text_batches import LENGTH, batches, feature_map
+from benchmarks.harness.turns import ratios
 from ctrpipe.common.progress import announce
 from ctrpipe.models import FeatureMap, create
 from ctrpipe.serving.latency.papers import batch_seconds
@@ -50,14 +52,11 @@ def measure(features: int, layers: int, width: int, rows: int, repeats: int) -> 
     calls = {name: (predictor(name, data, layers, width), rows_of) for name in MODELS}
     seconds = batch_seconds(calls)
 
-    def ratio(name: str, other: str) -> float:
-        return statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True))
-
     return {
         "features": features,
         "models": {name: _milliseconds(values, rows) for name, values in seconds.items()},
-        "bert4ctr over shallow_interaction_n": ratio("bert4ctr", "shallow_interaction_n"),
-        "numbert over bert4ctr": ratio("numbert", "bert4ctr"),
+        "bert4ctr over shallow_interaction_n": ratios(seconds["bert4ctr"], seconds["shallow_interaction_n"])["median"],
+        "numbert over bert4ctr": ratios(seconds["numbert"], seconds["bert4ctr"])["median"],
     }
 
 
@@ -72,45 +71,42 @@ def _milliseconds(seconds: list[float], rows: int) -> dict[str, float]:
     }
 
 
-def _table(measured: list[dict[str, Any]], caption: str) -> Table:
-    table = Table(title="ms per sample", caption=caption)
-    for name in ("features", "model", "average", "median", "p90", "p95"):
-        table.add_column(name, justify="left" if name == "model" else "right")
-    for case in measured:
-        for name, numbers in case["models"].items():
-            table.add_row(str(case["features"]), name, *(f"{value:.2f}" for value in numbers.values()))
-        shallow, numbert = case["bert4ctr over shallow_interaction_n"], case["numbert over bert4ctr"]
-        wanted = NUMBERT_TARGETS.get(case["features"])
-        least = f" (>= {wanted:g})" if wanted else ""
-        table.add_section()
-        table.add_row("", f"bert4ctr / shallow_interaction_n (<= {SHALLOW_TARGET:g})", "", f"{shallow:.3f}")
-        table.add_row("", f"numbert / bert4ctr{least}", "", f"{numbert:.2f}")
-        table.add_section()
-    return table
+def table(report: Mapping[str, Any]) -> Table:
+    rows: list[dict[str, Any] | None] = []
+    for case in report["measured"]:
+        features, wanted = case["features"], NUMBERT_TARGETS.get(case["features"])
+        rows += [{"features": features, "model": name, **numbers} for name, numbers in case["models"].items()]
+        shallow = f"bert4ctr / shallow_interaction_n (<= {SHALLOW_TARGET:g})"
+        numbert = "numbert / bert4ctr" + (f" (>= {wanted:g})" if wanted else "")
+        rows += [None, {"model": shallow, "median": case["bert4ctr over shallow_interaction_n"]}]
+        rows += [{"model": numbert, "median": case["numbert over bert4ctr"]}, None]
+    times = {name: if_any(name, f"{{{name}:.2f}}") for name in ("average", "median", "p90", "p95")}
+    return result_table(
+        "ms per sample", {"features": if_any("features", "{features}"), "model": "{model}", **times}, rows
+    )
 
 
-@command("benchmarks.text_cost")
+@Benchmark("benchmarks.text_cost", table)
 @click.option("--features", default="57,90", help="Numbers of features, separated by commas.")
 @click.option("--layers", type=click.IntRange(1), default=12, help="Layers of the encoder.")
 @click.option("--width", type=click.IntRange(64), default=768, help="Width of the encoder, a multiple of 64.")
 @click.option("--batch", type=click.IntRange(1), default=10, help="Rows in a batch.")
 @click.option("--repeats", type=click.IntRange(2), default=20)
 @device_option
-@output_option("text_cost")
-def main(features: str, layers: int, width: int, batch: int, repeats: int, device: str, output: pathlib.Path) -> None:
+def main(report: Report, features: str, layers: int, width: int, batch: int, repeats: int, device: str) -> None:
     """Measure what features add to the inference time of models with a text.
 
     Prints a table of milliseconds and ratios, and writes the report as JSON.
     """
+    counts = positive_numbers("--features", features)
     load_tensorflow_on(device)
-    load = busy()
-    measured = []
-    for count in (int(text) for text in features.split(",")):
-        announce(f"{count} features: {', '.join(MODELS)}")
-        measured.append(measure(count, layers, width, batch, repeats))
+    report.add_load()
     settings = {"layers": layers, "width": width, "batch": batch, "repeats": repeats, "length": LENGTH}
-    report = {"benchmark": "text_cost", "machine": machine(), "busy": load, **settings, "measured": measured}
-    finish(report, output, _table(measured, busy_caption(load)))
+    report |= {**settings, "measured": []}
+    for count in counts:
+        announce(f"{count} features: {', '.join(MODELS)}")
+        report["measured"].append(measure(count, layers, width, batch, repeats))
+        report.write()
 
 
 if __name__ == "__main__":

@@ -12,16 +12,17 @@ by studies.reviews with seed 1 predicts the test rows in every precision.
 import functools
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 from rich.console import Group
-from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import positive_numbers
 from benchmarks.harness.exported import analysed
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from ctrpipe.common import metrics
 from ctrpipe.common.arrays import read_arrays
@@ -206,39 +207,34 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     return measured
 
 
-def tables(report: dict[str, Any]) -> Group:
-    caption = busy_caption(report["busy"])
-    shared = Table(title="Candidates for one text: ms of a request (CPU ms)", caption=caption)
-    for name in ("candidates", "text with each", "text shared", "times faster (CPU)", "difference"):
-        shared.add_column(name, justify="right")
-    for one in report["sharing"]:
-        cells = [f"{one[side]['ms']:.1f} ({one[side]['cpu_ms']:.1f})" for side in ("each", "shared")]
-        gain = f"{one['gain']:.2f} ({one['cpu_gain']:.2f})"
-        shared.add_row(str(one["candidates"]), *cells, gain, f"{one['difference']:.0e}")
-    bits = Table(title="The encoder in fewer bits", caption=caption)
-    for name in (
-        "precision",
-        "export MB",
-        "encoder MB",
-        "ms",
-        "CPU ms",
-        "CPU / float32",
-        "difference",
-        "AUC",
-        "log loss",
-    ):
-        bits.add_column(name, justify="left" if name == "precision" else "right")
-    judged = {one["precision"]: one for one in report["quality"]}
-    for one in report["precisions"]:
-        numbers = judged.get(one["precision"])
-        cells = [f"{one['bytes'] / 1e6:.1f}", f"{one['encoder_bytes'] / 1e6:.1f}", f"{one['ms']:.1f}"]
-        cells += [f"{one['cpu_ms']:.1f}", f"{one['over_float32']:.2f}", f"{one['difference']:.0e}"]
-        cells += [f"{numbers['auc']:.5f}", f"{numbers['log_loss']:.5f}"] if numbers else ["", ""]
-        bits.add_row(one["precision"], *cells)
-    return Group(shared, bits)
+def tables(report: Mapping[str, Any]) -> Group:
+    sharing = {
+        "candidates": "{candidates}",
+        "text with each": "{each[ms]:.1f} ({each[cpu_ms]:.1f})",
+        "text shared": "{shared[ms]:.1f} ({shared[cpu_ms]:.1f})",
+        "times faster (CPU)": "{gain:.2f} ({cpu_gain:.2f})",
+        "difference": "{difference:.0e}",
+    }
+    precisions: dict[str, Cell] = {
+        "precision": "{precision}",
+        "export MB": lambda one: f"{one['bytes'] / 1e6:.1f}",
+        "encoder MB": lambda one: f"{one['encoder_bytes'] / 1e6:.1f}",
+        "ms": "{ms:.1f}",
+        "CPU ms": "{cpu_ms:.1f}",
+        "CPU / float32": "{over_float32:.2f}",
+        "difference": "{difference:.0e}",
+        "AUC": if_any("auc", "{auc:.5f}"),
+        "log loss": if_any("log_loss", "{log_loss:.5f}"),
+    }
+    judged = {one["precision"]: {key: one[key] for key in ("auc", "log_loss")} for one in report["quality"]}
+    rows = [{**one, **judged.get(one["precision"], {})} for one in report["precisions"]]
+    return Group(
+        result_table("Candidates for one text: ms of a request (CPU ms)", sharing, report["sharing"]),
+        result_table("The encoder in fewer bits", precisions, rows),
+    )
 
 
-@command("benchmarks.text_serving")
+@Benchmark("benchmarks.text_serving", tables)
 @click.option("--candidates", default="1,10,100", help="Numbers of candidates, separated by commas.")
 @click.option("--layers", type=click.IntRange(1), default=6, help="Layers of the encoder.")
 @click.option("--width", type=click.IntRange(32), default=384, help="Width of the encoder, a multiple of 32.")
@@ -249,8 +245,8 @@ def tables(report: dict[str, Any]) -> Group:
 @click.option("--reviews", type=click.Path(path_type=pathlib.Path), help="The --output of studies.reviews.")
 @click.option("--encoder", type=click.Path(path_type=pathlib.Path), help="The --encoder of studies.reviews.")
 @click.option("--test-rows", type=click.IntRange(1), help="Approximate number of the reviews' test rows. Default: all.")
-@output_option("text_serving")
 def main(
+    report: Report,
     candidates: str,
     layers: int,
     width: int,
@@ -261,7 +257,6 @@ def main(
     reviews: pathlib.Path | None,
     encoder: pathlib.Path | None,
     test_rows: int | None,
-    output: pathlib.Path,
 ) -> None:
     """Measure requests with many candidates for one text, and the size, time and AUC of an encoder in fewer bits.
 
@@ -278,9 +273,8 @@ def main(
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    share = busy()
-    settings = {"layers": layers, "width": width, "length": length, "threads": threads, "repeats": repeats}
-    report: dict[str, Any] = {"benchmark": "text_serving", "machine": machine(), "busy": share, **settings}
+    report.add_load()
+    report |= {"layers": layers, "width": width, "length": length, "threads": threads, "repeats": repeats}
     with tempfile.TemporaryDirectory() as folder:
         exports = Exports(pathlib.Path(folder), layers, width, length)
         report["precisions"] = fewer_bits(exports, threads, rows, repeats)
@@ -288,7 +282,6 @@ def main(
         report["sharing"] = sharing(exports, servable, counts, repeats)
         servable.close()
     report["quality"] = quality(reviews, encoder, test_rows) if reviews and encoder else []
-    finish(report, output, tables(report))
 
 
 if __name__ == "__main__":

@@ -6,29 +6,24 @@ import dataclasses
 import itertools
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import (
     busy,
-    busy_caption,
     chosen_names,
-    command,
     cores,
     device_option,
-    finish,
-    machine,
     on_cores,
-    output_option,
     shape_options,
-    spread,
-    write,
     zoo_option,
 )
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.harness.result_table import Cell, if_any, met, result_table
 from benchmarks.harness.settings import (
     HISTORY,
     MODELS,
@@ -41,6 +36,7 @@ from benchmarks.harness.settings import (
     peer_options,
     zoo_options,
 )
+from benchmarks.harness.turns import alternate, ratios, spread
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.errors import InputError, one_line
@@ -55,7 +51,7 @@ TRIAL_STEPS = {"cpu": 2, "gpu": 20}
 LEAST_STEPS, MOST_STEPS = 3, 500
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """One model's samples/s, by round; `theirs` is empty without a peer.
 
@@ -84,10 +80,6 @@ class Comparison:
     precision: str = FULL
     peer_precision: str = FULL
 
-    @property
-    def ratios(self) -> list[float]:
-        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
-
     def as_json(self) -> dict[str, Any]:
         """Returns the rounds, their medians, the ratios' median and range, and whether that median meets the target."""
         values = dataclasses.asdict(self)
@@ -95,7 +87,7 @@ class Comparison:
             return values
         values |= {"ours_samples_per_s": spread(self.ours)}
         if self.theirs:
-            ratio, target = spread(self.ratios), (TARGETS | TARGETS_OF_ZOO).get(self.model)
+            ratio, target = ratios(self.ours, self.theirs), (TARGETS | TARGETS_OF_ZOO).get(self.model)
             met = None if target is None else ratio["median"] >= target
             values |= {"theirs_samples_per_s": spread(self.theirs), "ratio": ratio, "target": target, "met": met}
         return values
@@ -107,7 +99,7 @@ def steps_for(samples_per_s: float, seconds: float, batch: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Benchmark:
+class Sides:
     """Trains ours and the peers' models on the same data shape and cores.
 
     Args:
@@ -144,38 +136,38 @@ class Benchmark:
         best = max(trials, key=trials.__getitem__, default=None)
         options = our_options(model, best, self.shape)
         precisions = {"precision": self.training.get("precision", FULL), "peer_precision": self.peer_precision}
-        comparison = Comparison(model, options, best, trials, backend=self.ours.backend, **precisions)
-        ours_steps = self.number_of_steps(self.mine(comparison, TRIAL_STEPS[self.device]))
-        theirs_steps = self.number_of_steps(trials[best]) if best else 0
-        for index in range(self.rounds):
-            comparison.ours.append(self.mine(comparison, ours_steps))
-            text = f"{model}: round {index + 1} of {self.rounds}: {comparison.ours[-1]:,.0f} samples/s"
-            if best:
-                comparison.theirs.append(self.theirs(model, self.peers[best], theirs_steps))
-                text += f", {best} {comparison.theirs[-1]:,.0f}"
-            announce(text)
-        return comparison
+        ours_steps = self.number_of_steps(self.mine(model, options, TRIAL_STEPS[self.device]))
+        turns = {"ours": lambda: self.mine(model, options, ours_steps)}
+        if best:
+            theirs_steps = self.number_of_steps(trials[best])
+            turns["theirs"] = lambda: self.theirs(model, self.peers[best], theirs_steps)
+
+        def tell(number: int, speeds: Mapping[str, float]) -> None:
+            text = f"{model}: round {number} of {self.rounds}: {speeds['ours']:,.0f} samples/s"
+            announce(f"{text}, {best} {speeds['theirs']:,.0f}" if best else text)
+
+        rounds = alternate(turns, self.rounds, tell)
+        return Comparison(model, options, best, trials, **rounds, backend=self.ours.backend, **precisions)
 
     def trial(self, model: str, name: str, peer: Peer) -> float | None:
         """Returns a peer's samples/s in a short round; None if the peer does not support the precision."""
         try:
-            found = self.theirs(model, peer, TRIAL_STEPS[self.device])
+            speed = self.theirs(model, peer, TRIAL_STEPS[self.device])
         except ProcessError as error:
             if self.peer_precision == FULL:
                 raise
             announce(f"{model}: {name} is left out, as it cannot in {self.peer_precision}: {one_line(error)}")
             return None
-        announce(f"{model}: {name} {found:,.0f} samples/s in a short round")
-        return found
+        announce(f"{model}: {name} {speed:,.0f} samples/s in a short round")
+        return speed
 
     def number_of_steps(self, samples_per_s: float) -> int:
         return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)
 
-    def mine(self, comparison: Comparison, steps: int) -> float:
+    def mine(self, model: str, hyperparameters: dict[str, Any], steps: int) -> float:
         """Returns our samples/s after one untimed step; the trial has already compiled the step."""
         options = {"training": self.training, "warmup": 1}
-        reply = self.ours.train(comparison.model, comparison.hyperparameters, self.shape, steps, **options)
-        return reply["samples_per_s"]
+        return self.ours.train(model, hyperparameters, self.shape, steps, **options)["samples_per_s"]
 
     def theirs(self, model: str, peer: Peer, steps: int) -> float:
         sizes = zoo_options(self.shape, self.zoo) if model in OF_ZOO else peer_options(self.shape)
@@ -184,27 +176,26 @@ class Benchmark:
         return peer.train(model, steps, self.shape.batch, self.ours.threads, **options)["samples_per_s"]
 
 
-def table(comparisons: list[Comparison], title: str) -> Table:
-    caption = busy_caption(max(comparison.busy for comparison in comparisons))
-    result_table = Table(title=title, caption=caption)
-    for name in ("model", "samples/s", "peer", "its samples/s", "ratio", "range", "target", ""):
-        result_table.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
-    several = {key: len({getattr(each, key) for each in comparisons}) > 1 for key in ("backend", "precision")}
-    for comparison in comparisons:
-        numbers = comparison.as_json()
-        own = ", ".join(getattr(comparison, key) for key, is_told in several.items() if is_told)
-        name = f"{comparison.model} ({own})" if own else comparison.model
-        if comparison.reason:
-            result_table.add_row(name, "", comparison.peer, "", "", comparison.reason[:60])
-            continue
-        row = [name, f"{numbers['ours_samples_per_s']['median']:,.0f}"]
-        if comparison.theirs:
-            ratio, target = numbers["ratio"], numbers["target"]
-            row += [comparison.peer, f"{numbers['theirs_samples_per_s']['median']:,.0f}", f"{ratio['median']:.2f}"]
-            row += [f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
-            row += [f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]
-        result_table.add_row(*row)
-    return result_table
+def table(report: Mapping[str, Any]) -> Table:
+    results = report["models"]
+    several = [key for key in ("backend", "precision") if len({one[key] for one in results}) > 1]
+
+    def name(one: Mapping[str, Any]) -> str:
+        return f"{one['model']} ({', '.join(one[key] for key in several)})" if several else one["model"]
+
+    columns: dict[str, Cell] = {
+        "model": name,
+        "samples/s": if_any("ours_samples_per_s", "{ours_samples_per_s[median]:,.0f}"),
+        "peer": if_any("peer", "{peer}"),
+        "its samples/s": if_any("theirs_samples_per_s", "{theirs_samples_per_s[median]:,.0f}"),
+        "ratio": if_any("ratio", "{ratio[median]:.2f}"),
+        "range": if_any("ratio", "{ratio[min]:.2f}-{ratio[max]:.2f}"),
+        "target": if_any("target", "{target:.1f}"),
+        "": lambda one: one["reason"][:60] if one["reason"] else met(one) if "met" in one else "",
+    }
+    side = f"{report['backend']}, {report['optimizer']}"
+    title = f"Training, samples/s: ours ({side}), {report['threads']} threads, {report['machine']['cpu']}"
+    return result_table(title, columns, results)
 
 
 def chosen_models(text: str | None) -> list[str]:
@@ -280,17 +271,17 @@ def measure(
             running = stack.enter_context(started(peers, python))
             about: dict[str, Any] = {"backend": ", ".join(backends), "device": None, "versions": {}}
             for one in ours:
-                found = one.about()
-                about |= {"device": found["device"], "versions": about["versions"] | found["versions"]}
+                seen = one.about()
+                about |= {"device": seen["device"], "versions": about["versions"] | seen["versions"]}
             about["peers"] = {peer: peer_version(peer) for peer in peers}
             counted = counting.result() if counting else None
             for one, pair, group in itertools.product(ours, precisions, some_with(name, groups, running)):
                 chosen = {peer: running[peer] for peer in group}
                 own = training if one.backend == "tensorflow" else training | {"xla": False}
                 own, theirs = own | {"precision": pair[0]}, {"peer_precision": pair[1]}
-                benchmark = Benchmark(one, chosen, training=own, device=device, **theirs, **settings)
+                sides = Sides(one, chosen, training=own, device=device, **theirs, **settings)
                 try:
-                    comparison = benchmark.compare(name)
+                    comparison = sides.compare(name)
                 except ProcessError as error:
                     if len(ours) * len(groups) * len(precisions) == 1:
                         raise
@@ -305,13 +296,13 @@ def some_with(model: str, groups: Sequence[tuple[str, ...]], peers: dict[str, Pe
     """Returns the groups with a peer that has the model; if there is none, one empty group."""
     if len(groups) == 1:
         return list(groups)
-    found = []
+    having = []
     for group in groups:
         with contextlib.suppress(ProcessError):  # a peer that does not start fails later, in training
             if not any(model in peers[peer].models() for peer in group):
                 continue
-        found.append(group)
-    return found or [()]
+        having.append(group)
+    return having or [()]
 
 
 def step_flops(model: str, threads: int, shape: Shape) -> float:
@@ -320,7 +311,7 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
         return counter.flops(model, our_options(model, None, shape), shape)
 
 
-@command("benchmarks.train")
+@Benchmark("benchmarks.train", table)
 @click.option("--models", "models", metavar="A,B", help="Registry names. Default: all that have a target.")
 @click.option("--against", default="peers", help="peers: the fastest one; A,B: each of these; or none.")
 @click.option(
@@ -359,8 +350,8 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @device_option
 @click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter with the peers installed.")
-@output_option("train")
 def main(
+    report: Report,
     models: str | None,
     against: str,
     backends: tuple[str, ...],
@@ -382,7 +373,6 @@ def main(
     fuxictr: pathlib.Path | None,
     device: str,
     peer_python: pathlib.Path | None,
-    output: pathlib.Path,
 ) -> None:
     """Measure the training speed (forward, backward, update) of our models and of the fastest peer that has the model.
 
@@ -404,16 +394,12 @@ def main(
     settings |= {"precisions": pairs}
     groups = chosen_peers(against)
     threads = threads or cores()
-    report: dict[str, Any] = {"benchmark": "train", "machine": machine(), "shape": dataclasses.asdict(shape)}
-    report |= training | {"precision": ", ".join(own for own, _ in pairs), "peer_precision": peer_precision}
-    report |= {"threads": threads, "rounds": rounds}
-    comparisons: list[Comparison] = []
+    report |= {"shape": dataclasses.asdict(shape), **training, "precision": ", ".join(own for own, _ in pairs)}
+    report |= {"peer_precision": peer_precision, "threads": threads, "rounds": rounds}
     for about, comparisons in measure(names, backends, threads, groups, peer_python, **settings):
         report |= about | {"models": [comparison.as_json() for comparison in comparisons]}
-        write(report, output)
-    side = f"{', '.join(backends)}, {optimizer}"
-    title = f"Training, samples/s: ours ({side}), {threads} threads, {report['machine']['cpu']}"
-    finish(report, output, table(comparisons, title))
+        report["busy"] = max(comparison.busy for comparison in comparisons)
+        report.write()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 The grid has 48 points of a DeepFM on a log in Criteo's format: 4 learning rates, 3 embedding dropouts, 2 widths and 2
 hidden networks. The study searches the same widths and networks, and the two ranges spanned by the grid's numbers. Both
 train with the same seed, early stopping and evaluations, and are compared by validation AUC. A stopped trial counts
-with the steps it used. The seeds are those of the search. Results are kept in the folder: the same command resumes.
+with the steps it used. --seeds are seeds of the search. Results are kept in the folder: the same command resumes.
 """
 
 import dataclasses
@@ -13,12 +13,15 @@ import itertools
 import json
 import pathlib
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, folder_option, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
@@ -100,14 +103,28 @@ def median_share(shares: list[float | None]) -> float | None:
     return None if middle == float("inf") else middle
 
 
-@command("benchmarks.tune")
+def table(report: Mapping[str, Any]) -> Table:
+    grid = report["grid"]
+    columns: dict[str, Cell] = {
+        "seed": "{seed}",
+        "trials": "{trials}",
+        "stopped": "{stopped}",
+        "best AUC": "{auc:.4f}",
+        f"AUC within {BAR:.0%}": if_any("auc_within", "{auc_within:.4f}"),
+        "grid's best after": if_any("reached", "{reached:,} steps"),
+        "share": if_any("share", "{share:.1%}"),
+    }
+    title = f"Grid of {grid['points']} points: AUC {grid['auc']:.4f} in {grid['steps']:,} steps"
+    return result_table(title, columns, report["studies"])
+
+
+@Benchmark("benchmarks.tune", table)
 @click.option("--data", required=True, help="A log in Criteo's format.")
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Seeds of the search.")
 @click.option("--trials", type=click.IntRange(1), default=24, help="Trials of each study.")
 @folder_option("tune")
-@output_option("tune")
-def main(data: str, seeds: int, trials: int, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Compare the training steps of a search with those of a grid.
+def main(report: Report, data: str, seeds: int, trials: int, folder: pathlib.Path) -> None:
+    """Compare the training steps of a search and of a grid.
 
     Prints a table with a row for each seed, and writes the report as JSON.
     """
@@ -120,23 +137,18 @@ def main(data: str, seeds: int, trials: int, folder: pathlib.Path, output: pathl
     grid = train_grid(plan, config, [data], folder / "grid")
     total = sum(point["steps"] for point in grid)
     auc = max(point["auc"] for point in grid)
-    table = Table(title=f"Grid of {len(grid)} points: AUC {auc:.4f} in {total:,} steps")
-    for title in ("seed", "trials", "stopped", "best AUC", f"AUC within {BAR:.0%}", "grid's best after", "share"):
-        table.add_column(title, justify="right")
-    studies = []
+    report |= {"data": pathlib.Path(data).name, "grid": {"points": len(grid), "auc": auc, "steps": total}}
+    report |= {"bar": BAR, "studies": []}
     for seed in range(1, seeds + 1):
         tuned = run_tune(dataclasses.replace(plan, seed=seed, seeds=0), [data], folder / f"{key}-seed{seed}").report
         steps, within = reached(tuned, auc), best_within(tuned, BAR * total)
         share = None if steps is None else steps / total
         stopped = sum(trial["state"] == "stopped" for trial in tuned["trials"])
         study = {"seed": seed, "trials": len(tuned["trials"]), "stopped": stopped, "steps": tuned["steps"]}
-        studies.append({**study, "auc": tuned["best"]["value"], "auc_within": within, "reached": steps, "share": share})
-        cells = [f"{seed}", f"{len(tuned['trials'])}", f"{stopped}", f"{tuned['best']['value']:.4f}"]
-        cells += ["-" if within is None else f"{within:.4f}"]
-        table.add_row(*cells, *(["-", "-"] if steps is None else [f"{steps:,} steps", f"{share:.1%}"]))
-    report = {"benchmark": "tune", "data": pathlib.Path(data).name, "grid": {"auc": auc, "steps": total}}
-    median = median_share([study["share"] for study in studies])
-    finish({**report, "studies": studies, "median_share": median, "bar": BAR}, output, table)
+        study |= {"auc": tuned["best"]["value"], "auc_within": within, "reached": steps, "share": share}
+        report["studies"].append(study)
+        report.write()
+    report["median_share"] = median_share([study["share"] for study in report["studies"]])
 
 
 if __name__ == "__main__":

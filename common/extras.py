@@ -55,6 +55,11 @@ MODULES = {
     "text": ("tensorflow_text", "safetensors"),
     "jax": ("jax",),
     "hub": ("huggingface_hub",),
+    "avro": ("fastavro",),
+    "sql": ("duckdb", "sqlalchemy"),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
+    "lakes": ("deltalake", "pyiceberg"),
 }
 
 

@@ -19,6 +19,7 @@ import matplotlib
 from cycler import cycler
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from ctrpipe.common.files import write_text
@@ -127,7 +128,10 @@ def _element(figure: Figure) -> ElementTree.Element:
     buffer = io.StringIO()
     with style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts have it
-        figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(_META))
+        for part in (figure, *figure.axes):
+            part.patch.set(facecolor="none", edgecolor="none")
+        # `savefig` would draw the figure twice.
+        FigureCanvasSVG(figure).print_svg(buffer, metadata=dict.fromkeys(_META))
     root = ElementTree.fromstring(buffer.getvalue())
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{_SVG}}}")  # HTML knows the tags without a namespace

@@ -40,7 +40,7 @@ def load_tensorflow() -> None:
     """
     require_address_space("TensorFlow", TENSORFLOW_GIB)
     import_tensorflow()
-    import tensorflow as tf  # see import_tensorflow
+    import tensorflow as tf  # lazy, see import_tensorflow
 
     with _no_stderr():
         tf.config.list_physical_devices()  # loads the GPU libraries, which print log lines as well

@@ -69,7 +69,7 @@ def _unreadable(folder: pathlib.Path) -> Any:
     The error depends on how far the loader can read the file. CreateFingerprintDef is the only Python function of
     TensorFlow that reads the file in the same way and reports where it fails.
     """
-    import tensorflow as tf  # already imported
+    import tensorflow as tf  # lazy: takes 4 s, and the caller has imported it
     from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
     data_loss = ""

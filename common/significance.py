@@ -21,7 +21,7 @@ def quantile(probability: float, freedom: float | None = None) -> float:
     """
     if freedom is None:
         return statistics.NormalDist().inv_cdf(probability)
-    from scipy.special import stdtrit  # 0.1 s, not needed for single trainings
+    from scipy.special import stdtrit  # lazy: takes 0.1 s, and a single training does not need it
 
     return float(stdtrit(freedom, probability))
 
@@ -38,7 +38,7 @@ def two_sided(statistic: float, freedom: float | None = None) -> float:
     """
     if freedom is None:
         return math.erfc(abs(statistic) / math.sqrt(2))
-    from scipy.special import stdtr
+    from scipy.special import stdtr  # lazy, see quantile
 
     return float(2 * stdtr(freedom, -abs(statistic)))
 

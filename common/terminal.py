@@ -11,8 +11,8 @@ TABLE_WIDTH = 160  # used if the output is not a terminal
 
 def console(width: int = TABLE_WIDTH) -> rich.console.Console:
     """Returns a console as wide as the terminal, or `width` characters wide if the output is not a terminal."""
-    found = rich.console.Console(highlight=False)
-    return found if found.is_terminal else rich.console.Console(width=width, highlight=False)
+    plain = rich.console.Console(highlight=False)
+    return plain if plain.is_terminal else rich.console.Console(width=width, highlight=False)
 
 
 def titled(title: str = "") -> rich.table.Table:

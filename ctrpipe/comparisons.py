@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -54,9 +55,9 @@ class Comparison(Result):
                 record = {"slice": part["slice"], "rows": part["rows"], "model": name, **metrics}
                 for metric, compared in part["differences"].get(name, {}).items():
                     low, high = compared["interval"] or (None, None)
-                    found = {"difference": compared["difference"], "low": low, "high": high}
-                    found |= {"p": compared["p"], "verdict": compared["verdict"]}
-                    record |= {f"{metric}_{key}": value for key, value in found.items()}
+                    tested = {"difference": compared["difference"], "low": low, "high": high}
+                    tested |= {"p": compared["p"], "verdict": compared["verdict"]}
+                    record |= {f"{metric}_{key}": value for key, value in tested.items()}
                 records.append(record)
         return records
 
@@ -126,4 +127,7 @@ def _folders(trainings: Compared | Sequence[Compared]) -> list[pathlib.Path]:
         return [pathlib.Path(trainings)]
     if isinstance(trainings, Run | Sweep | Scoring):
         return [trainings.output]
+    if not isinstance(trainings, Sequence):
+        kind = type(trainings).__name__
+        raise InputError(f"a model of type {kind}: expected runs, sweeps, scorings or their folders; give one of them")
     return [folder for each in trainings for folder in _folders(each)]

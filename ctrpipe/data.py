@@ -46,12 +46,26 @@ def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
         folder: Folder for the Parquet files. None for a temporary folder, removed when the process ends.
 
     Raises:
-        InputError: the data have an unsupported type, or a table is empty or has values that Parquet cannot store.
+        InputError: the data have an unsupported type or are an empty list, or a table is empty or has values that
+            Parquet cannot store.
     """
     if data is None:
         return []
     parts = [data] if is_frame(data) or not isinstance(data, Sequence) or isinstance(data, str) else data
+    if not parts:
+        raise InputError("data: an empty list; give at least one file, or check the pattern that found none")
     return [str(part) if isinstance(part, PathLike) else str(write_frame(part, folder or scratch())) for part in parts]
+
+
+def needed_files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
+    """Returns the paths and globs of data that a function cannot do without, as `files_of` does.
+
+    Raises:
+        InputError: see `files_of`; or the data are None.
+    """
+    if data is None:
+        raise InputError("data: None; give a path, a DataFrame or a pyarrow Table")
+    return files_of(data, folder)
 
 
 def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) -> tuple["RunConfig", list[str]]:

@@ -2,9 +2,10 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.data import Data, files_of, is_frame
+from ctrpipe.data import Data, is_frame, needed_files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
@@ -55,15 +56,36 @@ def _settings(record: dict[str, Any]) -> str:
 
 
 @in_one_line
-def init(data: Data, output: pathlib.Path | str | None = None, *, label: str | None = None) -> Draft:
+def init(
+    data: Data,
+    output: pathlib.Path | str | None = None,
+    *,
+    label: str | None = None,
+    time: str | None = None,
+    user: str | None = None,
+    group: str | None = None,
+    weight: str | None = None,
+    drop: Sequence[str] = (),
+    delimiter: str | None = None,
+    dataset: str | None = None,
+) -> Draft:
     """Drafts a commented configuration from the first 10,000 rows of a log.
 
-    Infers the file format, the header, the kind of each column and the label. The configuration runs without changes.
+    Infers the file format, the header, the kind of each column and the label, and proposes a model, its training and
+    its gates. The configuration runs without changes.
 
     Args:
         data: The log: files or globs, a DataFrame or a pyarrow Table.
         output: YAML file to write. None writes no file.
         label: The label column. None takes the most likely one.
+        time: The column of the time to divide the log by: the last tenth of the time are the test rows.
+        user: The user's column, a feature. Without `time`, no user is in two splits.
+        group: The column to divide the log by: no value of it is in two splits.
+        weight: The column of the rows' weights.
+        drop: Columns that are no features.
+        delimiter: The signs between two values of a table of text. None takes those that fit best.
+        dataset: `data` is the folder of this published data set: criteo, criteo_1tb, avazu, kddcup2012, movielens,
+            mind, taobao, kuairand or amazon.
 
     Returns:
         A `Draft`, which the other functions accept as `config`.
@@ -76,9 +98,11 @@ def init(data: Data, output: pathlib.Path | str | None = None, *, label: str | N
         >>> ctrpipe.run(draft, output="runs/mine", model__name="deepfm")
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.pipeline.draft.page import draft, write_draft
+    from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft
 
     name = NAME if is_frame(data) else None
-    text, unsure = draft(files_of(data, None), label, name)
+    files = needed_files_of(data, None)
+    said = Said(label, time, user, group, weight, tuple(drop), delimiter)
+    text, unsure = draft_of_known(dataset, files, said) if dataset else draft(files, name=name, said=said)
     path = None if output is None else write_draft(text, pathlib.Path(output))
     return Draft(text, tuple(unsure), path, data)

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -50,7 +51,7 @@ class Drift(Result):
     def plot(self) -> "Figure":
         """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import Bar, BarChart, chart_figure
+        from ctrpipe.common.charts import Bar, BarChart, chart_figure
 
         bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
         return chart_figure([BarChart("Distance between the logs", bars, "distance / limit", mark=1.0)])
@@ -92,8 +93,6 @@ def drift(
         >>> found.breached, list(found.to_pandas().query("breached")["column"])
         (True, ['price'])
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, TFX and TFDV take 6 s to import.
     from ctrpipe.pipeline.config import load_config

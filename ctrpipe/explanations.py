@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
 from ctrpipe.data import scratch as scratch_folder
 from ctrpipe.mistakes import in_one_line
@@ -65,7 +66,7 @@ class Explanation(Result):
     def plot(self) -> "Figure":
         """Plots the importance of each column in log loss and AUC, with 95% confidence intervals."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import chart_figure
+        from ctrpipe.common.charts import chart_figure
         from ctrpipe.pipeline.report.explanation import importance_bars
 
         return chart_figure(importance_bars(self.report["columns"]))
@@ -103,7 +104,7 @@ class RowExplanation(Result):
     def plot(self) -> "Figure":
         """Plots the contribution of each column to the logit, by method."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import BarChart, chart_figure
+        from ctrpipe.common.charts import BarChart, chart_figure
         from ctrpipe.pipeline.report.explanation import ADDED, row_bars
 
         title = f"probability {self.probability:.4f}"
@@ -163,8 +164,6 @@ def explain(
         >>> ctrpipe.explain("runs/mine").to_pandas().head(3)
         >>> ctrpipe.explain("runs/mine", row={"I1": 3.0, "C1": "68fd1e64"}).plot()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.explain.explain import Settings

@@ -163,7 +163,7 @@ class Model:
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
-        import tensorflow as tf  # already imported by the servable
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
         texts = [name for name, kind in self._servable.input_types[SIGNATURE].items() if kind == tf.string]
         others = [name for name in texts if name in columns and not _are_texts(columns[name])]
@@ -182,7 +182,7 @@ class Model:
             table: The columns.
             source: Their name in error messages.
         """
-        import tensorflow as tf  # already imported by the servable
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
         columns: dict[str, pa.Array | np.ndarray] = {}
         faults: dict[int, str] = {}
@@ -214,7 +214,7 @@ class Model:
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
-        import tensorflow as tf  # already imported by the servable
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
         if absent := sorted(set(types) - set(arrays)):
             raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -41,8 +42,8 @@ class Ranking(Result):
     def plot(self) -> "Figure":
         """Plots the effective catalogue size and the take-rate by k."""
         # Lazy: matplotlib takes 0.4 s.
+        from ctrpipe.common.charts import chart_figure
         from ctrpipe.pipeline.ranking.show import charts
-        from ctrpipe.pipeline.report.charts import chart_figure
 
         return chart_figure(list(charts(self.report).values()))
 
@@ -79,8 +80,6 @@ def ranking(
     Example:
         >>> ctrpipe.ranking("runs/mine", k=[5, 10]).to_pandas()[["order", "k", "ndcg"]]
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.ranking.rank import rank

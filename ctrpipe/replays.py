@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.files import by_number
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, days_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
@@ -100,8 +101,6 @@ def replay(
     Example:
         >>> ctrpipe.replay("mine.yaml", frame, day="date", window=3).to_pandas().groupby("policy")["auc"].mean()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.config import load_config

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -56,7 +57,7 @@ class Retrieval(Result):
     def plot(self) -> "Figure":
         """Plots the mean score by the place of the item."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import Chart, Line, chart_figure
+        from ctrpipe.common.charts import Chart, Line, chart_figure
 
         means = self.to_pandas().groupby("place")["score"].mean()
         line = Line("mean over the rows", means.index.tolist(), means.tolist())
@@ -112,8 +113,6 @@ def retrieve(
         >>> best = ctrpipe.retrieve("runs/mine", films, queries=users, output="indexed/ctr", top=10)
         >>> best.to_pandas().groupby("line")["item"].first()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate

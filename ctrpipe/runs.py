@@ -6,10 +6,12 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.data import FOLDER, Logs, PathLike, log_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
-from ctrpipe.settings import Config, data_of, output_folder, overrides, source_of
+from ctrpipe.serving.layout import base_path_of
+from ctrpipe.settings import Config, data_of, local_model, output_folder, overrides, source_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Run(Result):
     def plot(self) -> "Figure":
         """Plots the report's charts: learning curves, ROC, precision-recall, calibration and scores."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import chart_figure
+        from ctrpipe.common.charts import chart_figure
         from ctrpipe.pipeline.report.plots import charts
 
         predictions = (self.output / "report_data" / "predictions.parquet").read_bytes()
@@ -111,7 +113,7 @@ def run(
             values, or the result of `init`.
         data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`. A
             dict of three logs with the keys train, validation and test replaces the configuration's split.
-        output: Folder of the run. None uses runs/<name of the configuration>.
+        output: Folder of the run, or its URL in a store. None uses runs/<name of the configuration>.
         warm_start: The run or version whose weights initialize the model, or "latest".
         seeds: Number of trainings of the model and of the baseline, with one seed each; `Run.seeds` has them. None
             uses the configuration's `evaluation.seeds`.
@@ -132,23 +134,39 @@ def run(
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
+    from ctrpipe.pipeline.run.stored_run import output_of_run
 
     if seeds is not None:
         settings["evaluation__seeds"] = seeds
     loaded = load_config(source_of(config), overrides(settings))
     if warm_start is not None:
         loaded = with_parent(loaded, str(folder_of(warm_start)))
-    folder = output_folder(output, loaded.name)
-    loaded, files = log_of(loaded, data_of(config, data), folder / FOLDER)
-    metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)
+    with output_of_run(str(output or output_folder(None, loaded.name)), loaded.serving.model_name) as folder:
+        loaded, files = log_of(loaded, data_of(config, data), folder / FOLDER)
+        metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)
     return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
 
 
 def folder_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of a run, or the given path."""
-    return model.output if isinstance(model, Run) else pathlib.Path(model)
+    """Returns the folder of a run, or the given path; what a store's URL names is fetched.
+
+    Raises:
+        InputError: the model is neither a run nor a path.
+    """
+    if isinstance(model, Run):
+        return model.output
+    if isinstance(model, PathLike):
+        return local_model(model)
+    kind = type(model).__name__
+    raise InputError(f"a model of type {kind}: expected a run or a folder; give the result of ctrpipe.run, or its path")
 
 
 def versions_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of the versions that a run pushed, or the given path."""
-    return model.model if isinstance(model, Run) else pathlib.Path(model)
+    """Returns the folder of the versions that a run pushed, also of a run's path; any other path as it is.
+
+    Raises:
+        InputError: see `folder_of`; or the run pushed no model.
+    """
+    if isinstance(model, Run) and model.model.exists():
+        return model.model
+    return base_path_of(folder_of(model))

@@ -4,7 +4,8 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from ctrpipe.data import Data, PathLike, files_of, new_folder
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.data import Data, PathLike, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, versions_of
@@ -61,7 +62,7 @@ class Scoring(Result):
     def plot(self) -> "Figure":
         """Plots a histogram of the scores of each task."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.pipeline.report.charts import Histogram, Line, chart_figure
+        from ctrpipe.common.charts import Histogram, Line, chart_figure
 
         charts = []
         for name, of in self.scores.items():
@@ -78,9 +79,10 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     After an interruption, the same call continues the scoring.
 
     Args:
-        model: A run whose model was pushed, the folder of a model's versions (the newest is used), or one version.
+        model: A run whose model was pushed or its folder, the folder of a model's versions (the newest is used), or one
+            version.
         data: The log: files or globs, a DataFrame or a pyarrow Table.
-        output: Output folder. None for a temporary folder, removed when the process ends.
+        output: Output folder, or its URL in a store. None for a temporary folder, removed when the process ends.
         workers: Number of parts of the log scored in parallel. None for one per core.
 
     Returns:
@@ -90,15 +92,18 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
         InputError: the model, the log or the folder cannot be used.
 
     Example:
-        >>> frame["ctr"] = ctrpipe.score("runs/mine/models/ctr", frame).to_pandas()["ctr"].to_numpy()
+        >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"].to_numpy()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
+    from ctrpipe.common.store_folders import work_folder
+    from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)
-    result = score_log(versions_of(model), files_of(data, folder / FOLDER), folder, workers)
+    if is_url(place := str(output)):
+        folder = work_folder(place)
+    files = needed_files_of(data, folder / FOLDER)
+    result = score_log(versions_of(model), files, place if output else folder, workers)
     counts = (result.rows, result.scored, result.rejected, result.model_version)
     return Scoring(folder, *counts, result.scores, result.drift)

@@ -7,9 +7,12 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.runs import Run, versions_of
+from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
     this setting at import: if this process has already imported TensorFlow, such requests may take longer here.
 
     Args:
-        model: A run whose model was pushed, or the folder of a model's versions.
+        model: A run whose model was pushed or its folder, or the folder of a model's versions.
         name: Name of the model in URLs.
         rest_port: REST port. 0 picks a free port.
         grpc_port: gRPC port. 0 picks a free port.
@@ -98,13 +101,10 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
         InputError: the folder has no model, a port is in use, or a flag does not exist.
 
     Example:
-        >>> with ctrpipe.serve("runs/mine/models/ctr") as server:
+        >>> with ctrpipe.serve("runs/mine") as server:
         ...     server.predict({"I1": [3.0], "C1": ["68fd1e64"]})["ctr"]
         array([0.21], dtype=float32)
     """
-    from ctrpipe.common.libraries import load_tensorflow
-    from ctrpipe.serving.layout import find_version
-    from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
 
     known = [field.name for field in dataclasses.fields(ServerOptions) if field.name not in OWN]
     if unknown := [flag for flag in flags if flag not in known]:

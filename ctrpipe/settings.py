@@ -18,10 +18,19 @@ Config: TypeAlias = PathLike | Mapping[str, Any] | Draft
 
 
 def source_of(config: Config) -> "Source":
-    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`."""
+    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`.
+
+    Raises:
+        InputError: the configuration has another type.
+    """
     if isinstance(config, Draft):
         return config.config
-    return pathlib.Path(config) if isinstance(config, PathLike) else config
+    if isinstance(config, PathLike):
+        return pathlib.Path(config)
+    if isinstance(config, Mapping):
+        return config
+    kind = type(config).__name__
+    raise InputError(f"a configuration of type {kind}: expected a YAML file or a dict; give one of them or a draft")
 
 
 @overload
@@ -54,6 +63,13 @@ def grids(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
 def output_folder(output: PathLike | None, name: str) -> pathlib.Path:
     """Returns the output folder, by default runs/<name>."""
     return pathlib.Path("runs") / name if output is None else pathlib.Path(output)
+
+
+def local_model(model: PathLike) -> pathlib.Path:
+    """Returns the folder of a model or run on this machine: a path as it is, or what a store's URL names, fetched."""
+    from ctrpipe.serving.stored import fetch_model  # lazy: pyarrow
+
+    return fetch_model(str(model))
 
 
 def _text(name: str, value: Any) -> str:

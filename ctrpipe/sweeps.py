@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
@@ -110,8 +111,6 @@ def sweep(
         >>> found = ctrpipe.sweep("mine.yaml", frame, grid={"model__embedding_dim": [8, 16]}, seeds=2)
         >>> found.to_pandas().groupby("point")["auc"].mean()
     """
-    from ctrpipe.common.libraries import load_tensorflow
-
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.sweep.plan import make_plan

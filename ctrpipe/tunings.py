@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, data_frame
@@ -123,12 +124,12 @@ def tune(
         >>> run = ctrpipe.run(tuning.best, "train.tsv", "runs/tuned")
     """
     # Lazy: Optuna, numpy and pydantic take 0.8 s to import.
-    from ctrpipe.common.libraries import load_tensorflow
     from ctrpipe.pipeline.tune.plan import make_plan, read_budget
 
     limits = read_budget(budget, None if trials is None else str(trials))
     load_tensorflow()
     plan = make_plan(source_of(config), overrides(settings), limits, objective, workers, p99_ms, seeds)
+    # Lazy: Keras takes 4 s, and load_tensorflow, which comes first, suppresses TensorFlow's start-up lines.
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import BEST
     from ctrpipe.pipeline.tune.run import run_tune

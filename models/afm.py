@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from ctrpipe.models.base.checks import require_one_rate
 from ctrpipe.models.base.ctr_model import CTRModel, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
@@ -51,6 +52,7 @@ class AFM(CTRModel):
         **options: Any,
     ) -> None:
         require_one_task("afm", feature_map)
+        require_one_rate(dropout)
         super().__init__(feature_map, use_linear=use_linear, **options)
         self.pooling = AttentionalPooling(attention_units, dropout, l2, name="pooling")
         self.projection = keras.layers.Dense(1, use_bias=False, name="projection")

@@ -10,7 +10,6 @@ from ctrpipe.models.base.ctr_model import CTRModel, attention_of, require_fields
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.top_k_self_attention import TopKSelfAttention
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -29,7 +28,7 @@ class AttentionNet(CTRModel):
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's widths for
             Criteo; for Avazu the paper uses (400, 200).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -57,7 +56,7 @@ class AttentionNet(CTRModel):
         top_k: int | None = 5,
         hidden_units: Sequence[int] = (600, 400),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -67,7 +66,7 @@ class AttentionNet(CTRModel):
             raise ValueError(f"`heads` should divide embedding_dim {embedding_dim}. Received: heads={heads}")
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.attention = [TopKSelfAttention(heads, top_k, name=f"attention_{index}") for index in range(layers)]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         for layer in self.attention:

@@ -12,7 +12,6 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.base.token_model import TokenModel
 from ctrpipe.models.layers.interacting_layer import InteractingLayer
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -39,7 +38,7 @@ class AutoInt(TokenModel):
             Defaults to False.
         deep_units: sequence of int. Widths of an MLP on the embeddings (AutoInt+); () for none. Defaults to ().
         activation: str. Activation of both MLPs. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer of both MLPs. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer of both MLPs. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -75,7 +74,7 @@ class AutoInt(TokenModel):
         task_tokens: bool = False,
         deep_units: Sequence[int] = (),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -88,8 +87,8 @@ class AutoInt(TokenModel):
             InteractingLayer(attention_dim, heads, use_residual, scaled, name=f"attention_{index}")
             for index in range(layers)
         ]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
-        self.deep = Tower(deep_units, self.tasks, activation, dropout, l2, name="deep") if deep_units else None
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.deep = self.mlp(deep_units, self.tasks, activation, dropout, l2, name="deep") if deep_units else None
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         encoded = self.tokens(rows, inputs, training)

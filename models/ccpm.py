@@ -10,7 +10,6 @@ from ctrpipe.models.base.ctr_model import CTRModel, require_fields
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.k_max_convolution import KMaxConvolution
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -26,7 +25,7 @@ class CCPM(CTRModel):
         widths: sequence of int. Width of each convolution's filter, in fields. Defaults to (6, 5).
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -54,7 +53,7 @@ class CCPM(CTRModel):
         widths: Sequence[int] = (6, 5),
         hidden_units: Sequence[int] = (256,),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -70,7 +69,7 @@ class CCPM(CTRModel):
             KMaxConvolution(count, width, keep, name=f"convolution_{index}")
             for index, (count, width, keep) in enumerate(zip(filters, widths, keeps, strict=True))
         ]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         maps = ops.expand_dims(rows, -1)

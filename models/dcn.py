@@ -10,7 +10,6 @@ from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.layers.vector_cross import VectorCross
 
 
@@ -25,7 +24,7 @@ class DCN(CTRModel):
         layers: int. Number of cross layers. Defaults to 3.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (400, 400).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -50,14 +49,14 @@ class DCN(CTRModel):
         layers: int = 3,
         hidden_units: Sequence[int] = (400, 400),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
         require_positive(layers=layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(name=f"cross_{index}") for index in range(layers)]
-        self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, None, activation, dropout, l2, name="tower")
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:

@@ -13,7 +13,6 @@ from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.explain.strengths import crossed
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -57,7 +56,7 @@ class DCNv2(CTRModel):
         structure: str = "parallel",
         hidden_units: Sequence[int] = (400, 400),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -71,7 +70,7 @@ class DCNv2(CTRModel):
             FeatureCross(projection_dim=rank, kernel_regularizer=regularizer, name=f"cross_{index}")
             for index in range(layers)
         ]
-        self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower") if hidden_units else None
+        self.tower = self.mlp(hidden_units, None, activation, dropout, l2, name="tower") if hidden_units else None
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:

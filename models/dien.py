@@ -11,7 +11,6 @@ from ctrpipe.models.base.history_model import History, HistoryModel
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.interest_evolution import InterestEvolution
 from ctrpipe.models.layers.places import take_places
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -34,7 +33,7 @@ class DIEN(HistoryModel):
         auxiliary_weight: float. Weight α of the auxiliary loss; 0 for none. Defaults to 1, as in the authors' code.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the authors' code.
         activation: str. Activation of the MLP. Defaults to "relu"; the authors' code uses PReLU or Dice.
-        dropout: float. Dropout rate of the MLP. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate of the MLP. Defaults to 0.
         l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -63,7 +62,7 @@ class DIEN(HistoryModel):
         auxiliary_weight: float = 1.0,
         hidden_units: Sequence[int] = (200, 80),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -74,7 +73,7 @@ class DIEN(HistoryModel):
         self.evolutions = [
             InterestEvolution(units, name=f"evolution_{number}") for number in range(len(feature_map.histories))
         ]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         evolved, of_fields = [], self.of_fields(rows)

@@ -9,7 +9,6 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.history_model import HistoryModel
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.activation_unit import ActivationUnit
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -23,7 +22,7 @@ class DIN(HistoryModel):
         feature_map: FeatureMap. Must have a sequence with `shared_with`.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the paper's code.
         activation: str. Activation of the MLP. Defaults to "relu"; the paper's Dice is not implemented.
-        dropout: float. Dropout rate of the MLP. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate of the MLP. Defaults to 0.
         l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         attention_hidden_units: sequence of int. Widths of the network that weights the items. Defaults to (80, 40).
         attention_activation: str. Activation of that network. Defaults to "sigmoid".
@@ -52,7 +51,7 @@ class DIN(HistoryModel):
         *,
         hidden_units: Sequence[int] = (200, 80),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         attention_hidden_units: Sequence[int] = (80, 40),
         attention_activation: str = "sigmoid",
@@ -63,7 +62,7 @@ class DIN(HistoryModel):
             ActivationUnit(attention_hidden_units, attention_activation, name=f"attention_{number}")
             for number in range(len(feature_map.histories))
         ]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         of_fields = self.of_fields(rows)

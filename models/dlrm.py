@@ -26,7 +26,7 @@ class DLRM(CTRModel):
             embedding. Defaults to (512, 256).
         hidden_units: sequence of int. Widths of the hidden layers of the top MLP. Defaults to (512, 256).
         activation: str. Activation of both MLPs. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer of the top MLP. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer of the top MLP. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
         embedding_dim: int. Width of an embedding. Defaults to 16.
         **options: Options of CTRModel.
@@ -53,7 +53,7 @@ class DLRM(CTRModel):
         bottom_units: Sequence[int] = (512, 256),
         hidden_units: Sequence[int] = (512, 256),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         embedding_dim: int = 16,
         **options: Any,
@@ -64,7 +64,7 @@ class DLRM(CTRModel):
         if feature_map.dense:
             self.bottom = Tower((*bottom_units, embedding_dim), None, activation, 0.0, l2, name="bottom")
         self.dot = DotInteraction(name="dot")
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         vectors = [rows[:, field] for field in range(rows.shape[1])]

@@ -10,7 +10,6 @@ from ctrpipe.models.base.ctr_model import CTRModel, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -24,7 +23,7 @@ class FNN(CTRModel):
         feature_map: FeatureMap. The description of the packed tensors, with one task.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (400, 400).
         activation: str. Activation of the hidden layers. Defaults to "tanh".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         use_linear: bool. Whether the weights w are inputs of the MLP. Defaults to True.
         **options: Options of CTRModel.
@@ -52,7 +51,7 @@ class FNN(CTRModel):
         *,
         hidden_units: Sequence[int] = (400, 400),
         activation: str = "tanh",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         use_linear: bool = True,
         **options: Any,
@@ -61,7 +60,7 @@ class FNN(CTRModel):
         super().__init__(feature_map, use_linear=use_linear, **options)
         has_weights, widths = use_linear and feature_map.dense, feature_map.dense_widths
         self.dense_weights = DenseEmbedding(1, 0.0, widths, name="dense_weights") if has_weights else None
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def make_linear(self, l2: float) -> None:
         self.linear = self.weight_per_id(l2)  # `call` passes the weights to the MLP; nothing adds them to the logits

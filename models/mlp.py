@@ -8,7 +8,6 @@ import keras
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -22,7 +21,7 @@ class MLP(CTRModel):
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's widths for
             Criteo; for Avazu the paper uses (400, 200).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -44,12 +43,12 @@ class MLP(CTRModel):
         *,
         hidden_units: Sequence[int] = (600, 400),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(feature_map, **options)
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.tower(self.flatten(rows, inputs), training=training)

@@ -12,7 +12,6 @@ from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.inner_product import InnerProduct
 from ctrpipe.models.layers.kernel_product import KernelProduct
 from ctrpipe.models.layers.outer_product import OuterProduct
-from ctrpipe.models.layers.tower import Tower
 
 _PRODUCTS: dict[str, type[keras.layers.Layer]] = {"inner": InnerProduct, "outer": OuterProduct, "kernel": KernelProduct}
 
@@ -29,7 +28,7 @@ class PNN(CTRModel):
             (DeepCTR's outer product). Defaults to ("inner",).
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400).
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -56,7 +55,7 @@ class PNN(CTRModel):
         products: Sequence[str] = ("inner",),
         hidden_units: Sequence[int] = (600, 400),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -65,7 +64,7 @@ class PNN(CTRModel):
             raise ValueError(f"`products` should be some of {sorted(_PRODUCTS)}. Received: products={products}")
         super().__init__(feature_map, **options)
         self.products = [_PRODUCTS[product](name=product) for product in products]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         parts = [self.flatten(rows, inputs), *[product(rows) for product in self.products]]

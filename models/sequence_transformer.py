@@ -5,11 +5,11 @@ from typing import Any
 
 import keras
 
+from ctrpipe.models.base.checks import require_one_rate
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.history_model import HistoryModel
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.history_transformer import HistoryTransformer
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -74,13 +74,14 @@ class SequenceTransformer(HistoryModel):
         embedding_stddev: float = 0.05,
         **options: Any,
     ) -> None:
+        require_one_rate(dropout)
         super().__init__(feature_map, embedding_stddev=embedding_stddev, **options)
         sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "ffn_dim": ffn_dim}
         sizes |= {"positions": positions, "attention": attention, "causal": causal, "dropout": dropout}
         self.transformers = [
             HistoryTransformer(**sizes, name=f"transformer_{number}") for number in range(len(feature_map.histories))
         ]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         of_fields = self.of_fields(rows)

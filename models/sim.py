@@ -11,12 +11,12 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.history_model import HistoryModel
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.candidate_attention import CandidateAttention
+from ctrpipe.models.layers.hash_search import HashSearch
 from ctrpipe.models.layers.one_history import weighted_sum
 from ctrpipe.models.layers.places import best_places, take_places
 from ctrpipe.models.layers.soft_search import SoftSearch
-from ctrpipe.models.layers.tower import Tower
 
-SEARCHES = ("soft", "hard")
+SEARCHES = ("soft", "hard", "hash", "attention")
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -27,21 +27,23 @@ class SIM(HistoryModel):
 
     A soft search finds the k items with the largest `r_j = <W_b e_j, W_a v_candidate>`. The MLP also reads the mean
     `r̄ = Σ_j r_j e_j / n` over all n items, through which W_a and W_b are trained; the paper trains them with a
-    separate loss on that sum. A hard search finds the newest k items of the candidate's category and has no mean. An
-    item of several aligned sequences is the concatenation of their embeddings.
+    separate loss on that sum. The other searches have no mean. A hard search finds the newest k items of the
+    candidate's category. A search by hash finds those whose hash has the most bits of the candidate's (ETA). A search
+    by attention finds, for each head, the k items of the highest attention scores (TWIN). An item of several aligned
+    sequences is the concatenation of their embeddings.
 
     Args:
         feature_map: FeatureMap. Must have a sequence with `shared_with`.
-        search: str. "soft" or "hard". Defaults to "soft".
+        search: str. "soft", "hard", "hash" or "attention". Defaults to "soft".
         category: str. For a hard search, the name of the sequence with the items' categories; its `shared_with` names
             the candidate's category. Defaults to "".
         found: int. Number k of items to find. Defaults to 50.
-        search_units: int. Output width of W_a and W_b. Defaults to 16.
+        search_units: int. Output width of W_a and W_b, or number of bits of a hash. Defaults to 16.
         heads: int. Number of attention heads. Defaults to 2.
         key_dim: int. Width of a head's queries and keys. Defaults to 16.
         hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the paper.
         activation: str. Activation of the MLP. Defaults to "relu".
-        dropout: float. Dropout rate of the MLP. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate of the MLP. Defaults to 0.
         l2: float. Strength λ of the L2 penalty on the MLP's kernels. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -59,7 +61,8 @@ class SIM(HistoryModel):
 
     References:
         Pi et al., "Search-based User Interest Modeling with Lifelong Sequential Behavior Data for Click-Through Rate
-        Prediction", 2020, section 3, without the time intervals and without the model of the short-term history.
+        Prediction", 2020, section 3, without the time intervals and without the model of the short-term history; Chen
+        et al., 2021 (ETA); Chang et al., 2023 (TWIN).
     """
 
     shares_history = True
@@ -76,7 +79,7 @@ class SIM(HistoryModel):
         key_dim: int = 16,
         hidden_units: Sequence[int] = (200, 80),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -95,16 +98,26 @@ class SIM(HistoryModel):
                 )
             self.categories.append(named[0])
         numbers = range(len(feature_map.histories))
-        soft = numbers if search == "soft" else ()
-        self.searches = [SoftSearch(search_units, name=f"search_{number}") for number in soft]
-        self.attentions = [CandidateAttention(heads, key_dim, name=f"attention_{number}") for number in numbers]
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+        self.search = search
+        searches: dict[str, type[SoftSearch] | type[HashSearch]] = {"soft": SoftSearch, "hash": HashSearch}
+        kind = searches.get(search)
+        self.searches = [kind(search_units, name=f"search_{number}") for number in numbers] if kind else []
+        attended = found if search == "attention" else None
+        self.attentions = [
+            CandidateAttention(heads, key_dim, attended, name=f"attention_{number}") for number in numbers
+        ]
+        self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         read, of_fields = [], self.of_fields(rows)
         for number, history in enumerate(self.histories(of_fields, inputs["ids"])):
-            searched = history.is_item
-            if self.searches:
+            searched, attention = history.is_item, self.attentions[number]
+            if self.search == "attention":
+                read.append(attention(history.candidate, history.items, searched))
+                continue
+            if self.search == "hash":
+                scores = self.searches[number](history.candidate, history.items)
+            elif self.searches:
                 scores = self.searches[number](history.candidate, history.items)
                 count = ops.maximum(ops.sum(ops.cast(searched, "float32"), axis=1, keepdims=True), 1.0)
                 weights = ops.where(searched, scores, 0.0) / count
@@ -116,5 +129,5 @@ class SIM(HistoryModel):
                 searched = ops.logical_and(searched, of_items == of_candidate)
                 scores = ops.broadcast_to(ops.arange(field.slots, dtype="float32")[None], ops.shape(searched))
             places, is_found = best_places(scores, searched, self.found)
-            read.append(self.attentions[number](history.candidate, take_places(history.items, places), is_found))
+            read.append(attention(history.candidate, take_places(history.items, places), is_found))
         return self.tower(self.beside(read, of_fields, inputs), training=training)

@@ -69,6 +69,7 @@ class StarSpace(VectorModel):
     pools = False
     embeds_dense = True
     registered = "starspace"
+    reads_labels = True
 
     def __init__(
         self,

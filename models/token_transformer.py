@@ -6,13 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.base.checks import require_positive
+from ctrpipe.models.base.checks import require_one_rate, require_positive
 from ctrpipe.models.base.ctr_model import attention_of
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.base.token_model import TokenModel
 from ctrpipe.models.layers.encoder_layer import EncoderLayer
-from ctrpipe.models.layers.tower import Tower
 
 
 class TokenTransformer(TokenModel):
@@ -66,6 +65,7 @@ class TokenTransformer(TokenModel):
         **options: Any,
     ) -> None:
         require_positive(layers=layers)
+        require_one_rate(dropout)
         tokens: dict[str, Any] = {"dense_tokens": dense_tokens, "dense_units": dense_units, "task_tokens": True}
         super().__init__(feature_map, embedding_dim=embedding_dim, l2=l2, **tokens, **options)
         sizes: dict[str, Any] = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "ffn_dim": ffn_dim}
@@ -79,7 +79,9 @@ class TokenTransformer(TokenModel):
             )
             for index in range(layers)
         ]
-        self.towers = [Tower(hidden_units, 1, "relu", dropout, l2, name=f"tower_{task}") for task in feature_map.tasks]
+        self.towers = [
+            self.mlp(hidden_units, 1, "relu", dropout, l2, name=f"tower_{task}") for task in feature_map.tasks
+        ]
 
     def ranks(self) -> dict[str, int | None]:
         """Returns the ranks of the encoder layers' projections, as arguments of EncoderLayer."""

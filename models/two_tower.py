@@ -32,7 +32,7 @@ class TwoTower(VectorModel):
         temperature: float. Divisor of the similarity; with "cosine", a logit differs from b by at most 1 / temperature.
             Defaults to 0.1.
         activation: str. Activation of the hidden layers. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the towers' kernels. Defaults to 0.
         **options: Options of CTRModel, except `use_linear`.
 
@@ -63,7 +63,7 @@ class TwoTower(VectorModel):
         similarity: str = "cosine",
         temperature: float = 0.1,
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -75,8 +75,8 @@ class TwoTower(VectorModel):
             self.table.attends = False
         self.temperature = temperature
         towers = (hidden_units, vector_dim, activation, dropout, l2)
-        self.user_tower = Tower(*towers, name="user_tower")
-        self.item_tower = Tower(*towers, name="item_tower")
+        self.user_tower = self.mlp(*towers, name="user_tower")
+        self.item_tower = self.mlp(*towers, name="item_tower")
 
     def interact(self, rows: Tensor | None, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.logits_of(self._user(rows, inputs, training), self._item(rows, inputs, training))

@@ -8,7 +8,6 @@ import keras
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.cin import CIN
-from ctrpipe.models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -47,7 +46,7 @@ class XDeepFM(CIN):
         *,
         hidden_units: Sequence[int] = (400, 400),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         use_linear: bool = True,
         **options: Any,
@@ -55,7 +54,7 @@ class XDeepFM(CIN):
         super().__init__(feature_map, use_linear=use_linear, l2=l2, **options)
         self.tower = None
         if hidden_units:
-            self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+            self.tower = self.mlp(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         explicit = super().interact(rows, inputs, training)

@@ -8,9 +8,9 @@ import pathlib
 
 from ctrpipe.common.errors import InputError
 
+PUSHED = "models"  # the folder of a run's pushed models
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
-_FILE_URI = "file://"
 GRAPH_ASSETS = "assets"  # TensorFlow's name for the folder of the files that the graph reads
 ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's extra files
 
@@ -38,17 +38,6 @@ class Asset(enum.StrEnum):
     TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would export the same model
     TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, to measure the drift of scored logs
     TRAINING_COUNTS = "training_statistics.json"  # the number of rows behind these statistics, and their sampling rate
-
-
-def local_path(text: str) -> pathlib.Path:
-    """Returns the local path of a path or of a URI file://HOST/PATH.
-
-    Ignores the host and does not percent-decode, like TensorFlow's file system (PosixFileSystem, io::ParseURI).
-    """
-    if not text.startswith(_FILE_URI):
-        return pathlib.Path(text)
-    _, slash, path = text.removeprefix(_FILE_URI).partition("/")
-    return pathlib.Path(slash + path or "/")
 
 
 def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:
@@ -86,13 +75,31 @@ def newest_version(base_path: pathlib.Path) -> pathlib.Path | None:
     return folders[-1] if folders else None
 
 
+def base_path_of(model: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the versions that a run pushed, or the folder itself if it is not a run's.
+
+    Raises:
+        InputError: the run pushed no model, or models of several names.
+    """
+    if graph_file(model).exists() or newest_version(model) or not (model / "metrics.json").exists():
+        return model
+    pushed = sorted(path for path in (model / PUSHED).glob("*") if newest_version(path))
+    if not pushed:
+        raise InputError(f"{model}: this run pushed no model; its report says which gate blocked it")
+    if len(pushed) > 1:
+        names = ", ".join(path.name for path in pushed)
+        raise InputError(f"{model}: this run pushed models of several names, {names}; give {model / PUSHED}/<name>")
+    return pushed[0]
+
+
 def find_version(model: pathlib.Path) -> pathlib.Path:
-    """Returns the newest version in a model's folder, or the folder itself if it is a version.
+    """Returns the newest version of a run or of a model's folder, or the folder itself if it is a version.
 
     Raises:
         InputError: the folder contains no version.
     """
-    version = model if graph_file(model).exists() else newest_version(model)
+    base_path = base_path_of(model)
+    version = base_path if graph_file(base_path).exists() else newest_version(base_path)
     if version is None:
-        raise InputError(f"{model}: no model version here; give DIR/models/<name> of a finished run")
+        raise InputError(f"{model}: no model version here; give DIR of a finished run, or DIR/models/<name>")
     return version

@@ -372,7 +372,7 @@ def _signatures_with(
         having |= more
     wanted = {node.name for node in graph.node if is_wanted(node.op) or _called([node]) & having}
     inputs = {node.name: [_node_of(name) for name in node.input] for node in graph.node}
-    found = set()
+    depending = set()
     for signature, definition in signatures.items():
         reached: set[str] = set()
         waiting = [_node_of(info.name) for info in definition.outputs.values()]
@@ -382,8 +382,8 @@ def _signatures_with(
                 reached.add(name)
                 waiting += inputs.get(name, [])
         if reached & wanted:
-            found.add(signature)
-    return found
+            depending.add(signature)
+    return depending
 
 
 def _may_change_state(operation: str) -> bool:
@@ -394,11 +394,11 @@ def _may_change_state(operation: str) -> bool:
 
 def _called(nodes: Iterable[Any]) -> set[str]:
     """Returns the names of the functions that the nodes call."""
-    found = set()
+    names = set()
     for node in nodes:
         for value in node.attr.values():
-            found |= {function.name for function in [value.func, *value.list.func] if function.name}
-    return found
+            names |= {function.name for function in [value.func, *value.list.func] if function.name}
+    return names
 
 
 def _node_of(tensor: str) -> str:

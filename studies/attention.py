@@ -3,7 +3,7 @@
     python -m studies.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 48] [--repeats 8]
         [--categories 28] [--embedding-dim 8]
 
-The log is that of `ctrpipe generate --format history`: a click depends on the only earlier item of the candidate's
+`ctrpipe generate --format history` writes the log. A click depends on the only earlier item of the candidate's
 category, and counts carry no information. All models have the same rows and embedding width, and are trained to the
 best validation AUC with the learning rate and epochs of SCHEDULES. `sum` is an MLP on the sums of the histories'
 embeddings (`pooling: sum`). The embedding width should be smaller than the number of categories, because a wide enough
@@ -16,14 +16,16 @@ share is counted from 0.5, the AUC of a model without the history.
 import pathlib
 import statistics
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.packed_log import PARTS, PackedLog, Rows, predicted, trained, write_rows
+from benchmarks.harness.result_table import Cell, result_table
 from ctrpipe.common import metrics
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
@@ -110,32 +112,41 @@ def make_log(click_model: HistoryClickModel, rows: int, folder: pathlib.Path) ->
 def shares(aucs: dict[str, list[float]], best: float) -> dict[str, list[float]]:
     """Returns each model's shares, one per seed: from the sum's mean AUC to the best, and the sum's own from 0.5."""
     start = statistics.mean(aucs[SUM])
-    return {name: [share(auc, 0.5 if name == SUM else start, best) for auc in found] for name, found in aucs.items()}
+    return {
+        name: [share(auc, 0.5 if name == SUM else start, best) for auc in of_model] for name, of_model in aucs.items()
+    }
 
 
 def missed(of_models: dict[str, list[float]]) -> list[str]:
     """Returns a line for each bar that the mean over the seeds misses."""
-    means = {name: statistics.mean(found) for name, found in of_models.items()}
+    means = {name: statistics.mean(of_model) for name, of_model in of_models.items()}
     lines = [f"{name} {means[name]:.1%}, should be >= {LEAST:.0%}" for name in BARRED if means.get(name, 1.0) < LEAST]
     if means[SUM] >= MOST_OF_SUM:
         lines.append(f"{SUM} {means[SUM]:.1%}, should be < {MOST_OF_SUM:.0%}")
     return lines
 
 
-def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best: float) -> Table:
-    table = Table(title=f"Test AUC on histories; best possible {best:.4f}")
-    table.add_column("model")
-    for heading in ("AUC", "share", "least .. most", "bar"):
-        table.add_column(heading, justify="right")
+def missed_bars(report: Mapping[str, Any]) -> list[str]:
+    return missed(report["share"])
+
+
+def table(report: Mapping[str, Any]) -> Table:
     bars = {SUM: f"< {MOST_OF_SUM:.0%}"} | {name: f">= {LEAST:.0%}" for name in BARRED}
-    for name, found in of_models.items():
-        mean = f"{statistics.mean(found):.1%}"
-        spread = f"{min(found):.1%} .. {max(found):.1%}"
-        table.add_row(name, f"{statistics.mean(aucs[name]):.4f}", mean, spread, bars.get(name, ""))
-    return table
+    rows = [
+        {"model": name, "auc": report["auc"][name], "share": of_model, "bar": bars.get(name, "")}
+        for name, of_model in report["share"].items()
+    ]
+    columns: dict[str, Cell] = {
+        "model": "{model}",
+        "AUC": lambda one: f"{statistics.mean(one['auc']):.4f}",
+        "share": lambda one: f"{statistics.mean(one['share']):.1%}",
+        "least .. most": lambda one: f"{min(one['share']):.1%} .. {max(one['share']):.1%}",
+        "bar": "{bar}",
+    }
+    return result_table(f"Test AUC on histories; best possible {report['best_auc']:.4f}", columns, rows)
 
 
-@command("studies.attention")
+@Benchmark("studies.attention", table, missed_bars)
 @click.option("--models", help="Models to train, separated by commas. Default: all.")
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Training runs of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
@@ -144,10 +155,8 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 @click.option("--categories", type=click.IntRange(2), default=28, help="Number of categories, of 4 items each.")
 @click.option("--embedding-dim", type=click.IntRange(1), default=8, help="Width of an embedding, for all models.")
 @click.option("--epochs", type=click.IntRange(1), help="Maximum epochs. Default: each model's own.")
-@output_option("attention")
-@click.pass_context
 def main(
-    context: click.Context,
+    report: Report,
     models: str | None,
     seeds: int,
     rows: int,
@@ -156,7 +165,6 @@ def main(
     categories: int,
     embedding_dim: int,
     epochs: int | None,
-    output: pathlib.Path,
 ) -> None:
     """Measure each model's share of the way from a sum of the history to the best possible test AUC.
 
@@ -179,15 +187,10 @@ def main(
                 aucs[name].append(auc)
                 announce(f"{name}, seed {seed}: test AUC {auc:.4f} of {log.best_auc:.4f}")
     of_models = shares(aucs, log.best_auc)
-    failures = missed(of_models)
-    report: dict[str, Any] = {"benchmark": "attention", "machine": machine(), "rows": rows, "seeds": seeds}
-    report |= {"length": length, "repeats": repeats, "categories": categories, "embedding_dim": embedding_dim}
-    report |= {"training": {name: training.model_dump(mode="json") for name, training in trainings.items()}}
-    report |= {"best_auc": log.best_auc, "auc": aucs, "share": of_models, "missed": failures}
-    finish(report, output, _table(aucs, of_models, log.best_auc))
-    if failures:
-        click.echo("\n".join(failures), err=True)
-        context.exit(1)
+    report |= {"rows": rows, "seeds": seeds, "length": length, "repeats": repeats, "categories": categories}
+    report |= {"embedding_dim": embedding_dim, "best_auc": log.best_auc, "auc": aucs, "share": of_models}
+    report["training"] = {name: training.model_dump(mode="json") for name, training in trainings.items()}
+    report["missed"] = missed(of_models)
 
 
 if __name__ == "__main__":

@@ -19,15 +19,17 @@ The logs have categorical columns without effects of single columns; logits have
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, folder_option, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, with_weights, write_packed_log
+from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.verdicts import DOES_NOT_HOLD, HOLDS, Said, verdict
 from ctrpipe.common import metrics
 from ctrpipe.common.files import atomic_path
@@ -158,7 +160,7 @@ _WHOLE = _model("hiformer", TOKENS, qk_rank=None, v_rank=None)
 CLAIMS = (
     Claim(
         "top_k",
-        "Attention-Net, Table 1: the k largest scores of a row beside all of them",
+        "Attention-Net, Table 1: the k largest scores of a row, against all scores",
         "sparse",
         (
             ("all 16", _model("attention_net", ATTENTION_NET, top_k=None)),
@@ -168,28 +170,28 @@ CLAIMS = (
     ),
     Claim(
         "vector_wise",
-        "xDeepFM, Table 2: CIN beside CrossNet",
+        "xDeepFM, Table 2: CIN against CrossNet",
         "vectors",
         (("CrossNet", _model("crossnet", FACTORS, layers=2)), ("CIN", _model("cin", FACTORS, maps=(32, 32)))),
         "gain",
     ),
     Claim(
         "heterogeneous",
-        "Hiformer, section 3.3, Table 1: HeteroAtt beside the Transformer",
+        "Hiformer, section 3.3, Table 1: HeteroAtt against the Transformer",
         "by_pair",
         (("Transformer", _model("transformer", TOKENS)), ("HeteroAtt", _model("hetero_att", TOKENS))),
         "gain",
     ),
     Claim(
         "composite",
-        "Hiformer, section 3.4, Table 1: Hiformer beside HeteroAtt",
+        "Hiformer, section 3.4, Table 1: Hiformer against HeteroAtt",
         "by_pair",
         (("HeteroAtt", _model("hetero_att", TOKENS)), ("Hiformer", _WHOLE)),
         "gain",
     ),
     Claim(
         "low_rank",
-        "Hiformer, section 3.5.1, Table 2: low ranks beside whole matrices",
+        "Hiformer, section 3.5.1, Table 2: low ranks against whole matrices",
         "by_pair",
         (("whole", _WHOLE), ("low rank", _model("hiformer", TOKENS, qk_rank=14, v_rank=28))),
         "no loss",
@@ -288,28 +290,31 @@ def check(claim: Claim, training: Training, log: PackedLog, seeds: int, folder: 
     }
 
 
-def _table(checked: dict[str, dict[str, Any]], seeds: int) -> Table:
-    table = Table(title=f"Test AUC, mean of {seeds} seeds; the 95% interval of the difference is over rows and seeds")
-    for heading in ("claim", "log", "best", "LR", "without it", "with it", "difference", "interval", "said", "verdict"):
-        table.add_column(heading, justify="left" if heading in ("claim", "log", "said", "verdict") else "right")
-    for name, result in checked.items():
-        (_, lr), *sides = ((side, np.mean(aucs)) for side, aucs in result["auc"].items())
-        low, high = result["difference"]["interval"]
-        table.add_row(
-            name,
-            result["log"],
-            f"{result['best_auc']:.4f}",
-            f"{lr:.4f}",
-            *(f"{side} {auc:.4f}" for side, auc in sides),
-            f"{result['difference']['difference']:+.4f}",
-            f"{low:+.4f} .. {high:+.4f}",
-            result["said"],
-            result["verdict"],
-        )
-    return table
+def table(report: Mapping[str, Any]) -> Table:
+    def auc(place: int, cell: str) -> Callable[[Mapping[str, Any]], str]:
+        def shown(result: Mapping[str, Any]) -> str:
+            side, aucs = list(result["auc"].items())[place]
+            return cell.format(side, np.mean(aucs))
+
+        return shown
+
+    columns: dict[str, Cell] = {
+        "claim": "{claim}",
+        "log": "{log}",
+        "best": "{best_auc:.4f}",
+        "LR": auc(0, "{1:.4f}"),
+        "without it": auc(1, "{0} {1:.4f}"),
+        "with it": auc(2, "{0} {1:.4f}"),
+        "difference": "{difference[difference]:+.4f}",
+        "interval": "{difference[interval][0]:+.4f} .. {difference[interval][1]:+.4f}",
+        "said": "{said}",
+        "verdict": "{verdict}",
+    }
+    title = f"Test AUC, mean of {report['seeds']} seeds; the 95% interval of the difference is over rows and seeds"
+    return result_table(title, columns, [{"claim": name, **one} for name, one in report["claims"].items()])
 
 
-@command("studies.claims")
+@Benchmark("studies.claims", table)
 @click.option(
     "--claim", "names", multiple=True, type=click.Choice([claim.name for claim in CLAIMS]), help="Default: all."
 )
@@ -317,8 +322,7 @@ def _table(checked: dict[str, dict[str, Any]], seeds: int) -> Table:
 @click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
 @click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="Maximum epochs of a training run.")
 @folder_option("claims")
-@output_option("claims")
-def main(names: Sequence[str], seeds: int, rows: int, epochs: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+def main(report: Report, names: Sequence[str], seeds: int, rows: int, epochs: int, folder: pathlib.Path) -> None:
     """Test the papers' claims on generated logs with a known truth: which hold, which do not, which are undecided.
 
     Prints a table, writes JSON, and prints the JSON on the last line.
@@ -326,23 +330,16 @@ def main(names: Sequence[str], seeds: int, rows: int, epochs: int, folder: pathl
     training = TRAINING.model_copy(update={"epochs": epochs})
     load_tensorflow()
     folder.mkdir(parents=True, exist_ok=True)
-    checked: dict[str, dict[str, Any]] = {}
+    report |= {"rows": rows, "seeds": seeds, "training": training.model_dump(mode="json"), "claims": {}}
+    report["settings"] = {
+        claim.name: {name: model.model_dump(mode="json") for name, model in claim.models} for claim in CLAIMS
+    }
     for claim in CLAIMS:
         if not names or claim.name in names:
-            checked[claim.name] = check(claim, training, make_log(claim.log, rows, folder), seeds, folder)
-            announce(f"{claim.name}: {checked[claim.name]['verdict']}")
-    report = {
-        "benchmark": "claims",
-        "machine": machine(),
-        "rows": rows,
-        "seeds": seeds,
-        "training": training.model_dump(mode="json"),
-        "settings": {
-            claim.name: {name: model.model_dump(mode="json") for name, model in claim.models} for claim in CLAIMS
-        },
-        "claims": checked,
-    }
-    finish(report, output, _table(checked, seeds))
+            result = check(claim, training, make_log(claim.log, rows, folder), seeds, folder)
+            report["claims"][claim.name] = result
+            report.write()
+            announce(f"{claim.name}: {result['verdict']}")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ import pyarrow.csv
 import scipy.stats
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from ctrpipe.common import metrics
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.files import write_json
@@ -231,17 +233,17 @@ def _counted(found: set[Any], planted: set[Any]) -> dict[str, int]:
 
 def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the counts over seeds, whether they meet the bars, and the rank correlations with 95% intervals."""
-    found: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for kind, bar in (("columns", COLUMN_BAR), ("used_columns", None), ("pairs", PAIR_BAR), ("needed_pairs", None)):
         total = {key: sum(one[kind][key] for one in judged) for key in ("planted", "found", "false")}
         shares = {
             "share_found": total["found"] / total["planted"],
             "share_false": total["false"] / max(total["found"] + total["false"], 1),
         }
-        found[kind] = {**total, **shares}
+        by_kind[kind] = {**total, **shares}
         if bar is not None:
-            found[kind]["met"] = shares["share_found"] >= bar and shares["share_false"] < FALSE_BAR
-    found["rank_correlations"] = correlations = {}
+            by_kind[kind]["met"] = shares["share_found"] >= bar and shares["share_false"] < FALSE_BAR
+    by_kind["rank_correlations"] = correlations = {}
     for first, second in dict.fromkeys((c["first"], c["second"]) for one in judged for c in one["rank_correlations"]):
         values = [
             c["spearman"]
@@ -250,7 +252,7 @@ def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             if (c["first"], c["second"]) == (first, second)
         ]
         correlations[f"{first} and {second}"] = {"mean": float(np.mean(values)), "interval": interval(values)}
-    return found
+    return by_kind
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -281,34 +283,36 @@ def explained_log(model: str, rows: int, sample: int, seed: int, folder: pathlib
     return kept
 
 
-def _table(checked: Mapping[str, Mapping[str, Any]], caption: str | None) -> Table:
-    table = Table(title="What was planted and is found", caption=caption)
-    for name in ("model", "what", "planted", "found", "false", "share found", "share false", "bar"):
-        table.add_column(name, justify="left" if name in ("model", "what", "bar") else "right")
-    for model, result in checked.items():
+def table(report: Mapping[str, Any]) -> Table:
+    rows: list[dict[str, Any] | None] = []
+    for model, result in report["models"].items():
+        summary = result["summary"]
         for kind in ("columns", "used_columns", "pairs", "needed_pairs"):
-            one = result["summary"][kind]
-            counts = [f"{one[key]}" for key in ("planted", "found", "false")]
-            shares = [f"{one[key]:.1%}" for key in ("share_found", "share_false")]
-            bar = "" if "met" not in one else "met" if one["met"] else "not met"
-            table.add_row(model, kind.replace("_", " "), *counts, *shares, bar)
-        for names, one in result["summary"]["rank_correlations"].items():
+            bar = "" if "met" not in summary[kind] else "met" if summary[kind]["met"] else "not met"
+            rows.append({"model": model, "what": kind.replace("_", " "), "bar": bar, **summary[kind]})
+        for names, one in summary["rank_correlations"].items():
             low, high = one["interval"] or (float("nan"), float("nan"))
-            table.add_row(
-                model, f"ranks by {names}", "", "", "", f"{one['mean']:+.2f}", "", f"{low:+.2f} .. {high:+.2f}"
-            )
-        table.add_section()
-    return table
+            about = {"model": model, "what": f"ranks by {names}", "bar": f"{low:+.2f} .. {high:+.2f}"}
+            rows.append({**about, "mean": one["mean"]})
+        rows.append(None)
+    columns: dict[str, Cell] = {
+        "model": "{model}",
+        "what": "{what}",
+        **{name: if_any(name, f"{{{name}}}") for name in ("planted", "found", "false")},
+        "share found": lambda one: "{share_found:.1%}".format_map(one) if "mean" not in one else f"{one['mean']:+.2f}",
+        "share false": if_any("share_false", "{share_false:.1%}"),
+        "bar": "{bar}",
+    }
+    return result_table("What was planted and is found", columns, rows)
 
 
-@command("studies.explain")
+@Benchmark("studies.explain", table)
 @click.option("--model", "names", multiple=True, type=click.Choice(list(MODELS)), default=("dcn_v2", "attention_net"))
 @click.option("--seeds", type=click.IntRange(1), default=5, help="Logs, each with its own truth.")
 @click.option("--rows", type=click.IntRange(2000), default=120_000, help="Rows of each log, half of them for training.")
 @click.option("--sample", type=click.IntRange(100), default=20_000, help="Test rows for permutation and attention.")
 @folder_option("explain")
-@output_option("explain")
-def main(names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+def main(report: Report, names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathlib.Path) -> None:
     """Count how many planted columns and pairs `ctrpipe explain` finds, and how many false ones.
 
     Prints a table, writes JSON, and prints the JSON on the last line. Training runs stored in --folder are not
@@ -317,8 +321,8 @@ def main(names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathl
     load_tensorflow()
     from ctrpipe.pipeline.explain.importance import ALPHA
 
-    load = busy()
-    checked: dict[str, dict[str, Any]] = {}
+    report.add_load()
+    report |= {"rows": rows, "sample": sample, "training": TRAINING, "models": {}}
     for name in names:
         judged = []
         for seed in range(seeds):
@@ -326,17 +330,8 @@ def main(names: Sequence[str], seeds: int, rows: int, sample: int, folder: pathl
             judged.append({**judge(plant(seed), explained, ALPHA), "best_auc": explained["best_auc"]})
             one = judged[-1]
             announce(f"{name}, seed {seed}: columns {one['columns']}, pairs {one['pairs']}, missed {one['missed']}")
-        checked[name] = {"settings": MODELS[name], "seeds": judged, "summary": summary(judged)}
-    report = {
-        "benchmark": "explain",
-        "machine": machine(),
-        "busy": load,
-        "rows": rows,
-        "sample": sample,
-        "training": TRAINING,
-        "models": checked,
-    }
-    finish(report, output, _table(checked, busy_caption(load)))
+        report["models"][name] = {"settings": MODELS[name], "seeds": judged, "summary": summary(judged)}
+        report.write()
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ with all rows, in at most a quarter of its time.
 import pathlib
 import shutil
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, folder_option, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
+from benchmarks.harness.result_table import result_table
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.metrics import summarise
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
@@ -58,7 +61,20 @@ def verdict(everything: dict[str, Any], sampled: dict[str, Any]) -> dict[str, An
     return {"log_loss_difference": loss, "share_of_seconds": share, "passed": passed}
 
 
-@command("studies.negative_sampling")
+def table(report: Mapping[str, Any]) -> Table:
+    columns = {
+        "": "{name}",
+        "training rows": "{rows:,}",
+        "log loss": "{log_loss:.5f}",
+        "AUC": "{auc:.5f}",
+        "calibration": "{calibration:.5f}",
+        "seconds": "{seconds:.1f}",
+    }
+    sides = [{"name": name, **side} for name, side in report["sides"].items()]
+    return result_table(f"{report['rows']:,} rows", columns, sides)
+
+
+@Benchmark("studies.negative_sampling", table)
 @click.option("--rows", type=click.IntRange(1000), default=2_000_000, help="Rows of the log.")
 @click.option("--share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.1, help="Kept negatives.")
 @click.option("--click-rate", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.03)
@@ -66,8 +82,8 @@ def verdict(everything: dict[str, Any], sampled: dict[str, Any]) -> dict[str, An
 @click.option("--epochs", type=click.IntRange(1), default=20, help="Maximum epochs.")
 @click.option("--set", "own", multiple=True, help="KEY=VALUE of the configuration, for both sides. Repeatable.")
 @folder_option("negative_sampling")
-@output_option("negative_sampling")
 def main(
+    report: Report,
     rows: int,
     share: float,
     click_rate: float,
@@ -75,7 +91,6 @@ def main(
     epochs: int,
     own: tuple[str, ...],
     folder: pathlib.Path,
-    output: pathlib.Path,
 ) -> None:
     """Train on all rows and on a sample of the negatives, and compare the two.
 
@@ -86,18 +101,14 @@ def main(
     if not log.exists():
         generate("criteo", rows, 0, log, click_model=ClickModel(base_rate=click_rate))
     load_tensorflow()
-    sides = {}
+    report |= {"rows": rows, "share": share, "click_rate": click_rate, "config": config, "set": own, "sides": {}}
+    sides = report["sides"]
     for name, value in (("all rows", 1.0), ("sampled", share)):
         settings = (f"data.negative_sampling={value}", f"training.epochs={epochs}", "training.refit=false", *own)
         announce(f"Training on {name}")
         sides[name] = train_side(load_config(configs_folder() / config, settings), str(log), folder / name)
-    judged = verdict(sides["all rows"], sides["sampled"])
-    table = Table("", "training rows", "log loss", "AUC", "calibration", "seconds", title=f"{rows:,} rows")
-    for name, side in sides.items():
-        metrics = (f"{side[key]:.5f}" for key in ("log_loss", "auc", "calibration"))
-        table.add_row(name, f"{side['rows']:,}", *metrics, f"{side['seconds']:.1f}")
-    asked = {"rows": rows, "share": share, "click_rate": click_rate, "config": config, "set": own}
-    finish({**asked, "sides": sides, **judged}, output, table)
+        report.write()
+    report |= verdict(sides["all rows"], sides["sampled"])
 
 
 if __name__ == "__main__":

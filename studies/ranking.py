@@ -30,7 +30,7 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -42,7 +42,9 @@ import pyarrow.parquet
 import scipy.sparse
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, folder_option, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from benchmarks.peers.client import Peer
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path, write_json
@@ -225,7 +227,7 @@ def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
     if len(wrong):
         line = int(wrong[0])
         raise InputError(
-            f"{path}: line {line + 1}: is of {lists[0][line]}, that of {test.name} of ({user[line]},{item[line]}); "
+            f"{path}: line {line + 1}: is of {lists[0][line]}, and in {test.name} of ({user[line]},{item[line]}); "
             "download both again"
         )
     return Others(
@@ -410,22 +412,50 @@ def compared(sides: dict[str, list[dict[str, np.ndarray]]], pairs: Sequence[tupl
     return differences
 
 
-@command("studies.ranking")
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns the table of the sides and pairs, with the paper's figures if there are any."""
+    paper, trainings, differences = report["paper"], report["trainings"], report["differences"]
+    rows: list[dict[str, Any]] = [
+        {"name": name, "trainings": trainings.get(name), "paper": paper.get(name), **side}
+        for name, side in report["sides"].items()
+    ]
+    for of_pair in zip(differences[::2], differences[1::2], strict=True):  # HR and NDCG
+        name = f"{of_pair[0]['better']} - {of_pair[0]['worse']}"
+        rows.append({"name": name, **dict(zip(("HR", "NDCG"), of_pair, strict=True))})
+
+    def mean(key: str, form: str) -> Cell:
+        return lambda one: format(np.mean([run[key] for run in one["trainings"]]), form) if one.get("trainings") else ""
+
+    columns: dict[str, Cell] = {
+        "": "{name}",
+        f"HR@{K}": "{HR[mean]:.4f} ± {HR[half]:.4f}",
+        f"NDCG@{K}": "{NDCG[mean]:.4f} ± {NDCG[half]:.4f}",
+        "validation AUC": mean("validation_auc", ".4f"),
+        "evaluations": mean("evaluations", ".1f"),
+    }
+    if paper:
+        columns[f"paper: HR@{K}, NDCG@{K}"] = if_any("paper", "{paper[0]:.4f}, {paper[1]:.4f}")
+    peers = f", {report['against_seeds']} of {report['against']}" if report["against_seeds"] else ""
+    result = result_table(f"{report['users']:,} users, {report['seeds']} seeds{peers}", columns, rows)
+    result.caption = PAPER_NOTE if paper else None
+    return result
+
+
+@Benchmark("studies.ranking", table)
 @click.argument("source", type=click.Path(path_type=pathlib.Path, exists=True))
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Training runs of each model.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of configs/ml_100k.")
 @click.option("--against", type=click.Choice(["recbole", "none"]), default="recbole", help="Peer to compare with.")
 @click.option("--against-seeds", type=click.IntRange(1), help="Number of seeds of the peer. Default: all seeds.")
 @folder_option("ranking")
-@output_option("ranking")
 def main(
+    report: Report,
     source: pathlib.Path,
     seeds: int,
     settings: tuple[str, ...],
     against: str,
     against_seeds: int | None,
     folder: pathlib.Path,
-    output: pathlib.Path,
 ) -> None:
     """Rank with popularity, item-KNN, FISM, NAIS and StarSpace, ours and RecBole's, and compare them in pairs.
 
@@ -459,20 +489,11 @@ def main(
     sides = {name: mean_of_seeds(each) for name, each in values.items()}
     pairs = [*PAIRS, *((name, f"{against} {name}") for name in OF_PEER if against != "none")]
     differences = compared(values, pairs)
-    users = len(sides["nais"]["HR"])
-    paper = PAPER.get(dataset.name, {})
-    results = {name: {metric: summary(values) for metric, values in side.items()} for name, side in sides.items()}
-    report = {
-        "users": users,
-        "seeds": seeds,
-        "against_seeds": peer_seeds,
-        "cores": cores(),
-        "sides": results,
-        "trainings": trainings,
-    }
-    table = _table(results, trainings, differences, paper)
-    table.title = f"{users:,} users, {seeds} seeds" + (f", {peer_seeds} of {against}" if peer_seeds else "")
-    finish(report | {"differences": differences, "paper": paper}, output, table)
+    report |= {"users": len(sides["nais"]["HR"]), "seeds": seeds, "against": against, "against_seeds": peer_seeds}
+    report |= {"cores": cores(), "paper": PAPER.get(dataset.name, {}), "trainings": trainings}
+    report["sides"] = {name: {metric: summary(each) for metric, each in side.items()} for name, side in sides.items()}
+    report["differences"] = differences
+    report.write()
     shutil.rmtree(work)  # another version of the models may train next time
 
 
@@ -498,7 +519,7 @@ def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib
             logs[name] = transform(config, data, place)
         tests = [candidates(log.payload, ["label", "item"]) for log in (logs[name], *logs.values())]
         if not tests[0].equals(tests[1]):
-            raise RuntimeError(f"The test rows of {name} stand in another order than those of the first side")
+            raise RuntimeError(f"The test rows of {name} stand in another order than the first side's")
     return logs
 
 
@@ -552,42 +573,6 @@ def candidates(payload: pathlib.Path, columns: list[str]) -> pa.Table:
     """Returns columns of a transformed log's test rows, in the log's order."""
     files = payload_files(payload / "Split-test")
     return pa.concat_tables([pa.parquet.read_table(path, columns=columns) for path in files])
-
-
-def _table(
-    sides: dict[str, dict[str, dict[str, float]]],
-    trainings: dict[str, list[dict[str, float]]],
-    differences: Sequence[dict[str, Any]],
-    paper: dict[str, tuple[float, float]],
-) -> Table:
-    """Returns the table of the sides and pairs, with the paper's figures if there are any."""
-    table = Table("", f"HR@{K}", f"NDCG@{K}", "validation AUC", "evaluations")
-    if paper:
-        table.add_column(f"paper: HR@{K}, NDCG@{K}")
-        table.caption = PAPER_NOTE
-    for name, side in sides.items():
-        cells = [_shown(side[metric]) for metric in ("HR", "NDCG")]
-        table.add_row(name, *cells, *_means(trainings.get(name)), *([_figures(paper.get(name))] if paper else []))
-    for number in range(0, len(differences), 2):
-        pair = differences[number : number + 2]
-        table.add_row(f"{pair[0]['better']} - {pair[0]['worse']}", *(_shown(one) for one in pair))
-    return table
-
-
-def _means(trainings: list[dict[str, float]] | None) -> tuple[str, str]:
-    """Returns the cells with the means over a side's training runs."""
-    if trainings is None:
-        return "", ""
-    auc, evaluations = (np.mean([one[key] for one in trainings]) for key in ("validation_auc", "evaluations"))
-    return f"{auc:.4f}", f"{evaluations:.1f}"
-
-
-def _figures(figures: tuple[float, float] | None) -> str:
-    return f"{figures[0]:.4f}, {figures[1]:.4f}" if figures else ""
-
-
-def _shown(value: dict[str, float]) -> str:
-    return f"{value['mean']:.4f} ± {value['half']:.4f}"
 
 
 if __name__ == "__main__":

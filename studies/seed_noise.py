@@ -10,15 +10,15 @@ seeds. Each repeat draws new rows and new training runs.
 """
 
 import math
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.result_table import result_table
 from ctrpipe.common import metrics
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
@@ -94,13 +94,19 @@ def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed
     return tuple(np.mean(called, axis=0).tolist())
 
 
-@command("studies.seed_noise")
+def table(report: Mapping[str, Any]) -> Table:
+    columns = {"models": "{models}", **{rule: f"{{{rule}:.1%}}" for rule in RULES}}
+    rows = [{"models": name, **shares} for name, shares in report["called_different"].items()]
+    title = f"{report['repeats']} comparisons each, {report['rows']:,} test rows, {report['seeds']} seeds a side"
+    return result_table(f"{title}: called different at 5%", columns, rows)
+
+
+@Benchmark("studies.seed_noise", table)
 @click.option("--rows", type=click.IntRange(1000), default=60_000, help="Test rows.")
 @click.option("--seeds", type=click.IntRange(2), default=5, help="Training runs of each side.")
 @click.option("--repeats", type=click.IntRange(1), default=400, help="Comparisons of each kind.")
 @click.option("--difference", type=click.FloatRange(0, 0.02), default=0.002, help="Planted difference in AUC.")
-@output_option("seed_noise")
-def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib.Path) -> None:
+def main(report: Report, rows: int, seeds: int, repeats: int, difference: float) -> None:
     """Measure the error rates of comparisons, on simulated training runs.
 
     Prints a table of the shares called different, and writes the report as JSON.
@@ -109,15 +115,8 @@ def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib
         "same model": rates(rows, seeds, repeats, (ERROR, ERROR), seed=1),
         f"AUC larger by {difference}": rates(rows, seeds, repeats, (ERROR, smaller_error(difference)), seed=2),
     }
-    table = Table(title=f"{repeats} comparisons each, {rows:,} test rows, {seeds} seeds a side: called different at 5%")
-    table.add_column("models")
-    for rule in RULES:
-        table.add_column(rule, justify="right")
-    for name, shares in shares_by_kind.items():
-        table.add_row(name, *(f"{share:.1%}" for share in shares))
-    report: dict[str, Any] = {"benchmark": "seed_noise", "rows": rows, "seeds": seeds, "repeats": repeats}
-    report |= {"called_different": {name: dict(zip(RULES, of, strict=True)) for name, of in shares_by_kind.items()}}
-    finish(report, output, table)
+    report |= {"rows": rows, "seeds": seeds, "repeats": repeats}
+    report["called_different"] = {name: dict(zip(RULES, of, strict=True)) for name, of in shares_by_kind.items()}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m studies.text_claims [--interplay 0 --interplay 1] [--seeds 5] [--lines 40000] [--folder DIR]
 
-The logs are those of `ctrpipe generate --format kddcup2012 --click-rate 0.3`. With --interplay 0 the effects of title
+`ctrpipe generate --format kddcup2012 --click-rate 0.3` writes such logs. With --interplay 0 the effects of title
 and user on the logit are additive, and BERT4CTR should gain nothing over the best of the other models. With 1 each word
 of the title also matters to users of one age, and BERT4CTR should gain. A log consists of several generated logs that
 share queries, titles and words, so each word occurs often.
@@ -27,7 +27,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import folder_option
+from benchmarks.harness.result_table import Cell, if_any, result_table
 from benchmarks.harness.verdicts import Said, verdict
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
@@ -201,33 +203,35 @@ def compare(interplay: float, results: Mapping[str, list[dict[str, Any]]]) -> di
     return {"best_of_the_others": best, "models": models}
 
 
-def _table(checked: Sequence[dict[str, Any]], seeds: int, caption: str | None) -> Table:
-    table = Table(
-        title=f"Test AUC, mean of {seeds} seeds; the 95% interval of the difference is over rows and seeds",
-        caption=" ".join(filter(None, ("*: best of the others on the validation rows.", caption))),
-    )
-    words = ("model", "claim", "verdict")
-    for heading in ("model", "AUC", "RIG", f"{MAIN} ahead", "95%", *words[1:], "training, ms a row", "inference"):
-        table.add_column(heading, justify="left" if heading in words else "right")
-    for log in checked:
-        table.add_section()
-        table.add_row(f"interplay {log['interplay']:g}: best possible", f"{log['best_auc']:.4f}")
+def table(report: Mapping[str, Any]) -> Table:
+    """Returns a table with a section for each log. A star marks the best of the others on the validation rows."""
+    rows: list[dict[str, Any] | None] = []
+    for log in report["logs"]:
+        rows += [None, {"name": f"interplay {log['interplay']:g}: best possible", "auc": [log["best_auc"]]}]
         for name, model in log["models"].items():
-            star = "*" if name == log["best_of_the_others"] else ""
-            cells = [f"{statistics.mean(model[key]):.4f}" for key in ("auc", "rig")]
-            cells += _ahead(model["behind"]) if "behind" in model else ["", ""]
-            costs = [model["costs"][kind]["median"] for kind in ("training", "inference")]
-            cells += [model.get("said", ""), model.get("verdict", ""), *(f"{cost:.3f}" for cost in costs)]
-            table.add_row(name + star, *cells)
-    return table
+            rows.append({"name": name + ("*" if name == log["best_of_the_others"] else ""), **model})
+
+    def mean(key: str) -> Cell:
+        return lambda one: f"{statistics.mean(one[key]):.4f}" if key in one else ""
+
+    columns: dict[str, Cell] = {
+        "model": "{name}",
+        "AUC": mean("auc"),
+        "RIG": mean("rig"),
+        f"{MAIN} ahead": if_any("behind", "{behind[difference]:+.4f}"),
+        "95%": if_any("behind", "{behind[interval][0]:+.4f} .. {behind[interval][1]:+.4f}"),
+        "claim": if_any("said", "{said}"),
+        "verdict": if_any("verdict", "{verdict}"),
+        "training, ms a row": if_any("costs", "{costs[training][median]:.3f}"),
+        "inference": if_any("costs", "{costs[inference][median]:.3f}"),
+    }
+    title = f"Test AUC, mean of {report['seeds']} seeds; the 95% interval of the difference is over rows and seeds"
+    result = result_table(title, columns, rows)
+    result.caption = "*: best of the others on the validation rows."
+    return result
 
 
-def _ahead(compared: dict[str, Any]) -> list[str]:
-    low, high = compared["interval"]
-    return [f"{compared['difference']:+.4f}", f"{low:+.4f} .. {high:+.4f}"]
-
-
-@command("studies.text_claims")
+@Benchmark("studies.text_claims", table)
 @click.option(
     "--interplay",
     "interplays",
@@ -241,15 +245,14 @@ def _ahead(compared: dict[str, Any]) -> list[str]:
 @click.option("--lines", type=click.IntRange(WORLD), default=40_000, help="Lines of each log, of about 1.5 rows each.")
 @click.option("--epochs", type=click.IntRange(1), default=EPOCHS, help="Epochs after a first stage.")
 @folder_option("text_claims")
-@output_option("text_claims")
 def main(
+    report: Report,
     interplays: Sequence[float],
     names: Sequence[str],
     seeds: int,
     lines: int,
     epochs: int,
     folder: pathlib.Path,
-    output: pathlib.Path,
 ) -> None:
     """Test BERT4CTR's claims on generated logs whose texts and features do or do not interact.
 
@@ -261,25 +264,15 @@ def main(
     from ctrpipe.pipeline.sweep.run import run_sweep  # imports TFX: 1 s that --help does without
 
     plan = plan_of([name for name in MODELS if not names or name in {*names, MAIN}], seeds, epochs)
-    load = busy()
-    checked = []
+    report.add_load()
+    report |= {"seeds": seeds, "epochs": epochs, "training": TRAINING, "settings": MODELS, "logs": []}
     for interplay in interplays:
         place = folder / fingerprint(
             interplay, lines, WORLD, CLICK_RATE, dataclasses.asdict(PARTS), stage_version(GENERATOR)
         )
         log, about = make_log(interplay, lines, place)
-        checked.append(about | compare(interplay, run_sweep(plan, [log], place / "sweep")))
-    report = {
-        "benchmark": "text_claims",
-        "machine": machine(),
-        "busy": load,
-        "seeds": seeds,
-        "epochs": epochs,
-        "training": TRAINING,
-        "settings": MODELS,
-        "logs": checked,
-    }
-    finish(report, output, _table(checked, seeds, busy_caption(load)))
+        report["logs"].append(about | compare(interplay, run_sweep(plan, [log], place / "sweep")))
+        report.write()
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             run.failed.add(name)
 
 
-_running: list[_Run] = []  # that of this process
+_running: list[_Run] = []  # the run of this process
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -1,12 +1,14 @@
 """Prints figures of the code's structure: `python -m tests.code_figures`.
 
-Rooms and arrows are those of docs/explanation/architecture.md; an arrow is a pair of rooms of which one imports the
-other. The other figures are counted in the syntax trees of the product, without tests, benchmarks and studies.
+docs/explanation/architecture.md has the rooms. An arrow is a pair of rooms: the first imports the second. The other
+figures are counted in the syntax trees of the product, without tests, benchmarks and studies.
 """
 
 import argparse
 import ast
 import collections
+import itertools
+import re
 from collections.abc import Iterator
 
 from ctrpipe.common.packages import code_files
@@ -14,6 +16,7 @@ from tests.test_architecture import ROOT, floors, imports, modules, room
 
 KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text"))
 # Folders whose classes of such names are not kinds of features.
+_REASON = re.compile(r"# [Ll]azy(: |, see )")
 NO_KINDS = ("transforms/generate", "models")
 
 
@@ -40,6 +43,7 @@ def figures() -> dict[str, int]:
         counts["functions"] += sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
         counts["Any"] += sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
         counts["lazy imports"] += sum(1 for _ in lazy_imports(tree))
+        counts["lazy imports without a reason"] += len(without_reason(text))
         counts["module globals re-bound"] += sum(isinstance(node, ast.Global) for node in ast.walk(tree))
         if not str(place).startswith(NO_KINDS):
             counts["isinstance checks of kinds"] += sum(1 for _ in checks_of_kinds(tree))
@@ -51,6 +55,27 @@ def lazy_imports(tree: ast.Module) -> Iterator[ast.stmt]:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     within = {id(node): node for function in functions for node in ast.walk(function)}
     yield from (node for node in within.values() if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def without_reason(text: str) -> list[int]:
+    """Returns the line of each block of lazy imports whose comment does not begin with `Lazy:` or `Lazy, see`.
+
+    The comment stands above the block, or on a line of it. One comment serves all imports of a block.
+    """
+    tree, lines = ast.parse(text), text.splitlines()
+    lazy = {id(node) for node in lazy_imports(tree)}
+    unexplained = []
+    for node in ast.walk(tree):
+        for body in (getattr(node, name, []) for name in ("body", "orelse", "finalbody")):
+            statements = body if isinstance(body, list) else []
+            for is_lazy, group in itertools.groupby(statements, lambda statement: id(statement) in lazy):
+                if is_lazy:
+                    block = list(group)
+                    first, last = block[0].lineno - 1, block[-1].end_lineno
+                    above = itertools.takewhile(lambda line: line.strip().startswith("#"), lines[first - 1 :: -1])
+                    if not any(_REASON.search(line) for line in (*above, *lines[first:last])):
+                        unexplained.append(first + 1)
+    return unexplained
 
 
 def checks_of_kinds(tree: ast.Module) -> Iterator[ast.Call]:

@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.changed",
     "tests.shared_folders",
     "tests.slowest_files",
+    "tests.stores",
     "tests.temporary_folder",
     "tests.worker_memory",
 ]

@@ -254,13 +254,16 @@ def main(lines: int, seed: int, seconds: float, lane: str, before: pathlib.Path 
             if asked == lines:
                 break
             verdict = here.ask(mutant, seconds)
-            if not verdict.test and other and not (verdict_before := other.ask(mutant, seconds)).test:
-                reason = "no test" if verdict_before.asked_all else "out of time"
-                click.echo(f"unguarded ({reason})  {mutant}")
-                continue
+            how = f"by {verdict.test}" if verdict.test else "" if verdict.asked_all else "(out of time)"
+            if not verdict.test and other:
+                verdict_before = other.ask(mutant, seconds)
+                if not verdict_before.test:
+                    reason = "no test" if verdict_before.asked_all else "out of time"
+                    click.echo(f"unguarded ({reason})  {mutant}")
+                    continue
+                how = f"{how} before: by {verdict_before.test}".lstrip()
             asked += 1
             caught += bool(verdict.test)
-            how = f"by {verdict.test}" if verdict.test else "" if verdict.asked_all else "(out of time)"
             click.echo(f"{'caught' if verdict.test else 'MISSED'}  {mutant}  {how}")
     click.echo(f"{caught} of {asked} changed lines were caught" + (", all of them guarded before" if other else ""))
 

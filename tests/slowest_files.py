@@ -30,7 +30,7 @@ def cpu_seconds() -> float:
 
 
 def pytest_collection_finish() -> None:
-    _since_last_report()  # that of collecting is no test's
+    _since_last_report()  # the time of collecting belongs to no test
 
 
 def _since_last_report() -> float:
@@ -56,14 +56,14 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
 
 
 def _seconds(reports: Iterable[object]) -> Iterable[tuple[str, float]]:
-    """By test: its seconds, once for each of its reports; none for that of a worker's crash."""
+    """By test: its seconds, once for each of its reports; none for the report of a worker's crash."""
     for report in reports:
         if isinstance(report, pytest.TestReport):
             yield report.nodeid, getattr(report, "cpu_seconds", 0.0)
 
 
 def summary(reports: Iterable[object]) -> str:
-    """Returns one line: the seconds of all tests, then those of the files with most; "" for a short run."""
+    """Returns one line: the seconds of all tests, then of the files with most; "" for a short run."""
     seconds: collections.Counter[str] = collections.Counter()
     for test, took in _seconds(reports):
         seconds[test.partition("::")[0]] += took

@@ -36,7 +36,7 @@ def _table() -> str:
 
 @functools.cache
 def modules() -> dict[str, pathlib.Path]:
-    """The files of the product and its benchmarks, by the name by which they are imported."""
+    """The files of the product and its benchmarks, by their import name."""
     files = [*code_files(ROOT), *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "studies").rglob("*.py")]
     return {module_name(ROOT, file): file.resolve().relative_to(ROOT) for file in files}
 

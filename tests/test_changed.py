@@ -1,4 +1,4 @@
-"""What a file of tests depends on, and the run that leaves out those of which nothing has changed."""
+"""What a file of tests depends on, and the run that leaves out files without a change."""
 
 import os
 import pathlib

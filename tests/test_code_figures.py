@@ -3,9 +3,11 @@
 import ast
 
 import tests.code_figures as figures
+from ctrpipe.common.packages import code_files
 from ctrpipe.common.printable import printable
 from ctrpipe.common.significance import holm
 from tests import row_trip
+from tests.test_architecture import ROOT
 
 
 def test_kinds_and_lazy_imports_are_counted_in_any_nesting():
@@ -39,3 +41,24 @@ def test_a_trip_has_the_project_s_files_in_the_order_of_their_first_call():
         printable("b")
     assert list(trip.files) == ["common/printable.py", "common/significance.py"]
     assert row_trip.floors_of(["pipeline/cli.py", "common/printable.py"])[1] == 0
+
+
+def test_a_block_of_lazy_imports_has_one_reason():
+    text = """
+def f():
+    # Lazy: takes 2 s,
+    # and g does not need it.
+    import a
+    import b
+
+    if True:
+        import c  # lazy, see f
+    import d  # takes long
+    with open():
+        import e
+"""
+    assert figures.without_reason(text) == [10, 12]
+
+
+def test_every_lazy_import_of_the_product_has_its_reason():
+    assert {str(file): found for file in code_files(ROOT) if (found := figures.without_reason(file.read_text()))} == {}

@@ -158,7 +158,7 @@ def effective(config: RunConfig) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_points_of_a_table_differ_in_what_the_table_compares_and_in_nothing_else(path):
-    """Of every key, all points that have it have one value, but for those of the table above."""
+    """All points that have a key have the same value, except for the keys of the table above."""
     plan = make_plan(path)
     own = {
         point.name: {f"model.{key}" for key in TABLES.get(path.stem, {}).get(point.group, ())}

@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 import click
 import httpx
 import pytest
+import yaml
 from _pytest.mark import ParameterSet
 
 from ctrpipe.common import exit_codes
@@ -331,17 +332,39 @@ def is_built(site: pathlib.Path) -> bool:
     return index.exists() and all(source.stat().st_mtime < index.stat().st_mtime for source in sources)
 
 
-@pytest.mark.slow
-def test_the_site_needs_no_network(tmp_path):
-    site = ROOT / "build" / "site"
-    if not is_built(site):
-        command = [pathlib.Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", tmp_path]
-        built = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-        )
-        assert built.returncode == 0, built.stderr
-        site = tmp_path
+def build_site(site: pathlib.Path, *options) -> None:
+    command = [pathlib.Path(sys.executable).with_name("mkdocs"), "build", "--site-dir", site, *options]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert built.returncode == 0, built.stderr
+
+
+def check_offline(site: pathlib.Path, at_least: int) -> None:
     pages = list(site.rglob("*.html"))
-    assert len(pages) >= len(PAGES) and (site / "search" / "search_index.js").exists()
+    assert len(pages) >= at_least and (site / "search" / "search_index.js").exists()
     loaded = r'(?:src="|<link[^>]+(?:stylesheet|icon|preload)[^>]+href=")(https?:[^"]+)'
     assert {page.name: re.findall(loaded, page.read_text()) for page in pages} == {page.name: [] for page in pages}
+
+
+@pytest.mark.slow
+def test_two_pages_and_the_one_of_a_missing_address_need_no_network(tmp_path):
+    """In the folder of the documents and in one below it, by the settings, theme and hooks of the whole site."""
+    shown = ("python.md", "how-to/scoring.md")
+    kept = [f"!/{name}" for name in (*shown, "stylesheets/site.css", "javascripts/iframe-worker.js")]
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    settings |= {"docs_dir": str(ROOT / "docs"), "nav": list(shown), "hooks": [str(ROOT / "docs" / "site_links.py")]}
+    settings |= {"exclude_docs": "\n".join(["*.*", *kept]), "validation": {"links": {"not_found": "info"}}}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
+    build_site(tmp_path / "site", "--config-file", tmp_path / "mkdocs.yml")
+    check_offline(tmp_path / "site", 3)
+    assert "javascripts/iframe-worker.js" in (tmp_path / "site" / "python.html").read_text()
+    assert (tmp_path / "site" / "javascripts" / "iframe-worker.js").exists()
+
+
+@pytest.mark.large(like="tests/test_documents.py::test_two_pages_and_the_one_of_a_missing_address_need_no_network")
+def test_the_site_needs_no_network(tmp_path):
+    """`make lint` builds it too, strictly."""
+    site = ROOT / "build" / "site"
+    if not is_built(site):
+        build_site(site := tmp_path, "--strict")
+    check_offline(site, len(PAGES))

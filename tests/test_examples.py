@@ -11,13 +11,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def case(script: pathlib.Path):
-    """own_model is in `make test`. What the others call has tests in tests/ctrpipe and tests/e2e/test_text.py."""
-    return pytest.param(script, id=script.stem, marks=[pytest.mark.large] if script.stem != "own_model" else [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", [case(script) for script in EXAMPLES])
+# What they call has tests in tests/ctrpipe, tests/e2e/test_text.py and tests/models/test_own_model.py.
+@pytest.mark.large(like="tests/models/test_own_model.py::test_an_own_model_is_trained_exported_and_served")
+@pytest.mark.parametrize("script", [pytest.param(script, id=script.stem) for script in EXAMPLES])
 def test_an_example_ends_with_a_prediction(script, tmp_path):
     command = [sys.executable, script, tmp_path / "example"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -24,7 +24,7 @@ GROUPS, OWN_WORDS, COMMON_WORDS = 6, 40, 80
 
 
 def words(random: np.random.Generator, group: int, count: int) -> str:
-    """Words of a group, of which every second one is any group's."""
+    """Words of a group; every second word is of any group."""
     own = [f"g{group}w{number}" for number in random.integers(0, OWN_WORDS, count)]
     common = [f"w{number}" for number in random.integers(0, COMMON_WORDS, count)]
     return " ".join(np.where(random.random(count) < 0.5, own, common))

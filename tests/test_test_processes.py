@@ -82,7 +82,7 @@ def test_what_a_run_leaves_in_its_temporary_folder_goes_with_it(tmp_path, proces
     *left, own = map(pathlib.Path, (tmp_path / "note").read_text().splitlines())
     assert len(left) == 2 and {path.parent.parent for path in left} == {tmp_path}
     assert not left[0].parent.exists() and left[0].parent == left[1].parent
-    assert not own.is_relative_to(left[0].parent)  # pytest keeps those of tests that failed
+    assert not own.is_relative_to(left[0].parent)  # pytest keeps the folders of tests that failed
 
 
 @pytest.mark.slow

@@ -79,19 +79,24 @@ def ctrpipe(python, tmp_path):
     return run
 
 
-def test_the_wheel_takes_one_name(python):
+@pytest.mark.slow
+def test_the_wheel_takes_one_name(python, ctrpipe, tmp_path):
     [packages] = python.parents[1].glob("lib/*/site-packages")
     names = {path.name for path in packages.iterdir()} - {"libraries.pth"}
     assert names == {"ctrpipe", f"ctrpipe-{VERSION}.dist-info"}
     inside = {path.name for path in (packages / "ctrpipe").iterdir()}
     assert {*PARTS, "configs", "overrides.txt", "py.typed"} <= inside and not (packages / "ctrpipe" / "tests").exists()
-
-
-@pytest.mark.slow
-def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_names(python, ctrpipe, tmp_path):
     (tmp_path / "own.py").write_text("import common, models, ctrpipe; print(common.OWN, models.OWN, ctrpipe.__file__)")
     said = ctrpipe("python", "own.py")
     assert said.startswith(f"my common my models {python.parents[1]}") and f"{ROOT}/" not in said
+    ctrpipe("ctrpipe", "generate", "--rows", 200, "--output", "log.tsv")
+    ctrpipe("ctrpipe", "configs", "--output", "configs")
+    assert "0 errors" in ctrpipe("ctrpipe", "check", "configs/criteo/lr.yaml", "--data", "log.tsv")
+
+
+@pytest.mark.large(like="tests/test_wheel.py::test_the_wheel_takes_one_name")
+@pytest.mark.slow
+def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_names(python, ctrpipe, tmp_path):
     ctrpipe("ctrpipe", "generate", "--rows", 2000, "--output", "log.tsv")
     ctrpipe("ctrpipe", "configs", "--output", "configs")
     small = ("--set=training.epochs=1", "--set=gates={rig: null}", "--set=training.backend=jax")
@@ -105,9 +110,7 @@ def test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_name
     assert len(column) == 2000 and served == pytest.approx(column[:5], abs=1e-6)
 
 
-@pytest.mark.large(
-    like="tests/test_wheel.py::test_the_wheel_trains_on_jax_serves_and_scores_beside_files_of_the_same_names"
-)
+@pytest.mark.large(like="tests/test_wheel.py::test_the_wheel_takes_one_name")
 @pytest.mark.slow
 def test_the_wheel_has_what_its_commands_read(ctrpipe, tmp_path):
     def command(*arguments) -> str:

@@ -17,11 +17,17 @@ from ctrpipe.common.packages import code_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 NOTES = ROOT / "docs" / "troubleshooting.yaml"
-# What a configuration's sections and models do not take is a ValueError, of which load_config and run make one line.
+# Sections and models raise ValueError for what they do not take; load_config and run make one line of it.
 RULES = (
     *("pipeline/config/", "models/"),
     *("transforms/log/spec.py", "transforms/log/split.py", "transforms/log/ordering.py"),
-    *("transforms/log/section.py", "transforms/log/kinds/", "transforms/log/times.py"),
+    *(
+        "transforms/log/side_tables.py",
+        "transforms/log/impression_lists.py",
+        "transforms/log/section.py",
+        "transforms/log/kinds/",
+        "transforms/log/times.py",
+    ),
     "transforms/histories/settings.py",
 )
 # No configuration can cause the ValueErrors of these.

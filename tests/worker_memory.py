@@ -102,7 +102,7 @@ def _compiled_given_back() -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if hasattr(report, "node") and hasattr(report, "memory_mb"):  # that of a worker's crash is made outside it
+    if hasattr(report, "node") and hasattr(report, "memory_mb"):  # the report of a worker's crash is made outside it
         report.node.memory_mb = report.memory_mb
 
 

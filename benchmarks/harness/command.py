@@ -4,8 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
-import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import click
@@ -32,10 +31,10 @@ __all__ = [
     "machine",
     "folder_option",
     "on_cores",
+    "named_values",
     "output_option",
     "positive_numbers",
     "shape_options",
-    "spread",
     "write",
     "zoo_option",
 ]
@@ -153,9 +152,15 @@ def chosen_names(option: str, text: str, known: Collection[str]) -> tuple[str, .
     return names
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Returns median, minimum and maximum."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+def named_values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Returns the values of an option that is given as NAME=VALUE, by name.
+
+    Raises:
+        InputError: A value has no name.
+    """
+    if wrong := [value for value in values if "=" not in value]:
+        raise InputError(f"{option.opts[0]} {wrong[0]}: expected NAME={option.opts[0].strip('-').upper()}")
+    return dict(value.split("=", 1) for value in values)
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:

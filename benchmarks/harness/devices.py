@@ -71,13 +71,13 @@ def gpus() -> list[dict[str, Any]]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return []
-    found = [
+    listed = [
         {"name": name, "driver": driver, "mib": int(float(memory)) if memory[:1].isdigit() else None}
         for name, driver, memory in _asked(QUERY)
     ]
-    if not found:  # a container may have the device without nvidia-smi
-        found = [{"name": _name_of(folder), "driver": None, "mib": None} for folder in DRIVER.glob("gpus/*")]
-    return found if visible is None else found[: visible.count(",") + 1]
+    if not listed:  # a container may have the device without nvidia-smi
+        listed = [{"name": _name_of(folder), "driver": None, "mib": None} for folder in DRIVER.glob("gpus/*")]
+    return listed if visible is None else listed[: visible.count(",") + 1]
 
 
 def gpu_busy() -> float | None:

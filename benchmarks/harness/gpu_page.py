@@ -33,6 +33,10 @@ def section(report: Report | None) -> str:
         ("ms of a prediction of the model as it is trained, from arrays to arrays, p50", _calls(reports.get("calls"))),
         ("ms of a call of the served DCN-v2, p50, and of the same graph under XLA", _inference(reports)),
         ("What low precision costs in test AUC", _precision(reports.get("precision"))),
+        (
+            "Largest difference of a logit from the CPU's, same seed and batches",
+            _agreement(reports.get("agreement"), judged),
+        ),
         ("Models with a text, ms a row of a prediction, the median of the repeats", _text(reports, judged)),
         ("ms of a training step, by rows of the embedding table", _tables(reports, judged)),
         ("Tables cut over the devices (JAX)", _sharded(reports.get("sharded_tables"))),
@@ -173,6 +177,20 @@ def _precision(report: Report | None) -> list[Sequence[str]]:
                 low, high = numbers["difference"]["interval"]
                 row[3:] = [f"{numbers['difference']['difference']:+.5f}", f"{low:+.5f} .. {high:+.5f}"]
             rows.append(row)
+    return rows
+
+
+def _agreement(report: Report | None, judged: bool) -> list[Sequence[str]]:
+    if report is None:
+        return []
+    rows: list[Sequence[str]] = [("model", "untrained", f"after {report['steps']} steps")]
+    for one in report["results"]:
+        if "reason" in one:
+            rows.append((one["model"], f"failed: {one['reason']}", ""))
+            continue
+        met = "met" if one["logit_difference"] <= report["target"] else "missed"
+        bar = f" (at most {report['target']:g}: {met})" if judged else ""
+        rows.append((one["model"], f"{one['logit_difference']:.1e}{bar}", f"{one['trained_logit_difference']:.1e}"))
     return rows
 
 

@@ -49,6 +49,7 @@ class Sizes:
     peak: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     inference: tuple[str, ...] = ("--rows", "1,10,100,1000,10000")
+    agreement: tuple[str, ...] = ("--workers", "6")
     precision: tuple[str, ...] = ("--models", "dcn_v2", "--precisions", "mixed_bfloat16")
     text: tuple[str, ...] = ()
     texts: tuple[str, ...] = ("--batch", "256")
@@ -66,6 +67,7 @@ SMALL = Sizes(
     peak=("--size", "256", "--seconds", "0.1"),
     calls=("--models", "dcn_v2", "--rows", "1,10", "--seconds", "0.05", "--ids", "50"),
     inference=("--rows", "1,10", "--rounds", "2", "--seconds", "0.05"),
+    agreement=("--models", "deepfm,din", "--rows", "16", "--ids", "50"),
     precision=("--models", "deepfm", "--seeds", "2", "--rows", "2000", "--epochs", "1", "--batch", "256", "--dim", "4"),
     text=("--layers", "1", "--width", "64", "--batch", "2", "--repeats", "3", "--features", "20"),
     texts=("--batch", "2", "--fields", "6"),
@@ -150,6 +152,7 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         *map(tables, reversed(BACKENDS)),
         part("sharded_tables", "sharded_tables", *shared, "--rounds", "3", "--steps", "20", backends=("jax",)),
         precision(next(iter(usable.backends), BACKENDS[0])),
+        part("agreement", "agreement", *sizes.agreement, *sizes.shape, backends=("jax",)),
         part("text_cost", "text_cost", *sizes.text, backends=("tensorflow",)),
         *map(of_text, FIRST_TEXTS),
         *(beside_peers(model) for model in MODELS if model not in FIRST),

@@ -49,10 +49,10 @@ class Ours(LineProcess):
         Raises:
             ProcessError: A GPU is requested, and the backend sees none.
         """
-        found = self.ask({"cmd": "about"})
-        if self.device == "gpu" and found["device"] == "cpu":
+        about = self.ask({"cmd": "about"})
+        if self.device == "gpu" and about["device"] == "cpu":
             raise ProcessError(sees_no_gpu(self.backend))
-        return found
+        return about
 
     def flops(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> float:
         """Returns the floating-point operations of a training step, counted by XLA before optimisation; JAX only."""
@@ -64,6 +64,16 @@ class Ours(LineProcess):
         """Returns, for each number of rows, the median milliseconds of a prediction repeated for `seconds`."""
         asked = {"rows": list(rows), "seconds": seconds, "batches": 1}
         return self.ask({"cmd": "calls", **_spec(model, hyperparameters, shape), **asked})["p50_ms"]
+
+    def answers(
+        self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, rows: int, exact: bool
+    ) -> dict[str, Any]:
+        """Returns the `logits` of `rows` rows of an untrained model, its `loss` over `steps`, and `trained_logits`.
+
+        With `exact`, no factor of a float32 product is rounded to TF32.
+        """
+        asked = {"steps": steps, "rows": rows, "exact": exact, "batches": min(steps, 8)}
+        return self.ask({"cmd": "answers", **_spec(model, hyperparameters, shape), **asked})
 
     def peak(self, size: int, seconds: float) -> dict[str, float]:
         """Returns the operations per second of products of square matrices, by number format."""

@@ -13,6 +13,8 @@ backend is loaded. Requests:
     {"cmd": "flops", ...options} -> {"flops": float}: operations of a step (JAX)
     {"cmd": "calls", "rows": [1, 100], "seconds": 1, ...options} -> {"p50_ms": [float for each number of rows]}:
         predictions from numpy inputs to numpy probabilities
+    {"cmd": "answers", "steps": 5, "rows": 100, "exact": false, ...options} -> {"logits": [[float per task] per row],
+        "trained_logits": the same after the steps, "loss": float}
     {"cmd": "peak", "size": 8192, "seconds": 1} -> {"flops_per_s": {number format: float}}
 
 The options are the fields of `Spec`; `train` also takes `warmup` (2).
@@ -155,7 +157,7 @@ class Job:
 
     def call_ms(self, rows: int, seconds: float) -> float:
         """Returns the median milliseconds of a prediction of `rows` rows, repeated for about `seconds`."""
-        (batch,) = draw_batches(dataclasses.replace(self.spec, batch=rows, batches=1), self.feature_map)
+        batch = self._rows(rows)
         for _ in range(WARM_UP_CALLS):
             self.learner.predict([batch])
         times: list[float] = []
@@ -164,6 +166,15 @@ class Job:
             self.learner.predict([batch])
             times.append(time.perf_counter() - start)
         return 1000 * statistics.median(times)
+
+    def logits(self, rows: int) -> np.ndarray:
+        """Returns float64 (rows, tasks), the log-odds of the predicted probabilities."""
+        probabilities = self.learner.predict([self._rows(rows)])[1].astype(np.float64)
+        return np.log(probabilities) - np.log1p(-probabilities)
+
+    def _rows(self, rows: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        (batch,) = draw_batches(dataclasses.replace(self.spec, batch=rows, batches=1), self.feature_map)
+        return batch
 
 
 class Server:
@@ -177,6 +188,7 @@ class Server:
         command = request.pop("cmd")
         commands = {"about": self.about, "train": self.train, "memory": self.memory}
         commands |= {"device_memory": self.device_memory, "flops": self.flops, "peak": self.peak, "calls": self.calls}
+        commands |= {"answers": self.answers}
         return commands[command](request)
 
     def about(self, _request: dict[str, Any]) -> dict[str, Any]:
@@ -226,6 +238,14 @@ class Server:
         job = self.prepared(request)
         return {"p50_ms": [job.call_ms(count, seconds) for count in rows]}
 
+    def answers(self, request: dict[str, Any]) -> dict[str, Any]:
+        steps, rows, exact = (request.pop(key) for key in ("steps", "rows", "exact"))
+        with rounded_products(False) if exact else contextlib.nullcontext():
+            job = Job(_spec_of(request))  # new weights: those of `prepared` may be trained
+            logits = job.logits(rows)
+            loss = job.run(steps)
+            return {"logits": logits.tolist(), "trained_logits": job.logits(rows).tolist(), "loss": loss}
+
     def peak(self, request: dict[str, Any]) -> dict[str, Any]:
         formats = {name: products_per_s(name, **request) for name in FORMATS}
         return {"flops_per_s": {name: rate * 2 * request["size"] ** 3 for name, rate in formats.items()}}
@@ -234,8 +254,12 @@ class Server:
         key = json.dumps(request, sort_keys=True)
         if self.key != key or self.job is None:
             self.key, self.job = key, None
-            self.job = Job(Spec(**{**request, "sizes": tuple(request["sizes"])}))
+            self.job = Job(_spec_of(request))
         return self.job
+
+
+def _spec_of(request: dict[str, Any]) -> Spec:
+    return Spec(**{**request, "sizes": tuple(request["sizes"])})
 
 
 def device_name(backend: str) -> str:
@@ -250,7 +274,7 @@ def device_name(backend: str) -> str:
 
 
 def cuda_version(backend: str) -> str | None:
-    """Returns TensorFlow's build version of CUDA or that of JAX's plugin; None without CUDA."""
+    """Returns the CUDA version of TensorFlow's build or of JAX's plugin; None without CUDA."""
     if backend == "jax":
         for plugin, runtime in CUDA_OF_JAX.items():
             if _installed(plugin):

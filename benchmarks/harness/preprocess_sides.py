@@ -115,7 +115,7 @@ def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
 
 
 def fuxictr(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """Runs FuxiCTR with the rule OFTEN, the rule of its published results. The arguments are those of `stock`.
+    """Runs FuxiCTR with the rule OFTEN, the rule of its published results. It takes the arguments of `stock`.
 
     Raises:
         ProcessError: FuxiCTR's environment is missing, or FuxiCTR failed.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
-# Learning-rate schedule and early stopping, counted in evaluations: those of configs/criteo, the same for all sides.
+# Learning-rate schedule and early stopping of configs/criteo, in evaluations. All sides share them.
 STOP = {"epochs": 30, "patience": 6, "plateau": {"factor": 0.3, "patience": 2, "minimum": 1e-6}}
 # The search space, the same for all: every library has an L2 penalty on whole tables and on the network's weights, and
 # dropout after hidden layers.

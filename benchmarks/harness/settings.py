@@ -17,20 +17,28 @@ ALONE: dict[str, dict[str, Any]] = {
 }
 # Models with their own default settings: token models, models that read a history of HISTORY items, two-task models.
 ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
-HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "two_tower", "starspace")
+HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "hstu", "one_trans")
+HISTORIES += ("two_tower", "starspace")
 HISTORY = 50
 # Models in FuxiCTR's repository that its package lacks.
 OF_ZOO = ("din", "bst")
 UNIT = (80, 40)  # units of DIN's network over the items
+# Models of 2021 to 2025 that no peer's package has.
+OF_CROSSES = ("fibinet", "mask_net", "edcn", "final_mlp", "final_net", "gdcn", "fcn", "wukong", "qnn", "rank_mixer")
+# Models whose gates read named fields.
+OF_PRIORS: dict[str, dict[str, Any]] = {
+    "ppnet": {"priors": ("f0",)},
+    "pepnet": {"priors": ("f0",), "domains": ("f1",)},
+}
 SEVERAL_TASKS = ("mmoe", "ple", "esmm")
 # Models that read a text, with an encoder of MiniLM's shape. A row takes hundreds of times as long as in other models,
 # so they are measured only on request, in small batches.
 TEXTS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
 TEXTS += ("numbert_uni_attention", "numbert_uni_attention_reduced")
 ENCODER = {"encoder_layers": 6, "encoder_width": 384, "encoder_heads": 12, "encoder_ffn": 1536}
-AS_THEY_ARE = (*ALONE_OF_TOKENS, *HISTORIES, *SEVERAL_TASKS)
+AS_THEY_ARE = ("lightgbm", *ALONE_OF_TOKENS, *OF_CROSSES, *HISTORIES, *SEVERAL_TASKS)
 
-# Minimum ratios of our samples/s to those of the fastest peer that has the model.
+# Minimum ratios of our samples/s to the fastest peer's, among the peers that have the model.
 TARGETS = {"xdeepfm": 5.0}
 TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "ffm", "mlp"), 1.5)
 TARGETS_OF_ZOO = dict.fromkeys(OF_ZOO, 1.5)
@@ -99,6 +107,8 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
         return {"hidden_units": HIDDEN, "output": "candidate", "embedding_dim": shape.dim} | sizes
     if model in TEXTS:
         return dict(ENCODER)
+    if model in OF_PRIORS:
+        return dict(OF_PRIORS[model])
     if model in AS_THEY_ARE:
         return {}
     hidden = {"hidden_units": HIDDEN}
@@ -130,4 +140,4 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     return options[model] | ({} if model == "lr" else {"embedding_dim": shape.dim})
 
 
-MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin", *ALONE, *AS_THEY_ARE)
+MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin", *ALONE, *OF_PRIORS, *AS_THEY_ARE)

@@ -33,7 +33,7 @@ def write_bank(path: pathlib.Path, rows: int = 45_000, seed: int = 1) -> None:
         *(age, np.array(JOBS)[job], marital_names[marital], balance, yes_no[housing.astype(int)]),
         *(yes_no[loan.astype(int)], day, np.array(MONTHS)[month], duration, campaign, pdays),
     )
-    _write(path, (*BANK, "y"), (*columns, yes_no[clicks.astype(int)]))
+    write_csv(path, (*BANK, "y"), (*columns, yes_no[clicks.astype(int)]))
 
 
 def write_numbers(path: pathlib.Path, rows: int = 20_000, seed: int = 1) -> None:
@@ -43,7 +43,7 @@ def write_numbers(path: pathlib.Path, rows: int = 20_000, seed: int = 1) -> None
     score = values[:, :4] @ np.array([0.8, -0.6, 0.4, 0.3]) + 0.5 * (values[:, 4] ** 2 - 1)
     clicks = (random.random(rows) < expit(score - 2.0)).astype(int)
     columns = [np.char.mod("%.4f", 100.0**index * column) for index, column in enumerate(values.T)]
-    _write(path, (*(f"x{index}" for index in range(8)), "click"), (*columns, clicks))
+    write_csv(path, (*(f"x{index}" for index in range(8)), "click"), (*columns, clicks))
 
 
 def write_rare(path: pathlib.Path, rows: int = 200_000, seed: int = 1, rate: float = 0.001) -> None:
@@ -56,12 +56,13 @@ def write_rare(path: pathlib.Path, rows: int = 200_000, seed: int = 1, rate: flo
         score += random.normal(0, 0.7, size)[ids[name]]
     clicks = random.random(rows) < expit(score + np.log(rate) - 0.2)
     columns = [np.char.add(name[0], values.astype(str)) for name, values in ids.items()]
-    _write(path, (*sizes, "click"), (*columns, clicks.astype(int)))
+    write_csv(path, (*sizes, "click"), (*columns, clicks.astype(int)))
 
 
 LOGS = {"bank": write_bank, "numbers": write_numbers, "rare": write_rare}
 
 
-def _write(path: pathlib.Path, names: tuple[str, ...], columns: tuple[np.ndarray, ...]) -> None:
+def write_csv(path: pathlib.Path, names: tuple[str, ...], columns: tuple[np.ndarray, ...]) -> None:
+    """Writes columns as text below a header."""
     lines = np.stack([np.asarray(column).astype(str) for column in columns], axis=1)
     write_text(path, "\n".join([",".join(names), *map(",".join, lines)]) + "\n")

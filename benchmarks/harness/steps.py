@@ -99,7 +99,7 @@ def tables(report: Report) -> list[Ratio]:
 
 
 def reader(report: Report) -> list[Ratio]:
-    """Returns rows/s of packed files over those of gzip TFRecords."""
+    """Returns the ratio of rows/s from packed files to rows/s from gzip TFRecords."""
     by_name = {one["name"]: one["rows_per_s"]["median"] for one in report["readers"]}
     gzip = max(rate for name, rate in by_name.items() if name.startswith("gzip"))
     packed = max(rate for name, rate in by_name.items() if not name.startswith("gzip"))
@@ -107,15 +107,15 @@ def reader(report: Report) -> list[Ratio]:
 
 
 def score(report: Report) -> list[Ratio]:
-    """Returns rows/s of scoring a raw log over those of the model alone and of BulkInferrer."""
-    found = []
+    """Returns the ratios of rows/s of scoring a raw log to rows/s of the model alone and of BulkInferrer."""
+    ratios = []
     for one in report["claims"]:
         if one["ratio"] is None:  # hidden by the variation of the start-up time
             continue
         processes = f", {one['workers']} processes" if one["workers"] else ""
         name = f"scoring, rows/s over {one['against']}{processes}"
-        found.append(Ratio(name, one["ratio"]["median"], target=one["target"]))
-    return found
+        ratios.append(Ratio(name, one["ratio"]["median"], target=one["target"]))
+    return ratios
 
 
 def latency(report: Report) -> list[Ratio]:
@@ -133,7 +133,7 @@ def text_cost(report: Report) -> list[Ratio]:
 
 
 def text_serving(report: Report) -> list[Ratio]:
-    """Returns the CPU time of sending a text with each candidate over that of sharing it."""
+    """Returns the ratio of the CPU time if each candidate has its own text to the CPU time if they share one."""
     return [
         Ratio(f"requests of {one['candidates']} candidates, CPU of a text each over a shared one", one["cpu_gain"])
         for one in report["sharing"]
@@ -141,7 +141,7 @@ def text_serving(report: Report) -> list[Ratio]:
 
 
 def candidates(report: Report) -> list[Ratio]:
-    """Returns the time of requests that send the user once over that of one row per candidate."""
+    """Returns the ratio of a request's time if it sends the user once to its time if it has a row per candidate."""
     return [
         Ratio(f"{one['model']}, ms of a user once over rows", one["over"]["serving_raw"], True, one["target"])
         for one in report["models"]

@@ -1,33 +1,69 @@
-"""Times several calls in turn, and compares their times."""
+"""Gives several sides turns, and compares what they take within the same rounds."""
 
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ctrpipe.serving.latency.papers import WARM_UP
 
+T = TypeVar("T")
 
-def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
+
+def alternate(
+    sides: Mapping[str, Callable[[], T]], rounds: int, tell: Callable[[int, dict[str, T]], None] | None = None
+) -> dict[str, list[T]]:
+    """Returns the results of each side, one for each round. In a round every side has one turn.
+
+    Args:
+        sides: The sides by name, in the order of their turns.
+        rounds: Number of rounds.
+        tell: Called after each round with its number, from 1, and its results.
+    """
+    results: dict[str, list[T]] = {name: [] for name in sides}
+    for number in range(1, rounds + 1):
+        for name, side in sides.items():
+            results[name].append(side())
+        if tell:
+            tell(number, {name: of_side[-1] for name, of_side in results.items()})
+    return results
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Returns median, minimum and maximum."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def ratios(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
+    """Returns the spread of the first side's values over the second's in the same round."""
+    return spread([a / b for a, b in zip(first, second, strict=True)])
+
+
+def in_turn(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
     """Returns the seconds and CPU seconds of each alternating call by name; the first WARM_UP of each do not count."""
-    times_of: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
-    for repeat in range(-WARM_UP, repeats):
-        for name, call in calls.items():
-            started, cpu = time.perf_counter(), time.process_time()
-            call()
-            if repeat >= 0:
-                times_of[name]["seconds"].append(time.perf_counter() - started)
-                times_of[name]["cpu_seconds"].append(time.process_time() - cpu)
-    return times_of
+    results = alternate({name: lambda call=call: timed(call) for name, call in calls.items()}, WARM_UP + repeats)
+    return {
+        name: {"seconds": [wall for wall, _ in of_call], "cpu_seconds": [cpu for _, cpu in of_call]}
+        for name, of_call in ((name, of_side[WARM_UP:]) for name, of_side in results.items())
+    }
 
 
-def milliseconds(times: dict[str, list[float]]) -> dict[str, float]:
+def timed(call: Callable[[], Any]) -> tuple[float, float]:
+    """Returns the seconds that a call takes, and the CPU seconds of all threads of this process."""
+    started, cpu = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - started, time.process_time() - cpu
+
+
+def milliseconds(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {
         "ms": 1000 * statistics.median(times["seconds"]),
         "cpu_ms": 1000 * statistics.median(times["cpu_seconds"]),
     }
 
 
-def ratio(first: dict[str, list[float]], second: dict[str, list[float]], key: str = "cpu_seconds") -> float:
+def ratio(
+    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], key: str = "cpu_seconds"
+) -> float:
     """Returns the median over the repeats of the first's value over the second's in the same repeat."""
-    return statistics.median(a / b for a, b in zip(first[key], second[key], strict=True))
+    return ratios(first[key], second[key])["median"]

@@ -1,6 +1,6 @@
 """Serves FAISS's inner-product indexes by the protocol of index_server.py. Needs faiss and numpy only.
 
-"flat" is the exact index. The setting of "ivf" is the number of cells to read (nprobe), that of "hnsw" the number of
+"flat" is the exact index. The setting is the number of cells to read (nprobe) for "ivf", and for "hnsw" the number of
 candidates to keep (efSearch).
 """
 

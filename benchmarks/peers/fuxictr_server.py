@@ -40,6 +40,11 @@ With `tasks`, the logits are ordered row by row:
     ple         as mmoe, with one level: the experts of each task in turn, then the shared experts, as many as of one
                 task
 
+Other classes of the zoo, whose arguments are the request's `settings`: the weights have the names of PyTorch's modules,
+as `mlp1.mlp.0/kernel` [in, out] and `mlp1.mlp.0/bias` of a linear layer, `/scale`, `/shift`, `/mean` and `/variance` of
+a norm, and `/<parameter>` of others; `embedding`, and `linear` of a linear part, are as above. `gate_embed_layer/table`
+is PPNet's second table, of the fields in `gate_priors`. fcn is the class of its authors' repository.
+
 With a number of `item` fields:
 
     two_tower   FuxiCTR's DSSM: embedding; tower_0 of the user, with the mean of the history as the last input, and
@@ -325,7 +330,33 @@ ZOO = {
     "mmoe": ("multitask/MMoE", "MMoE", "tower_hidden_units"),
     "ple": ("multitask/PLE", "PLE", "tower_hidden_units"),
     "two_tower": ("DSSM", "DSSM", ""),
+    "gdcn": ("GDCN", "GDCNP", ""),
+    "gdcn_stacked": ("GDCN", "GDCN", ""),
+    "fibinet": ("FiBiNET", "FiBiNET", ""),
+    "mask_net": ("MaskNet", "MaskNet", ""),
+    "edcn": ("EDCN", "EDCN", ""),
+    "final_mlp": ("FinalMLP", "FinalMLP", ""),
+    "final_net": ("FinalNet", "FinalNet", ""),
+    "wukong": ("WuKong", "WuKong", ""),
+    "qnn": ("QNN", "QNN_alpha", ""),
+    "ppnet": ("PEPNet", "PPNet", ""),
+    "fcn": ("", "DCNv3", ""),
 }
+# Those whose weights are named by their modules. Of some the file has another name than the class.
+BY_MODULE = (
+    "gdcn",
+    "gdcn_stacked",
+    "fibinet",
+    "mask_net",
+    "edcn",
+    "final_mlp",
+    "final_net",
+    "wukong",
+    "qnn",
+    "ppnet",
+    "fcn",
+)
+FILES = {"GDCNP": "GDCN"}
 
 
 def of_history(name: str, spec: Spec) -> dict[str, object]:
@@ -383,6 +414,29 @@ def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
     return weights
 
 
+def module_weights(model: BaseModel, spec: Spec) -> dict[str, Weight]:
+    """Returns all weights of a model by the names of its modules."""
+    weights: dict[str, Weight] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, FeatureEmbedding):
+            place = {"lr_layer.embedding_layer": "linear", "gate_embed_layer": "gate_embed_layer/table"}
+            rows = tables(module)
+            width = () if rows[0].shape[1] == 1 else (rows[0].shape[1],)
+            weights[place.get(path, "embedding")] = stacked(rows, *width)
+        elif isinstance(module, torch.nn.Linear):
+            weights[f"{path}/kernel"] = transposed(module.weight)
+            if module.bias is not None:
+                weights[f"{path}/bias"] = same(module.bias)
+        elif isinstance(module, torch.nn.LayerNorm | torch.nn.BatchNorm1d):
+            weights |= {f"{path}/scale": same(module.weight), f"{path}/shift": same(module.bias)}
+            if isinstance(module, torch.nn.BatchNorm1d):
+                weights |= {f"{path}/mean": same(module.running_mean), f"{path}/variance": same(module.running_var)}
+        elif not any(name in path for name in ("embedding_layer", "gate_embed_layer")):
+            own = module.named_parameters(recurse=False)
+            weights |= {f"{path}/{name}": same(one) for name, one in own if one.requires_grad}
+    return weights
+
+
 def task_network(network: MLP_Block, name: str) -> dict[str, Weight]:
     """Returns the weights of a network whose last layer is the output layer."""
     *hidden, last = [part for part in network.mlp if isinstance(part, torch.nn.Linear)]
@@ -427,14 +481,19 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
     """Returns a model of the zoo with the sizes and the regularisation of `spec`, and its defaults otherwise."""
     folder, class_name, hidden = ZOO[name]
     place = pathlib.Path(spec.zoo) / "model_zoo" / folder
-    path = (place / "src" if (place / "src").is_dir() else place) / f"{class_name}.py"
+    if not folder:  # the repository of the authors
+        place = pathlib.Path(spec.zoo)
+    path = (place / "src" if (place / "src").is_dir() else place) / f"{FILES.get(class_name, class_name)}.py"
     loaded = importlib.util.spec_from_file_location(class_name, path)
     module = importlib.util.module_from_spec(loaded)
     loaded.loader.exec_module(module)
     settings = {"gpu": -1, "verbose": 0, "model_root": ".", "metrics": []}
     settings |= {"task": "regression" if logits else "binary_classification"}
     settings |= {"optimizer": "adam", "loss": "binary_crossentropy", "embedding_dim": spec.dim}
-    if hidden:
+    settings |= spec.settings
+    if name in BY_MODULE:
+        pass
+    elif hidden:
         settings |= {"embedding_regularizer": spec.l2, "net_regularizer": spec.network_l2}
         settings |= {"net_dropout": spec.dropout, hidden: list(spec.hidden)}
     else:
@@ -454,7 +513,13 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
         settings |= {"attention_layers": spec.layers, "num_heads": spec.heads, "attention_dim": spec.dim}
     # SIM takes a history as additional rows of the candidate's columns, not as a column.
     described = dataclasses.replace(spec, history=0, item=1) if name == "sim" else spec
-    return getattr(module, class_name)(feature_map(described), **settings)
+    if name == "fcn":  # its widths are those of a head
+        described = dataclasses.replace(spec, dim=settings["embedding_dim"])
+    model = getattr(module, class_name)(feature_map(described), **settings)
+    if name == "qnn":  # it gives the embedding an argument that the package's embedding does not take
+        embed = model.embedding_layer.forward
+        model.embedding_layer.forward = lambda ids, dynamic_emb_dim: embed(ids, flatten_emb=dynamic_emb_dim)
+    return model
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:
@@ -476,6 +541,8 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
     weights = None if spec.zoo else model.weights()
     if spec.history or spec.tasks > 1:
         weights = zoo_weights(name, model, spec)
+    elif name in BY_MODULE:
+        weights = module_weights(model, spec)
     unused = {"sim": ("dnn_aux.", "short_attention."), "ple": (f"cgc_layers.0.gate.{spec.tasks}.",)}
 
     def outputs(batch: Any) -> torch.Tensor:

@@ -64,6 +64,7 @@ class Spec:
         l2: Strength of the peer's own regularisation: of its embeddings, or of all weights if it uses weight decay.
         network_l2: Strength of its regularisation of the other weights, if separate from `l2`.
         zoo: A folder of FuxiCTR's model zoo, whose classes are used; "" for the peer's package alone.
+        settings: Arguments of the zoo's class, for models whose arguments no other field has.
         device: PyTorch's name of the device.
         autocast: Whether the timed training computes forward and loss with `torch.autocast` in bfloat16.
     """
@@ -97,6 +98,7 @@ class Spec:
     l2: float = 0.0
     network_l2: float = 0.0
     zoo: str = ""
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     device: str = "cpu"
     autocast: bool = False
 

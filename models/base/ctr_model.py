@@ -14,6 +14,7 @@ from ctrpipe.models.base.losses import without_fake_negatives
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.tower import Tower
 
 # Constructor arguments that are not hyperparameters.
 NO_OPTIONS = ("name", "embeds")
@@ -40,6 +41,10 @@ class CTRModel(keras.Model):
         linear_rate: float. Factor on the linear part. Its weights start from zero: with Adam, the factor multiplies
             their learning rate. A wide part needs larger steps than a deep part; the Wide & Deep paper therefore trains
             it with its own optimizer. Defaults to 1.
+        normalization: str. "batch", "layer" or "none": normalisation of the hidden layers of the MLPs that end the
+            model (see Tower). Defaults to "none".
+        normalization_place: str. Whether that normalisation comes "before" or "after" the activation. Defaults to
+            "before".
         embeds: bool. Whether the model has embeddings and a linear part. False for a model nested in another model that
             supplies the embeddings (see MultiTaskModel). Not a hyperparameter. Defaults to True.
         name: str. Name of the Keras model.
@@ -69,6 +74,10 @@ class CTRModel(keras.Model):
     needs_items: bool = False
     # Whether the data must have several tasks.
     needs_tasks: bool = False
+    # Whether a training step gives the model the labels, and any weights, in its inputs.
+    reads_labels: bool = False
+    # Whether the model adds a loss on its own logits, so that it cannot be a part of another model.
+    own_loss: bool = False
     # Registry names of the models to train first. This model copies their weights (see `take_weights`).
     pretraining: tuple[str, ...] = ()
     # Registry names of the models to train first only if `training.stages` names them.
@@ -97,6 +106,8 @@ class CTRModel(keras.Model):
         use_linear: bool = False,
         linear_l2: float = 0.0,
         linear_rate: float = 1.0,
+        normalization: str = "none",
+        normalization_place: str = "before",
         embeds: bool = True,
         name: str | None = None,
     ) -> None:
@@ -105,6 +116,7 @@ class CTRModel(keras.Model):
         self.embedding_dim = embedding_dim
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
+        self._normalization = (normalization, normalization_place)
         self.table = self.dense_table = self.embedding_drop = None
         self.linear: FieldEmbedding | None = None
         self.linear_dense: keras.layers.Dense | None = None
@@ -119,6 +131,29 @@ class CTRModel(keras.Model):
             self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
             self.make_linear(linear_l2)
+
+    def mlp(
+        self,
+        hidden_units: Sequence[int],
+        outputs: int | None = 1,
+        activation: str = "relu",
+        dropout: float | Sequence[float] = 0.0,
+        l2: float = 0.0,
+        *,
+        name: str,
+    ) -> Tower:
+        """Returns a multilayer perceptron with the normalisation of the model's options; see Tower."""
+        return Tower(hidden_units, outputs, activation, dropout, l2, *self._normalization, name=name)
+
+    def check_normalization(self, name: str) -> None:
+        """Raises ValueError if `normalization` is given and no layer is normalised.
+
+        Args:
+            name: The model's name, for the error.
+        """
+        asked = self._normalization[0] != "none"
+        if asked and not any(getattr(layer, "norms", None) for layer in self._flatten_layers()):
+            raise ValueError(f"{name}: there is no hidden layer that `normalization` could normalise; remove it")
 
     def make_linear(self, l2: float) -> None:
         """Creates the layers of the linear part: `linear` for the ids and `linear_dense` for the dense features.
@@ -264,7 +299,8 @@ class CTRModel(keras.Model):
     def output_biases(self) -> list[keras.Variable]:
         """Returns the biases that are added to every row's logits; concatenated they have the shape (tasks,).
 
-        The model must be built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
+        If the logits are the mean of several layers', these are the biases of each layer in turn. The model must be
+        built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
 
         Raises:
             ValueError: the model has no such bias.
@@ -289,8 +325,11 @@ class CTRModel(keras.Model):
         if self.linear_dense is not None:
             log_odds = log_odds / self.linear_rate
         biases = self.output_biases()
-        for bias, values in zip(biases, np.split(log_odds, len(biases)), strict=True):
-            bias.assign(values)
+        sizes = [int(np.prod(bias.shape)) for bias in biases]
+        # A model whose logits are the mean of several layers' has the biases of each.
+        values = np.tile(log_odds, sum(sizes) // len(log_odds))
+        for bias, own in zip(biases, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            bias.assign(own)
 
     def shift_logits(self, shift: float) -> None:
         """Adds a constant to the logits of every row and task, by shifting the output biases.
@@ -389,6 +428,18 @@ def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Ten
         rows, attention = layer(rows, return_attention=True)
         maps.append(attention)
     return maps
+
+
+def fields_named(model: str, feature_map: FeatureMap, names: Sequence[str]) -> list[int]:
+    """Returns the places of the named fields among all fields.
+
+    Raises:
+        ValueError: there is no such field.
+    """
+    known = [field.name for field in feature_map.fields]
+    if absent := [name for name in names if name not in known]:
+        raise ValueError(f"{model}: {', '.join(map(str, absent))} is not a field; the fields are {', '.join(known)}")
+    return [known.index(name) for name in names]
 
 
 def require_fields(model: str, feature_map: FeatureMap) -> None:

@@ -19,6 +19,7 @@ The packed tensors that a feature map describes:
   and its decimal point is after the first digit. 0 is (0, 0); a missing number is (MISSING_SIGNIFICAND, 0).
 - ``label`` float32 ``[N, tasks]``; in the inputs only for StarSpace, which computes its own loss.
 - ``weight`` float32 ``[N, 1]``, in training, if the rows have weights.
+- ``group`` int32 ``[N, 2]``, in training with a loss within groups: the two halves of the group's number.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-LABEL, WEIGHT = "label", "weight"  # names of packed tensors
+LABEL, WEIGHT, GROUP = "label", "weight", "group"  # names of packed tensors
 SLOT_WEIGHTS = "slot_weights"
 PADDING_ID = 0
 RESERVED_IDS = 2  # unknown and missing, before every field's vocabulary

@@ -1,5 +1,6 @@
 """Losses on logits."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -81,3 +82,141 @@ class BinaryCrossEntropy(keras.losses.Loss):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "task_weights": self.task_weights, "fake_negatives": self.fake_negatives}
+
+
+def mean_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    """Returns the mean cross-entropy over the labels that are known, float32; labels and logits (batch_size, tasks)."""
+    labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
+    known = ops.logical_not(ops.isnan(labels))
+    labels = ops.where(known, labels, 0.0)
+    losses = ops.where(known, ops.softplus(logits) - labels * logits, 0.0)
+    return ops.sum(losses) / ops.maximum(ops.sum(ops.cast(known, "float32")), 1.0)
+
+
+def logit_of(probabilities: Tensor) -> Tensor:
+    """Returns log(p / (1 - p)); p is kept 1e-7 away from 0 and 1."""
+    p = ops.clip(probabilities, 1e-7, 1.0 - 1e-7)
+    return ops.log(p) - ops.log1p(-p)
+
+
+def focal(labels: Tensor, logits: Tensor, gamma: float = 2.0, alpha: float | None = None) -> Tensor:
+    """Returns the focal loss of each row, `-α_t (1 - p_t)^γ log p_t`, in the shape of the labels.
+
+    p_t is the probability of the row's class, and α_t is `alpha` for a click and 1 - `alpha` otherwise, or 1 without
+    `alpha`. A label between 0 and 1 counts as so many clicks.
+
+    References:
+        Lin et al., "Focal Loss for Dense Object Detection", 2017, equation 5.
+    """
+    p = ops.sigmoid(logits)
+    of_click = ops.power(1.0 - p, gamma) * ops.softplus(-logits)
+    of_other = ops.power(p, gamma) * ops.softplus(logits)
+    click, other = (1.0, 1.0) if alpha is None else (alpha, 1.0 - alpha)
+    return click * labels * of_click + other * (1.0 - labels) * of_other
+
+
+def same_group(groups: Tensor, known: Tensor) -> Tensor:
+    """Returns which rows with a label are in a row's group, float32 (batch_size, batch_size).
+
+    Args:
+        groups: The halves of each row's group number, int32 (batch_size, 2). Rows of the number 0 have no group, and
+            are alone.
+        known: Whether each row has a label, bool (batch_size,).
+    """
+    same = ops.all(groups[:, None] == groups[None], axis=2)
+    has_group = ops.any(groups != 0, axis=1)
+    alone = ops.eye(ops.shape(groups)[0], dtype="bool")
+    same = ops.logical_or(ops.logical_and(same, has_group[:, None]), alone)
+    return ops.cast(ops.logical_and(same, known[None]), "float32")
+
+
+def pairwise_logistic(labels: Tensor, logits: Tensor, same: Tensor) -> Tensor:
+    """Returns each row's loss of its pairs, (batch_size,): `y_i mean_j log(1 + e^(z_j - z_i))`.
+
+    The mean is over the rows j of the group without a click, weighted by 1 - y_j; without any, the loss is 0.
+
+    Args:
+        labels, logits: y and z, float32 (batch_size,).
+        same: See `same_group`.
+
+    References:
+        Burges et al., "Learning to Rank using Gradient Descent", 2005, equation 3, with labels of 0 and 1.
+    """
+    others = same * (1.0 - labels)[None]
+    pairs = ops.sum(others * ops.softplus(logits[None] - logits[:, None]), axis=1)
+    count = ops.sum(others, axis=1)
+    return labels * pairs / ops.where(count > 0, count, 1.0)
+
+
+def softmax_in_group(targets: Tensor, logits: Tensor, same: Tensor) -> Tensor:
+    """Returns `-t_i log(e^z_i / Σ_j e^z_j)` of each row, (batch_size,), with the sum over the rows of its group.
+
+    Args:
+        targets, logits: t and z, float32 (batch_size,).
+        same: See `same_group`.
+
+    References:
+        Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", 2007.
+    """
+    masked = ops.where(same > 0, logits[None], -1e9)
+    return targets * (ops.logsumexp(masked, axis=1) - logits)
+
+
+def joint_ranking_and_calibration(labels: Tensor, logits: Tensor, same: Tensor, share: float) -> Tensor:
+    """Returns JRC's loss of each row, (batch_size,): a cross-entropy and, for each class, a softmax within the group.
+
+    `share (log(1 + e^z) - y z) + (1 - share) (-y log(e^z_i / Σ_j e^z_j) - (1 - y) log(e^-z_i / Σ_j e^-z_j))`. The paper
+    has a logit for each class, and z is their difference. Here the logits are z and -z, so that a model has one.
+
+    References:
+        Sheng et al., "Joint Optimization of Ranking and Calibration with Contextualized Hybrid Model", 2023, equations
+        4 to 7.
+    """
+    ranking = softmax_in_group(labels, logits, same) + softmax_in_group(1.0 - labels, -logits, same)
+    return share * (ops.softplus(logits) - labels * logits) + (1.0 - share) * ranking
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskLosses:
+    """The loss of each row of a batch, as a weighted mean over tasks that may have different losses.
+
+    Args:
+        names: The loss of each task: "binary_cross_entropy", "focal", "pairwise_logistic", "softmax" or "jrc".
+        task_weights: Weight of each task in the mean; None for equal weights.
+        gamma, alpha: See `focal`.
+        share: See `joint_ranking_and_calibration`.
+    """
+
+    names: tuple[str, ...]
+    task_weights: tuple[float, ...] | None = None
+    gamma: float = 2.0
+    alpha: float | None = None
+    share: float = 0.5
+
+    def of_rows(self, labels: Tensor, logits: Tensor, groups: Tensor | None) -> Tensor:
+        """Returns the loss of each row, float32 (batch_size,). A task whose label is NaN adds nothing.
+
+        Args:
+            labels, logits: float32 (batch_size, tasks).
+            groups: The rows' groups, int32 (batch_size, 2); None if no loss needs them.
+        """
+        weights = self.task_weights or (1.0,) * len(self.names)
+        total = 0.0
+        for index, name in enumerate(self.names):
+            known = ops.logical_not(ops.isnan(labels[:, index]))
+            y = ops.where(known, labels[:, index], 0.0)
+            z = logits[:, index]
+            if name == "binary_cross_entropy":
+                losses = ops.softplus(z) - y * z
+            elif name == "focal":
+                losses = focal(y, z, self.gamma, self.alpha)
+            else:
+                same = same_group(groups, known)
+                if name == "pairwise_logistic":
+                    losses = pairwise_logistic(y, z, same)
+                elif name == "softmax":
+                    losses = softmax_in_group(y, z, same)
+                else:
+                    losses = joint_ranking_and_calibration(y, z, same, self.share)
+            total += weights[index] * ops.where(known, losses, 0.0)
+        return total / sum(weights)

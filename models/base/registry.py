@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.packages import PACKAGE, PARTS
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.feature_map import FeatureMap
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _MODELS = {
     "lr": ("ctrpipe.models.lr", "LR", "-"),
+    "lightgbm": ("ctrpipe.models.lightgbm", "LightGBM", "Ke 2017"),
     "fm": ("ctrpipe.models.fm", "FM", "Rendle 2010"),
     "ffm": ("ctrpipe.models.ffm", "FFM", "Juan 2016"),
     "afm": ("ctrpipe.models.afm", "AFM", "Xiao 2017"),
@@ -40,6 +42,18 @@ _MODELS = {
     "transformer_pe": ("ctrpipe.models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
     "hetero_att": ("ctrpipe.models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
     "hiformer": ("ctrpipe.models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
+    "fibinet": ("ctrpipe.models.fibinet", "FiBiNET", "Huang 2019"),
+    "mask_net": ("ctrpipe.models.mask_net", "MaskNet", "Wang 2021 (MaskNet)"),
+    "edcn": ("ctrpipe.models.edcn", "EDCN", "Chen 2021"),
+    "final_mlp": ("ctrpipe.models.final_mlp", "FinalMLP", "Mao 2023"),
+    "final_net": ("ctrpipe.models.final_net", "FinalNet", "Zhu 2023"),
+    "gdcn": ("ctrpipe.models.gdcn", "GDCN", "Wang 2023 (GDCN)"),
+    "ppnet": ("ctrpipe.models.ppnet", "PPNet", "Chang 2023"),
+    "pepnet": ("ctrpipe.models.pepnet", "PEPNet", "Chang 2023"),
+    "fcn": ("ctrpipe.models.fcn", "FCN", "Li 2024 (FCN, DCNv3)"),
+    "wukong": ("ctrpipe.models.wukong", "Wukong", "Zhang 2024"),
+    "qnn": ("ctrpipe.models.qnn", "QNN", "Li 2025 (QNN-alpha)"),
+    "rank_mixer": ("ctrpipe.models.rank_mixer", "RankMixer", "Zhu 2025"),
     "fism": ("ctrpipe.models.fism", "FISM", "Kabbur 2013"),
     "nais": ("ctrpipe.models.nais", "NAIS", "He 2018"),
     "din": ("ctrpipe.models.din", "DIN", "Zhou 2018"),
@@ -47,6 +61,8 @@ _MODELS = {
     "dien": ("ctrpipe.models.dien", "DIEN", "Zhou 2019"),
     "sim": ("ctrpipe.models.sim", "SIM", "Pi 2020"),
     "sequence_transformer": ("ctrpipe.models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
+    "hstu": ("ctrpipe.models.hstu", "HSTU", "Zhai 2024"),
+    "one_trans": ("ctrpipe.models.one_trans", "OneTrans", "Zhang 2025 (OneTrans)"),
     "two_tower": ("ctrpipe.models.two_tower", "TwoTower", "Yi 2019"),
     "starspace": ("ctrpipe.models.starspace", "StarSpace", "Wu 2018"),
     "mmoe": ("ctrpipe.models.multi_task.mmoe", "MMoE", "Ma 2018 (MMoE)"),
@@ -79,6 +95,8 @@ _MODELS = {
 _OWN = re.compile(r"[\w.]+:\w+")
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
+# Hyperparameters that may also be a list with a value per hidden layer.
+_PER_LAYER = ("dropout",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +141,9 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
         ValueError: there is no such model or hyperparameter, or the model rejects a value.
     """
     check_hyperparameters(name, **hyperparameters)
-    return model_class(name)(feature_map, **hyperparameters)
+    model = model_class(name)(feature_map, **hyperparameters)
+    model.check_normalization(name)
+    return model
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
@@ -132,8 +152,9 @@ def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
     for key, value in hyperparameters.items():
         if key not in options:
             raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
-        optional = key in _OPTIONAL and (value is None or _fits(value, 1))
-        if not optional and not _fits(value, options[key]):
+        allowed = key in _OPTIONAL and (value is None or _fits(value, 1))
+        allowed |= key in _PER_LAYER and _fits(value, [0.0])
+        if not allowed and not _fits(value, options[key]):
             raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
 
 
@@ -164,6 +185,11 @@ def available() -> tuple[ModelInfo, ...]:
     return tuple(models)
 
 
+def is_registered(name: str) -> bool:
+    """Returns whether the registry has a model of this name."""
+    return name in _MODELS
+
+
 def model_class(name: str) -> type["CTRModel"]:
     """Returns the class of a model.
 
@@ -192,14 +218,23 @@ def derives_from(name: str, base: str) -> bool:
     return issubclass(model_class(name), model_class(base))
 
 
+def is_boosted(name: str) -> bool:
+    """Returns whether a model has boosted trees.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return issubclass(model_class(name), Boosted)
+
+
 def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
     """Returns the classes outside ctrpipe that `create` would import, as `module:Class`.
 
     A file that came from elsewhere names classes too, and an import runs the module. A module that this process has
     already imported does not run again.
     """
-    found = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
-    modules = {own: own.partition(":")[0] for own in found}
+    classes = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
+    modules = {own: own.partition(":")[0] for own in classes}
     return [own for own, module in modules.items() if module not in sys.modules and module.split(".")[0] != PACKAGE]
 
 
@@ -224,7 +259,7 @@ def source_of(name: str) -> str:
 
 
 def _own_class(name: str) -> type["CTRModel"]:
-    from ctrpipe.models.base.ctr_model import CTRModel  # imports Keras (5 s), which `ctrpipe --help` avoids
+    from ctrpipe.models.base.ctr_model import CTRModel  # lazy: Keras takes 4 s, and `ctrpipe --help` does not need it
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:

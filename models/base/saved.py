@@ -57,7 +57,7 @@ def save_model(
         state: The training state, linked in the same way, for a training run that continues from this model; None for
             none.
     """
-    from ctrpipe.models.base.weight_names import weight_names  # imports Keras, which takes seconds; `is_saved` must not
+    from ctrpipe.models.base.weight_names import weight_names  # lazy: Keras takes 4 s, and `is_saved` does not need it
 
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / WEIGHTS
@@ -153,7 +153,7 @@ def load_model(folder: pathlib.Path, trust: bool = False) -> "CTRModel":
         weights = read_arrays(folder / WEIGHTS)
     except (OSError, ValueError, LookupError, zipfile.BadZipFile) as error:
         raise InputError(f"{folder}: the kept model is damaged ({one_line(error, 100)}); train it again") from error
-    from ctrpipe.models.base.ctr_model import empty_row  # imports Keras, which takes seconds; `is_saved` must not
+    from ctrpipe.models.base.ctr_model import empty_row  # lazy: Keras takes 4 s, and `is_saved` does not need it
 
     try:
         model = create(name, feature_map, **hyperparameters)

@@ -19,6 +19,8 @@ class CandidateAttention(keras.layers.Layer):
     Args:
         heads: int. Number of heads. Defaults to 2.
         key_dim: int. Width of a head's queries and keys. Defaults to 16.
+        found: int. Number of items that each head attends to, those of its highest scores (TWIN); None for all. Equal
+            scores at the limit are all kept. Defaults to None.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
@@ -27,16 +29,18 @@ class CandidateAttention(keras.layers.Layer):
         (2, 12)
 
     Raises:
-        ValueError: `heads` or `key_dim` is not positive.
+        ValueError: `heads`, `key_dim` or `found` is not positive.
 
     References:
         Pi et al., "Search-based User Interest Modeling with Lifelong Sequential Behavior Data for Click-Through Rate
-        Prediction", 2020, section 3.3.
+        Prediction", 2020, section 3.3; Chang et al., "TWIN: TWo-stage Interest Network for Lifelong User Behavior
+        Modeling in CTR Prediction at Kuaishou", 2023, equations 5 to 7, without the cross features.
     """
 
-    def __init__(self, heads: int = 2, key_dim: int = 16, **kwargs: Any) -> None:
+    def __init__(self, heads: int = 2, key_dim: int = 16, found: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        require_positive(heads=heads, key_dim=key_dim)
+        require_positive(heads=heads, key_dim=key_dim, found=found)
+        self.found = found
         self.heads = heads
         self.key_dim = key_dim
         units, policy = heads * key_dim, self.dtype_policy
@@ -56,6 +60,9 @@ class CandidateAttention(keras.layers.Layer):
         by_head = ops.sum(ops.reshape(products, (-1, length, self.heads, self.key_dim)), axis=3)
         scores = ops.transpose(ops.cast(by_head, "float32"), (0, 2, 1))
         is_item = is_item[:, None]
+        if self.found is not None and self.found < length:
+            masked = ops.stop_gradient(ops.where(is_item, scores, -1e30))
+            is_item = ops.logical_and(is_item, masked >= ops.top_k(masked, self.found, sorted=True)[0][..., -1:])
         weights = ops.where(is_item, ops.softmax(ops.where(is_item, scores, -1e9), axis=2), 0.0)
         summed = ops.matmul(ops.cast(weights, items.dtype), items)
         return ops.reshape(summed, (-1, self.heads * width))
@@ -65,5 +72,5 @@ class CandidateAttention(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, key_dim=self.key_dim)
+        config.update(heads=self.heads, key_dim=self.key_dim, found=self.found)
         return config

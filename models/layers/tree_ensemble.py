@@ -41,6 +41,7 @@ class TreeEnsemble(keras.layers.Layer):
         self.leaves = leaves
         self.depth = depth
         self.nodes = 2 * leaves - 1
+        self._grown: tuple[int, int] = (trees, depth)  # trees and levels that are walked
 
     def build(self, input_shape: Shape | None = None) -> None:
         kinds = {"feature": "int32", "threshold": "float32", "left": "int32", "right": "int32", "value": "float32"}
@@ -74,14 +75,27 @@ class TreeEnsemble(keras.layers.Layer):
         ):
             weight.assign(given)
 
+    def fold(self) -> None:
+        """Leaves out the trees and levels that the weights do not use, for a model whose weights stay as they are."""
+        left, right, value = (np.asarray(weight) for weight in (self.left, self.right, self.value))
+        nodes = np.zeros((self.trees, 1), np.int32)  # of a level, by tree
+        levels = 0
+        while levels < self.depth and (np.take_along_axis(left, nodes, axis=1) != nodes).any():
+            children = [np.take_along_axis(side, nodes, axis=1) for side in (left, right)]
+            nodes, levels = np.concatenate(children, axis=1), levels + 1
+        used = np.flatnonzero((value != 0).any(axis=1))
+        self._grown = (int(used[-1]) + 1 if len(used) else 1, levels)
+
     def call(self, values: Tensor) -> Tensor:
         """Maps float32 (batch_size, features) to float32 (batch_size, 1)."""
-        first = np.arange(self.trees, dtype=np.int32) * self.nodes  # a tree's nodes in the flattened arrays
+        trees, levels = self._grown
+        first = np.arange(trees, dtype=np.int32) * self.nodes  # a tree's nodes in the flattened arrays
         feature, threshold, left, right, value = (
-            ops.reshape(weight, (-1,)) for weight in (self.feature, self.threshold, self.left, self.right, self.value)
+            ops.reshape(weight[:trees], (-1,))
+            for weight in (self.feature, self.threshold, self.left, self.right, self.value)
         )
-        node = ops.zeros((ops.shape(values)[0], self.trees), "int32")
-        for _ in range(self.depth):
+        node = ops.zeros((ops.shape(values)[0], trees), "int32")
+        for _ in range(levels):
             index = node + first
             compared = ops.take_along_axis(values, ops.take(feature, index, axis=0), axis=1)
             goes_left = compared <= ops.take(threshold, index, axis=0)

@@ -9,7 +9,6 @@ from keras import ops
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.multi_task.multi_task_model import MultiTaskModel, mixed
 
 EXPERT: Mapping[str, Any] = {"name": "mlp", "hidden_units": [256]}
@@ -31,7 +30,7 @@ class MMoE(MultiTaskModel):
             and the linear part. It must support several tasks. Defaults to an MLP with a hidden layer of 256.
         hidden_units: sequence of int. Widths of the hidden layers of each task's MLP. Defaults to (64,).
         activation: str. Activation of the experts' outputs and of the tasks' MLPs. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -60,7 +59,7 @@ class MMoE(MultiTaskModel):
         interaction: Mapping[str, Any] = EXPERT,
         hidden_units: Sequence[int] = (64,),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -69,7 +68,7 @@ class MMoE(MultiTaskModel):
         self.activation = keras.activations.get(activation)
         tasks = feature_map.tasks
         self.gates = [keras.layers.Dense(experts, use_bias=False, name=f"gate_{task}") for task in tasks]
-        self.towers = [Tower(hidden_units, 1, activation, dropout, l2, name=f"tower_{task}") for task in tasks]
+        self.towers = [self.mlp(hidden_units, 1, activation, dropout, l2, name=f"tower_{task}") for task in tasks]
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         x = self.flatten(rows, inputs)

@@ -84,7 +84,7 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
         raise ValueError(f"interaction should name a model, such as {{name: mlp}}. Received: {dict(settings)}")
     model = model_class(name)
     has_own_ways = any(getattr(model, way) is not getattr(CTRModel, way) for way in _OWN_WAYS)
-    if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or has_own_ways:
+    if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or model.own_loss or has_own_ways:
         raise ValueError(f"interaction: {name} does not combine given embeddings; choose another model, such as mlp")
     for key in options:
         if key in (*_SHARED, *_LINEAR):
@@ -92,6 +92,8 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
     try:
         check_hyperparameters(name, **options)
         own = {"embedding_dim": embedding_dim, "embeds": False, "name": f"interaction_{number}", **options}
-        return model(feature_map, **own)
+        made = model(feature_map, **own)
+        made.check_normalization(name)
+        return made
     except ValueError as error:
         raise ValueError(f"interaction: {error}") from error

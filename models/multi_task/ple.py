@@ -10,7 +10,6 @@ from keras import ops
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.multi_task.mmoe import EXPERT
 from ctrpipe.models.multi_task.multi_task_model import MultiTaskModel, mixed
 
@@ -36,7 +35,7 @@ class PLE(MultiTaskModel):
             of 256.
         hidden_units: sequence of int. Widths of the hidden layers of each task's MLP. Defaults to (64,).
         activation: str. Activation of the experts' outputs and of the tasks' MLPs. Defaults to "relu".
-        dropout: float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer of the tasks' MLPs. Defaults to 0.
         l2: float. Strength λ of the penalty λ/2·‖W‖² on the kernels of the tasks' MLPs. Defaults to 0.
         **options: Options of CTRModel.
 
@@ -66,7 +65,7 @@ class PLE(MultiTaskModel):
         interaction: Mapping[str, Any] = EXPERT,
         hidden_units: Sequence[int] = (64,),
         activation: str = "relu",
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         l2: float = 0.0,
         **options: Any,
     ) -> None:
@@ -91,20 +90,20 @@ class PLE(MultiTaskModel):
                 self.gates.append(keras.layers.Dense(width, use_bias=False, name=f"gate_{level}_{owner}"))
             for number in range(sum(sizes) if level else 0):
                 self.experts.append(keras.layers.Dense(expert_units, activation, name=f"expert_{level}_{number}"))
-        self.towers = [Tower(hidden_units, 1, activation, dropout, l2, name=f"tower_{task}") for task in tasks]
+        self.towers = [self.mlp(hidden_units, 1, activation, dropout, l2, name=f"tower_{task}") for task in tasks]
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         states = [self.flatten(rows, inputs)] * len(self.sizes)
-        found = self.activation(ops.stack(self.outputs(rows, inputs, training), axis=1))
+        stacked = self.activation(ops.stack(self.outputs(rows, inputs, training), axis=1))
         gates, experts = iter(self.gates), iter(self.experts)
         for level in range(self.levels):
             if level:
                 owners = [state for state, size in zip(states, self.sizes, strict=True) for _ in range(size)]
-                found = ops.stack([next(experts)(state) for state in owners], axis=1)
-            *own, shared = ops.split(found, np.cumsum(self.sizes)[:-1].tolist(), axis=1)
+                stacked = ops.stack([next(experts)(state) for state in owners], axis=1)
+            *own, shared = ops.split(stacked, np.cumsum(self.sizes)[:-1].tolist(), axis=1)
             seen = [ops.concatenate([experts_of_task, shared], axis=1) for experts_of_task in own]
             if level < self.levels - 1:
-                seen.append(found)
+                seen.append(stacked)
             states = [mixed(next(gates)(state), those) for state, those in zip(states, seen, strict=False)]
         logits = [tower(state, training=training) for tower, state in zip(self.towers, states, strict=True)]
         return ops.concatenate(logits, axis=1)

@@ -10,7 +10,6 @@ from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.text_encoder import TextEncoder
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.layers.uni_attention import UniAttentionLayer
 from ctrpipe.models.text.text_model import TextModel, feature_rows
 
@@ -31,7 +30,7 @@ class BERT4CTR(TextModel):
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 2048.
         attention_dim: int. Width d_a of the hidden layer of the attention scores. Defaults to 64, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of TextModel.
 
     Example:
@@ -64,7 +63,7 @@ class BERT4CTR(TextModel):
         token_ffn: int = 2048,
         attention_dim: int = 64,
         hidden_units: Sequence[int] = (256,),
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         **options: Any,
     ) -> None:
         require_positive(feature_tokens=feature_tokens)
@@ -73,7 +72,7 @@ class BERT4CTR(TextModel):
         self.feature_tokens = feature_tokens
         self.reduce = keras.layers.Dense(feature_tokens * token_dim, activation="relu", name="reduce")
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
-        self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     def reduced(self, rows: Tensor, inputs: Inputs) -> Tensor:
         """Returns the feature tokens before the uni-attention, (batch_size, feature_tokens, token_dim)."""

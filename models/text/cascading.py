@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
@@ -198,7 +199,7 @@ class CascadingDeepFM(Cascading):
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class CascadingNNGBDT(Cascading):
+class CascadingNNGBDT(Cascading, Boosted):
     """An MLP plus boosted trees, both with the score of a language model as a feature.
 
     `logit = MLP(features, score) + position term + trees(features, score)` (see Cascading). The trees are trained after
@@ -250,6 +251,10 @@ class CascadingNNGBDT(Cascading):
         """
         scored = self.with_score(inputs)
         return self._values(scored), self.network_logits(scored, training=False)
+
+    def fold(self) -> None:
+        super().fold()
+        self.trees.fold()
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         scored = self.with_score(inputs, training)

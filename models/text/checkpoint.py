@@ -157,7 +157,7 @@ def _set(folder: pathlib.Path, weight: Any, value: np.ndarray, name: str) -> Non
 @contextlib.contextmanager
 def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
     """Yields the names of a checkpoint's weights, and a function that reads a weight by name as float32."""
-    import safetensors  # from the extra `text`; needed for checkpoints only
+    import safetensors  # lazy: belongs to the extra `text`, which only checkpoints need
 
     with contextlib.ExitStack() as stack:
         owner: dict[str, Any] = {}

@@ -9,7 +9,6 @@ from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.text.text_model import feature_rows, position_rows, position_term
 
 
@@ -26,7 +25,7 @@ class FeaturesOnly(CTRModel):
         feature_tokens: int. Number of tokens, each of width K, that all features are reduced to. Defaults to 1, as in
             the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of CTRModel.
 
     Example:
@@ -51,13 +50,13 @@ class FeaturesOnly(CTRModel):
         token_dim: int = 512,
         feature_tokens: int = 1,
         hidden_units: Sequence[int] = (256,),
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         **options: Any,
     ) -> None:
         require_positive(feature_tokens=feature_tokens)
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.reduce = keras.layers.Dense(feature_tokens * token_dim, activation="relu", name="reduce")
-        self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, "relu", dropout, name="tower")
         self.position = position_term(feature_map, self.tasks)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:

@@ -123,7 +123,7 @@ class NumBERTUniAttention(NumberTextModel):
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 3072.
         attention_dim: int. Width d_a of the hidden layer of the attention scores. Defaults to 64.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of NumberTextModel.
 
     Example:
@@ -154,14 +154,14 @@ class NumBERTUniAttention(NumberTextModel):
         token_ffn: int = 3072,
         attention_dim: int = 64,
         hidden_units: Sequence[int] = (256,),
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(feature_map, **options)
         self.token_dim = token_dim
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
         self.project = keras.layers.Dense(token_dim, name="project")
-        self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     def text_queries(self) -> list[str]:
         """Returns the column of each query of `text_attention`."""

@@ -9,7 +9,6 @@ from keras import ops
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.text_encoder import FeedForward
-from ctrpipe.models.layers.tower import Tower
 from ctrpipe.models.text.text_model import TextModel, feature_rows
 
 
@@ -23,7 +22,7 @@ class ShallowInteraction1(TextModel):
         feature_map: FeatureMap. The description of the packed tensors, with a text.
         token_dim: int. Width K of the feature vector. Defaults to 512, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
-        dropout: float. Dropout rate after each hidden layer. Defaults to 0.
+        dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.
         **options: Options of TextModel.
 
     Example:
@@ -52,12 +51,12 @@ class ShallowInteraction1(TextModel):
         *,
         token_dim: int = 512,
         hidden_units: Sequence[int] = (256,),
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(feature_map, **options)
         self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
-        self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
+        self.tower = self.mlp(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     def transform_features(self, features: Tensor, training: bool | None = None) -> Tensor:
         """Returns the feature vector to concatenate with the pooled text, (batch_size, token_dim)."""

@@ -13,7 +13,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.processes import python_command, run_in_new_process
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 from ctrpipe.serving.server.options import parse_flags, set_environment
 
 SERVE = (*python_command("from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"), "serve")
@@ -31,8 +31,8 @@ def bench() -> None:
 @click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address of --target. A local server has one.")
 @click.option("--beside", default=None, metavar="URL", help="Compare with this server of the same model, interleaved.")
 @click.option("--beside-grpc", default=None, metavar="HOST:PORT", help="gRPC address of --beside.")
-@click.option("--model", "models", multiple=True, type=PATH, help="Folder of versions. Further models: ratios only.")
-@click.option("--baseline", type=PATH, default=None, help="One-layer Transformer, Hiformer's unit of latency.")
+@click.option("--model", "models", multiple=True, type=MODEL, help="Folder of versions. Further models: ratios only.")
+@click.option("--baseline", type=MODEL, default=None, help="One-layer Transformer, Hiformer's unit of latency.")
 @click.option("--data", type=PATH, default=None, help="Raw log for the requests. Default: rows kept with the model.")
 @click.option("--config", type=PATH, default=None, help="YAML file with any of the settings. Options override it.")
 @click.option("--quick", is_flag=True, help="Fewer cells and one round, about a minute.")
@@ -104,12 +104,12 @@ def latency(
 
     if beside:
         other = beside, beside_grpc
-        found = measure_beside(models[0], data, settings, SERVE, other, target, grpc, flags, announce)
-        written = write_comparison(found, output)
-        show_comparison(found)
+        comparison = measure_beside(models[0], data, settings, SERVE, other, target, grpc, flags, announce)
+        written = write_comparison(comparison, output)
+        show_comparison(comparison)
         click.echo(f"Written to {written}")
-        click.echo(json.dumps(summary(found)))
-        sys.exit(INTERRUPTED if found["interrupted"] else 0)
+        click.echo(json.dumps(summary(comparison)))
+        sys.exit(INTERRUPTED if comparison["interrupted"] else 0)
     if not models:
         from ctrpipe.pipeline.demo.sample_export import LOG  # lazy: 0.4 s, and not needed with --model
 
@@ -133,6 +133,6 @@ def latency(
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Makes a sample export and returns the folder of the version."""
     load_tensorflow()
-    from ctrpipe.pipeline.demo.sample_export import make_export
+    from ctrpipe.pipeline.demo.sample_export import make_export  # lazy: numpy and pydantic take 0.6 s
 
     return make_export(name, folder)

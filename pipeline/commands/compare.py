@@ -4,7 +4,7 @@ import pathlib
 
 import click
 
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
 class _Compare(click.Command):
@@ -23,10 +23,10 @@ class _Compare(click.Command):
 
 
 @click.command(cls=_Compare)
-@click.argument("models", type=PATH, nargs=-1, metavar="A B [C ...]")
+@click.argument("models", type=MODEL, nargs=-1, metavar="A B [C ...]")
 @click.option(
     "--against",
-    type=PATH,
+    type=MODEL,
     multiple=True,
     metavar="PATH ...",
     help="Runs of the reference model with different seeds. A B C are then runs of one other model.",

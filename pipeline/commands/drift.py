@@ -8,7 +8,7 @@ import click
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.output_folder import check_output
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
 @click.command()
@@ -16,7 +16,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--data", multiple=True, required=True, help="The log to check: a file or quoted glob; repeatable.")
 @click.option("--against", multiple=True, required=True, help="Reference log: a file or quoted glob; repeatable.")
 @click.option("--kind", type=click.Choice(["drift", "skew"]), default="drift", show_default=True)
-@click.option("--model", type=PATH, default=None, help="A run or version: also compare its explanations.")
+@click.option("--model", type=MODEL, default=None, help="A run or version: also compare its explanations.")
 @click.option("--trust", is_flag=True, help="Import --model's class if its run names one that is not ctrpipe's.")
 @click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of CONFIG.")

@@ -11,17 +11,50 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.argument("log", nargs=-1, required=True)
 @click.option("--output", type=PATH, help="File to write. Default: <name of the log>.yaml in the current folder.")
 @click.option("--label", help="The label column. Default: the most likely one.")
-def init(log: tuple[str, ...], output: pathlib.Path | None, label: str | None) -> None:
+@click.option("--time", help="Divide the log by the time in this column: the last tenth of the time are the test rows.")
+@click.option("--user", help="The user's column. It is a feature, and without --time no user is in two splits.")
+@click.option("--group", help="Divide the log by this column: no value of it is in two splits.")
+@click.option("--weight", help="The column of the rows' weights.")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="A column that is no feature; repeatable.")
+@click.option("--delimiter", help="Signs between two values, such as ';' or '::'. Default: those that fit best.")
+@click.option("--dataset", metavar="NAME", help="LOG is the folder of a published data set: see below.")
+@click.option(
+    "--budget", metavar="TIME", help="Run `ctrpipe tune` on the draft for this time, as 5m or 2h, in runs/<name>-tune."
+)
+@click.pass_context
+def init(
+    context: click.Context,
+    log: tuple[str, ...],
+    output: pathlib.Path | None,
+    label: str | None,
+    time: str | None,
+    user: str | None,
+    group: str | None,
+    weight: str | None,
+    drop: tuple[str, ...],
+    delimiter: str | None,
+    dataset: str | None,
+    budget: str | None,
+) -> None:
     """Draft a configuration from the first rows of LOG.
 
-    Infers the format, the header, the kind of each column and the label from the first 10,000 rows. The commented
-    configuration runs without changes. Guesses to check are printed, and marked with ? in the file.
+    Infers the format, the header, the kind of each column and the label from the first 10,000 rows, and proposes a
+    model, its training and its gates by the number of rows, columns and clicks. The commented configuration runs
+    without changes. Guesses to check are printed, and marked with ? in the file.
+
+    `--dataset` knows the files of a published data set by their names and columns, in the folder LOG: criteo,
+    criteo_1tb, avazu, kddcup2012, movielens, mind, taobao, kuairand and amazon. Nothing is downloaded.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.pipeline.draft.page import draft, write_draft
+    from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft
 
-    text, unsure = draft(log, label)
+    said = Said(label, time, user, group, weight, drop, delimiter)
+    text, unsure = draft_of_known(dataset, log, said) if dataset else draft(log, said=said)
     path = write_draft(text, output)
     for sentence in unsure:
         click.echo(f"Unsure: {sentence}")
     click.echo(f"Written: {path}; next: ctrpipe check {path}, ctrpipe run {path}")
+    if budget:
+        from ctrpipe.pipeline.commands.tune import tune  # lazy: only this option needs it
+
+        context.invoke(tune, config=path, data=(), budget=budget)

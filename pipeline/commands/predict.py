@@ -7,7 +7,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
 
 if TYPE_CHECKING:
     from ctrpipe.serving.client import ModelClient
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.option("--label", default=None, help="Use the version with this label.")
 @click.option("--label-weights", default=None, metavar="stable=95,canary=5", help="Split the rows between labels.")
 @click.option("--key", default=None, metavar="COLUMN", help="Send rows with equal values to the same label.")
-@click.option("--input", "file", required=True, type=PATH, help="A raw log in the format of the training log.")
+@click.option("--input", "file", required=True, type=PATH_OR_URL, help="A raw log in the format of the training log.")
 @click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Number of rows to send.")
-@click.option("--model", type=PATH, help="Folder of the served model, which describes the log's format.", default=None)
+@click.option("--model", type=MODEL, help="Folder of the served model, which describes the log's format.", default=None)
 @click.option("--config", type=PATH, help="Configuration of the run, instead of --model.", default=None)
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Seconds.")
 @click.option("--explain", is_flag=True, help="Also print the contribution of each column to the logit, as bars.")
@@ -35,7 +35,7 @@ def predict(
     label: str | None,
     label_weights: str | None,
     key: str | None,
-    file: pathlib.Path,
+    file: pathlib.Path | str,
     rows: int,
     model: pathlib.Path | None,
     config: pathlib.Path | None,

@@ -8,7 +8,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared
@@ -71,7 +71,7 @@ def kddcup2012(
 @prepare.command()
 @click.argument("folder", type=PATH)
 @click.argument("output", type=PATH)
-@click.option("--model", type=PATH, required=True, help="The served model: DIR/models/<name>, or one version in it.")
+@click.option("--model", type=MODEL, required=True, help="The served model: a run, DIR/models/<name>, or a version.")
 def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
     """Convert logged serving requests to a log.
 
@@ -187,6 +187,93 @@ def labels(
         )
     else:
         click.echo(f"Next: ctrpipe init '{late.log}'")
+
+
+@prepare.command()
+@click.argument("log", nargs=-1, required=True)
+@click.argument("output", type=PATH)
+@click.option("--column", default="impressions", show_default=True, help="Column of the lists.")
+@click.option("--separator", default=" ", help="What stands between two items.  [default: a blank]")
+@click.option("--label-separator", default="-", show_default=True, help="What stands between an item and its label.")
+@click.option("--item", default="item", show_default=True, help="Column of the item that the rows get.")
+@click.option("--label", default="label", show_default=True, help="Column of the label that the rows get.")
+@click.option("--columns", metavar="A,B,...", help="Column names of a log without a header.")
+def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None, **options: str) -> None:
+    """Make rows of lists of impressions, such as MIND's.
+
+    LOG is files or quoted globs, whose rows list what was shown together: N55689-1 N35729-0. Each item becomes a row.
+
+    \b
+    Writes to OUTPUT:
+      log/*.parquet              the columns of the log but the list, the item and its label, all as text
+      dead_letter/rejects.jsonl  malformed rows with file, line and reason
+      summary.json               counts
+
+    `ctrpipe run` does the same if the configuration has the key `data.impressions`.
+    """
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
+    from ctrpipe.pipeline.commands.prepare_options import impressions_of_options
+    from ctrpipe.transforms.tables.impressions import rows_of_lists
+
+    lists = impressions_of_options({**options, "columns": columns.split(",") if columns else []})
+    shown = rows_of_lists(log, lists, output)
+    click.echo(f"{shown.rows:,} rows of {shown.lists:,} lists; {shown.rejected:,} malformed rows in dead_letter/")
+    click.echo(f"Next: ctrpipe init '{shown.log}'")
+
+
+@prepare.command()
+@click.argument("log")
+@click.argument("tables", nargs=-1, required=True)
+@click.option(
+    "--on",
+    multiple=True,
+    required=True,
+    help="Key of a table: COLUMN, COLUMN,COLUMN or LOG=TABLE. Once a table, or for all.",
+)
+@click.option("--as-of", help="Column of LOG with the time of the row, for tables with --time.")
+@click.option("--time", multiple=True, help="Column of a table with the time from which a row holds; - for none.")
+@click.option("--prefix", multiple=True, help="What the added columns of a table begin with; - for nothing.")
+@click.option(
+    "--duplicates",
+    multiple=True,
+    type=click.Choice(["refuse", "first", "last"]),
+    help="What to do with several rows of one key.  [default: refuse]",
+)
+@click.option("--time-format", help="Format of the times of LOG, as in a `time` feature. Default: inferred.")
+@click.option("--columns", metavar="A,B,...", help="Column names of a LOG without a header.")
+@click.option("--output", type=PATH, default="joined", show_default=True, help="Output folder.")
+def join(
+    log: str,
+    tables: tuple[str, ...],
+    output: pathlib.Path,
+    as_of: str | None,
+    time_format: str | None,
+    columns: str | None,
+    **options: tuple[str, ...],
+) -> None:
+    """Join a log with side tables, such as users and items.
+
+    LOG and TABLES are files or quoted globs. Each row of LOG gets the columns of the row with its key, or missing
+    values. With --as-of and --time it gets the newest row that is older than itself: nothing of the future comes in.
+
+    \b
+    Writes to OUTPUT:
+      log/*.parquet              the columns of the log and the tables, all as text
+      dead_letter/rejects.jsonl  malformed rows of all files with file, line and reason
+      summary.json               counts
+
+    File formats are inferred as in `ctrpipe init`. The tables may be larger than the memory. `ctrpipe run` does the
+    same join if the configuration has the key `data.join`.
+    """
+    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
+    from ctrpipe.pipeline.commands.prepare_options import join_of_options
+    from ctrpipe.transforms.tables.join import join_tables, summary_of
+
+    of_log = {"as_of": as_of, "time_format": time_format, "columns": columns.split(",") if columns else None}
+    made = join_tables([log], join_of_options(tables, options, of_log), output)
+    for line in summary_of(made):
+        click.echo(line)
+    click.echo(f"Next: ctrpipe init '{made.log}'")
 
 
 @prepare.command()

@@ -1,13 +1,15 @@
-"""Turns the options of `ctrpipe prepare history` and `prepare labels` into sections of a configuration."""
+"""Turns the options of `ctrpipe prepare history`, `join` and `labels` into sections of a configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import pydantic
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.section import Section
+from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.spec import LabelDelay
 
 _Section = TypeVar("_Section", bound=Section)
@@ -32,6 +34,45 @@ def events_of_options(options: Mapping[str, Any]) -> EventLog:
     if "columns" in given:
         given["columns"] = given["columns"].split(",")
     return _checked(EventLog, given)
+
+
+def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]], of_log: Mapping[str, Any]) -> Join:
+    """Returns the Join that the options describe.
+
+    Args:
+        tables: The files or globs of the side tables.
+        options: The options that are given once a table, in its order, or once for all tables, by their names in
+            `SideTable`. `on` is columns with commas between them, each perhaps as LOG=TABLE. A `-` stands for nothing.
+        of_log: The options of the log, as in `Join`.
+
+    Raises:
+        InputError: the options contradict each other.
+    """
+    given: list[dict[str, Any]] = [{"paths": [table]} for table in tables]
+    for name, values in options.items():
+        if len(values) not in (0, 1, len(tables)):
+            raise InputError(
+                f"--{name}: {len(values)} of them for {len(tables)} tables; give one a table in their order, or one "
+                "for all"
+            )
+        for table, value in zip(given, values * len(tables) if len(values) == 1 else values, strict=False):
+            if value != "-":
+                table[name] = _key(value) if name == "on" else value
+    return _checked(Join, {**{name: value for name, value in of_log.items() if value}, "tables": given})
+
+
+def impressions_of_options(options: Mapping[str, Any]) -> ImpressionLists:
+    """Returns the ImpressionLists that the options describe.
+
+    Raises:
+        InputError: the options contradict each other.
+    """
+    return _checked(ImpressionLists, options)
+
+
+def _key(text: str) -> dict[str, str]:
+    pairs = (column.partition("=") for column in text.split(","))
+    return {of_log: of_table or of_log for of_log, _, of_table in pairs}
 
 
 def label_delay_of_options(labels: str, options: Mapping[str, Any]) -> LabelDelay | None:

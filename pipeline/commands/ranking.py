@@ -6,11 +6,11 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
 @click.command()
-@click.argument("source", type=PATH, metavar="RUN")
+@click.argument("source", type=MODEL, metavar="RUN")
 @click.option("--data", multiple=True, help="Labelled log: file or quoted glob; repeatable. Default: the test rows.")
 @click.option("--group", help="Column that groups rows into lists. Default: user.")
 @click.option(

@@ -40,6 +40,7 @@ def replay(
     an interrupted replay; it may add policies and seeds.
     """
     load_tensorflow()
+    # Lazy: numpy, pyarrow and pydantic take 0.7 s.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.replay.days import find_days
     from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay

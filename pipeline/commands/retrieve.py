@@ -5,11 +5,11 @@ import pathlib
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
 @click.command()
-@click.option("--model", type=PATH, required=True, help="A run, DIR/models/<name>, or one version in it.")
+@click.option("--model", type=MODEL, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--items", multiple=True, help="Item log: a file or quoted glob; repeatable. Default: the training rows.")
 @click.option(
     "--item",

@@ -7,7 +7,7 @@ import sys
 import click
 
 from ctrpipe.common.exit_codes import BLOCKED
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
 
 DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's; repeat for more. Replaces data.paths."
 
@@ -15,7 +15,7 @@ DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's
 @click.command()
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, help=DATA_HELP)
-@click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
+@click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: read and transform with Beam.")
 @click.option("--seeds", type=click.IntRange(1), default=None, help="Trainings of model and baseline. Default: 1.")
@@ -23,7 +23,7 @@ DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's
 def run(
     config: pathlib.Path,
     data: tuple[str, ...],
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     settings: tuple[str, ...],
     beam_args: tuple[str, ...],
     seeds: int | None,
@@ -42,15 +42,19 @@ def run(
       dead_letter/                    malformed rows with file, line and reason
       tfx/                            artifacts and the ML Metadata store
 
+    With --output s3://... or gs://..., the run works in a folder of this machine and writes the results to the store.
+
     Repeat the command to continue an interrupted run. All unchanged steps are taken from the cache.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.common.phases import listed_phases, seconds_by_phase
     from ctrpipe.common.processes import end_preloaded
+    from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.report.summary import print_summary
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
+    from ctrpipe.pipeline.run.stored_run import output_of_run
 
     if beam_args:
         settings += (f"beam_args={json.dumps(beam_args)}",)
@@ -59,9 +63,12 @@ def run(
     loaded = load_config(config, settings)
     if warm_start is not None:
         loaded = with_parent(loaded, warm_start)
-    folder = output or pathlib.Path("runs") / loaded.name
-    metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
+    place = output or pathlib.Path("runs") / loaded.name
+    with output_of_run(place, loaded.serving.model_name) as folder:
+        metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
     print_summary(folder, loaded)
+    if is_url(place):
+        print(f"Stored: {place}")
     print(f"Time:   {listed_phases(seconds_by_phase())}")
     end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:

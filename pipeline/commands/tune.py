@@ -1,12 +1,13 @@
 """The command `ctrpipe tune`."""
 
 import pathlib
-from typing import Literal
+from typing import get_args
 
 import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.pipeline.commands.options import PATH
 
 
@@ -37,9 +38,7 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
     metavar="X",
     help="Reject models whose p99 latency for one row exceeds X ms. Needs --workers 1.",
 )
-@click.option(
-    "--objective", type=click.Choice(["log_loss", "auc"]), help="Validation metric. Default: training.monitor."
-)
+@click.option("--objective", type=click.Choice(get_args(Monitor)), help="Validation metric. Default: training.monitor.")
 @click.option(
     "--seeds",
     type=click.IntRange(0),
@@ -56,7 +55,7 @@ def tune(
     output: pathlib.Path | None,
     workers: int,
     p99_ms: float | None,
-    objective: Literal["log_loss", "auc"] | None,
+    objective: Monitor | None,
     seeds: int,
     settings: tuple[str, ...],
 ) -> None:
@@ -85,6 +84,7 @@ def tune(
     limits = read_budget(budget, trials)
     load_tensorflow()
     plan = make_plan(config, settings, limits, objective, workers, p99_ms, seeds)
+    # Lazy: Keras takes 4 s, and load_tensorflow, which comes first, suppresses TensorFlow's start-up lines.
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.tune.results import print_summary
     from ctrpipe.pipeline.tune.run import run_tune

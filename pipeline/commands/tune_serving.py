@@ -7,7 +7,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH
 from ctrpipe.serving.layout import find_version
 
 
@@ -19,7 +19,7 @@ def _numbers(_context: click.Context, parameter: click.Parameter, value: str) ->
 
 
 @click.command("tune-serving")
-@click.argument("model", type=PATH)
+@click.argument("model", type=MODEL)
 @click.option("--rows", default="1,100", show_default=True, callback=_numbers, help="Rows per request.")
 @click.option("--clients", default="1,8", show_default=True, callback=_numbers, help="Concurrent requests.")
 @click.option("--signature", default="serving_packed", show_default=True, help="Signature to call.")
@@ -37,7 +37,7 @@ def tune_serving(
 ) -> None:
     """Find the best threads and batching to serve a model.
 
-    MODEL is DIR/models/<name>, or one version in it. Takes a few minutes, with the requests recorded with the model.
+    MODEL is a run, DIR/models/<name>, or one version in it. Takes a few minutes, with the requests recorded with it.
     The best setting has the highest throughput in rows/s: the geometric mean over all pairs of --rows and --clients.
     The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
 

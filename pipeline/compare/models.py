@@ -1,5 +1,6 @@
 """Compares models on the same test rows, slice by slice: their metrics, and their differences from the first model."""
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,10 +10,11 @@ import pyarrow as pa
 
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
-from ctrpipe.pipeline.compare.sides import TESTED, compare_sides, side
+from ctrpipe.pipeline.compare.sides import TESTED, Groups, compare_sides, groups_of_rows, side
 from ctrpipe.pipeline.evaluation.elements import frequent_slices
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
@@ -59,11 +61,14 @@ def compare(
         progress(name)
         parts = {model: [values[rows] for values in trainings] for model, trainings in probabilities.items()}
         weights = None if first.weights is None else first.weights[rows]
-        compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count)
+        groups = groups_of_rows(first)
+        own = None if groups is None else dataclasses.replace(groups, numbers=groups.numbers[rows])
+        compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count, own)
         slices_compared.append({"slice": name, **compared})
     for family in (slices_compared[:1], slices_compared[1:]):
-        for metric in TESTED:
-            correct([part["differences"][name][metric] for part in family for name in names[1:]])
+        for metric in (*TESTED, "gauc"):
+            tested = [part["differences"][name] for part in family for name in names[1:]]
+            correct([each[metric] for each in tested if metric in each])
     return {
         "models": names,
         "trainings": {name: len(trainings) for name, trainings in scored.items()},
@@ -89,6 +94,8 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
         reason = f"row {row} has another label"
     elif not np.array_equal(_weights(each), _weights(first)):
         reason = "other weights"
+    elif (each.groups is None) != (first.groups is None) or each.group_weight != first.group_weight:
+        reason = "another evaluation.group or group_weight"
     else:
         return
     raise InputError(
@@ -127,19 +134,27 @@ def _compare_slice(
     weights: metrics.Weights,
     shard: np.ndarray,
     count: int,
+    groups: Groups | None,
 ) -> dict[str, Any]:
     first, *others = probabilities
-    sides = {name: side(labels, trainings, shard, count, weights) for name, trainings in probabilities.items()}
+    sides = {name: side(labels, trainings, shard, count, weights, groups) for name, trainings in probabilities.items()}
     summaries = {
         name: [metrics.summarise(labels, values, weights) for values in trainings]
         for name, trainings in probabilities.items()
     }
+    if groups is not None:
+        for name, trainings in probabilities.items():
+            for summary, values in zip(summaries[name], trainings, strict=True):
+                found = gauc_estimate(groups.numbers, labels, values, weights, groups.weight)
+                summary["gauc"] = None if found is None else found.value
     return {
         "rows": len(labels),
         "metrics": {name: _over_trainings(each, statistics.fmean) for name, each in summaries.items()},
         "deviations": {name: _over_trainings(each, statistics.stdev) for name, each in summaries.items()},
         "differences": {
-            name: {metric: compare_sides(sides[first], sides[name], metric).to_json() for metric in TESTED}
+            name: {
+                metric: compare_sides(sides[first], sides[name], metric).to_json() for metric in sides[first].estimates
+            }
             for name in others
         },
     }

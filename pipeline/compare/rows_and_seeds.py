@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ctrpipe.common.estimates import Estimate, auc_estimate, rig_estimate
 from ctrpipe.common.significance import quantile, two_sided
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 LEVEL = 0.95  # of the confidence interval
 

@@ -14,6 +14,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.elements import MISSING
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.serving.scoring.folder import SUMMARY, score_columns
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.weighted import names_alone
@@ -56,6 +57,8 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         {task: values.filter(valid).to_numpy() for task, values in scores.items()},
         {name: _as_text(rows[name], name, config.log_spec) for name in config.evaluation.slices},
         weights=rows[config.data.weight].to_numpy() if config.data.weight else None,
+        groups=group_numbers(rows[config.evaluation.group]) if config.evaluation.group else None,
+        group_weight=config.evaluation.group_weight,
         separators={
             name: separator
             for name, separator in config.log_spec.separators.items()
@@ -73,7 +76,8 @@ def _not_finite(folder: pathlib.Path, task: str, place: str) -> InputError:
 
 def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
     """Returns the labels, the weight and the slice columns of some lines of a raw file, in their order."""
-    columns = [*config.log_spec.target_columns, *config.evaluation.slices]
+    group = [config.evaluation.group] if config.evaluation.group else []
+    columns = list(dict.fromkeys([*config.log_spec.target_columns, *config.evaluation.slices, *group]))
     batches, known = [], []
     for batch in LogReader(config.log_spec).read(file):
         batches.append(batch.rows.select(columns))

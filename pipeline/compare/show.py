@@ -17,14 +17,17 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     table = rich.table.Table(title=f"{comparison['task']}: {comparison['rows']:,} test rows; differences to {first}")
     table.add_column("slice", overflow="fold")
     table.add_column("model", overflow="fold")
-    differences = ("AUC difference", "95%", "p", "RIG difference", "95%", "p")
-    for title in ("rows", "AUC", "RIG", "log loss", "calibration", *differences):
+    grouped = "gauc" in comparison["slices"][0]["metrics"][first]
+    shown = {"auc": "AUC", "rig": "RIG", **({"gauc": "gAUC"} if grouped else {})}
+    measured = {**shown, "log_loss": "log loss", "calibration": "calibration"}
+    differences = [title for name in shown.values() for title in (f"{name} difference", "95%", "p")]
+    for title in ("rows", *measured.values(), *differences):
         table.add_column(title, justify="right")
     for part in comparison["slices"]:
         for name, metrics in part["metrics"].items():
             cells = [part["slice"] if name == first else "", name, f"{part['rows']:,}" if name == first else ""]
             deviations = part["deviations"][name]
-            cells += [_spread(metrics[key], deviations[key]) for key in ("auc", "rig", "log_loss", "calibration")]
+            cells += [_spread(metrics[key], deviations[key]) for key in measured]
             for compared in part["differences"].get(name, {}).values():
                 cells += [_show(compared["difference"], sign="+"), interval_text(compared["interval"])]
                 cells.append(_small(compared["p"]))
@@ -37,6 +40,8 @@ def print_comparison(comparison: dict[str, Any]) -> None:
             terminal.print(correction(corrected_for, of), soft_wrap=True)
     for name, by_metric in comparison["slices"][0]["differences"].items():
         terminal.print(verdict(f"{name}: AUC", by_metric["auc"], first), soft_wrap=True)
+        if grouped:
+            terminal.print(verdict(f"{name}: gAUC", by_metric["gauc"], first), soft_wrap=True)
 
 
 def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:

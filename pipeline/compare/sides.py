@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ctrpipe.common import metrics
+from ctrpipe.common.estimates import Estimate, auc_estimate, gauc_estimate, rig_estimate
 from ctrpipe.common.metrics import Weights
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
 from ctrpipe.pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t, shards
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
@@ -19,6 +19,24 @@ TESTED: dict[str, tuple[Metric, Callable[[np.ndarray, np.ndarray, Weights], Esti
     "auc": (metrics.auc, auc_estimate),
     "rig": (metrics.rig, rig_estimate),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """The groups of rows that gAUC judges within.
+
+    Attributes:
+        numbers: The group's number of each row, int64 `[N]`.
+        weight: What a group's AUC is weighted by.
+    """
+
+    numbers: np.ndarray
+    weight: str
+
+
+def groups_of_rows(scored: ScoredRows) -> Groups | None:
+    """Returns the groups of scored rows; None if they have none."""
+    return None if scored.groups is None else Groups(scored.groups, scored.group_weight)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +90,7 @@ def side(
     shard: np.ndarray,
     count: int = SHARDS,
     weights: Weights = None,
+    groups: Groups | None = None,
 ) -> Side:
     """Returns a model's side of comparisons.
 
@@ -81,6 +100,7 @@ def side(
         shard: The shard of each row, `[N]`.
         count: Number of shards.
         weights: How often each row counts, `[N]`. None: once.
+        groups: The rows' groups, for the gAUC; None for none.
     """
     estimates: dict[str, list[Estimate] | None] = {}
     by_metric = {}
@@ -89,6 +109,11 @@ def side(
         estimates[name] = known if len(known) == len(trainings) else None
         of_trainings = [by_shard(metric, labels, values, shard, count, weights) for values in trainings]
         by_metric[name] = np.mean(of_trainings, axis=0)
+    if groups is not None:
+        found = [gauc_estimate(groups.numbers, labels, values, weights, groups.weight) for values in trainings]
+        of_all = [one for one in found if one is not None]
+        estimates["gauc"] = of_all if len(of_all) == len(trainings) else None
+        by_metric["gauc"] = np.full(count, np.nan)  # a shard of rows has a part of each group
     return Side(estimates, by_metric)
 
 
@@ -111,7 +136,7 @@ def compare_trainings(first: Sequence[ScoredRows], second: Sequence[ScoredRows],
     labels, weights = rows[0].labels[task], rows[0].weights
     shard = shards(len(labels))
     values = [each.probabilities[task] for each in rows]
-    one, other = (
-        side(labels, trainings, shard, weights=weights) for trainings in (values[: len(first)], values[len(first) :])
-    )
-    return {metric: compare_sides(one, other, metric) for metric in TESTED}
+    groups = groups_of_rows(rows[0])
+    of_models = (values[: len(first)], values[len(first) :])
+    one, other = (side(labels, trainings, shard, weights=weights, groups=groups) for trainings in of_models)
+    return {metric: compare_sides(one, other, metric) for metric in one.estimates}

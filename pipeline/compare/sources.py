@@ -81,7 +81,7 @@ def _read(path: pathlib.Path, config: "RunConfig | None") -> ScoredRows:
     if (path / SUMMARY).exists():
         if config is None:
             raise InputError(f"{path}: a scoring has no labels; give --config, the configuration of the log")
-        from ctrpipe.pipeline.compare.scoring import read_scoring  # 0.2 s, not needed to compare runs
+        from ctrpipe.pipeline.compare.scoring import read_scoring  # lazy: takes 0.2 s, and runs are compared without it
 
         return read_scoring(path, config)
     kept = path / "report_data" / "predictions.parquet"

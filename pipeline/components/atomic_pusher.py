@@ -18,6 +18,7 @@ from tfx.types import standard_component_specs as specs
 from tfx.utils import proto_utils
 
 from ctrpipe.common.progress import announce
+from ctrpipe.common.store_folders import MANIFEST
 from ctrpipe.serving.layout import newest_version
 
 PUSH_AGAIN = "push_again"  # key of custom_config: push even if the newest version is the same model
@@ -60,7 +61,8 @@ class Executor(executor.Executor):
 def _are_alike(one: pathlib.Path, other: pathlib.Path) -> bool:
     """Returns whether two folders hold the same files with the same contents."""
     ours, theirs = (
-        {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)
+        {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST}
+        for folder in (one, other)
     )
     # Small files first: different models already differ in them.
     names = sorted(ours, key=lambda name: (one / name).stat().st_size)

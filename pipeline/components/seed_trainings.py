@@ -3,6 +3,7 @@
 One training of a model measures these weights. Several measure the model.
 """
 
+import dataclasses
 import gc
 import json
 import pathlib
@@ -24,12 +25,14 @@ from ctrpipe.common.phases import start_phase
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.components import SERVABLE
-from ctrpipe.pipeline.components.log_trainer import TrainerInputs, TrainerSettings, train_and_export
+from ctrpipe.pipeline.components.log_trainer import train_and_export
 from ctrpipe.pipeline.components.settings import StageSettings
+from ctrpipe.pipeline.components.trainer_settings import TrainerInputs, TrainerSettings
 from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, write_seeds
 from ctrpipe.pipeline.training.convergence import has_converged
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 
@@ -177,4 +180,8 @@ def _train(
         "stopped": history["stopped"],
         "converged": has_converged(history),
     }
-    return ScoredRows(given.rows, labels, probabilities, weights=weights), described
+    scored = ScoredRows(given.rows, labels, probabilities, weights=weights, group_weight=trainer.group_weight)
+    if spec.group:
+        rows = pa.Table.from_batches(read_payload(test, [spec.group]))
+        scored = dataclasses.replace(scored, groups=group_numbers(rows[spec.group]))
+    return scored, described

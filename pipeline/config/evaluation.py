@@ -38,6 +38,14 @@ class Evaluation(Section):
     """A second model to train for comparison, with the same keys as `model`; null: none. `lr` is trained to the optimum
     of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these.
     """
+    group: str | None = pydantic.Field(None, examples=["user"])
+    """Feature column that groups rows, such as the user. The metrics then include gAUC, the mean AUC within groups,
+    with an interval over groups. Groups with one class have no AUC and are left out and counted; so are rows without a
+    value. `training.monitor`, `gates` and `ctrpipe tune` can judge by it, and some values of `training.loss` compare
+    the rows of a group. null: none.
+    """
+    group_weight: Literal["impressions", "clicks"] = "impressions"
+    """What a group's AUC is weighted by in gAUC: its rows or its clicks."""
     seeds: int = pydantic.Field(1, ge=1, examples=[3])
     """Number of trainings of the model and of the baseline, with the seeds `seed`, `seed` + 1, and so on, as `--seeds`
     sets it. The first one is pushed; all of them say how far the model is ahead of the baseline over rows and
@@ -152,6 +160,8 @@ class Gates(Section):
 
     auc: Bounds | None = None
     """Limits of the AUC (area under the ROC curve), 0 to 1; null: none."""
+    gauc: Bounds | None = None
+    """Limits of the gAUC, 0 to 1; needs `evaluation.group`. null: none."""
     log_loss: Bounds | None = None
     """Limits of the mean log loss, in nats per row; null: none."""
     rig: Bounds | None = pydantic.Field(Bounds(min=0.0), examples=[{"min": 0.02}])
@@ -166,9 +176,9 @@ class Gates(Section):
     """Limits of the effective catalogue size, so that a new model does not narrow the range of items that users see;
     null: none.
     """
-    max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.0}
-    """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or how much
-    higher the log loss may be. By default only deteriorations within the noise are permitted.
+    max_drop: dict[Literal["auc", "gauc", "log_loss"], float] = {"auc": 0.0}
+    """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or gAUC or
+    how much higher the log loss may be. By default only deteriorations within the noise are permitted.
     """
     max_drop_confidence: float | None = pydantic.Field(0.95, gt=0.5, lt=1, examples=[0.99])
     """Confidence level at which a test on the same rows must find a drop above `max_drop` to block a model, so that
@@ -176,11 +186,11 @@ class Gates(Section):
     measured on the trainings of `ctrpipe run --seeds` and on the last versions of the same configuration in the output
     folder; without these, it is `training_noise`. null: compare the drop itself.
     """
-    training_noise: dict[Literal["auc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
+    training_noise: dict[Literal["auc", "gauc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
         {}, examples=[{"auc": 0.001}]
     )
     """Standard deviation of a metric over trainings that differ only in their seeds. It is used where fewer than six
-    trainings show it. By default 0.002 for the AUC, and 0.002 of the log loss for the log loss.
+    trainings show it. By default 0.002 for the AUC and the gAUC, and 0.002 of the log loss for the log loss.
     """
 
 

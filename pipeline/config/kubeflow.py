@@ -8,6 +8,7 @@ from ctrpipe.transforms.log.section import Section
 
 Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # name of a Kubernetes object
 Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]
+FolderOrUrl = Annotated[str, pydantic.Field(pattern=r"^(/|s3://|gs://|abfss?://|hdfs://).*[^/]$")]
 Variable = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # name of an environment variable
 
 
@@ -88,10 +89,10 @@ class Kubeflow(Section):
     """Registry name of the container image that kubeflow/Dockerfile builds; required by `ctrpipe compile`."""
     volumes: dict[Name, Folder] = pydantic.Field({}, examples=[{"ctr-data": "/data"}])
     """Maps each PersistentVolumeClaim to the path where every step mounts it. The log and `output` must be on one of
-    these volumes.
+    these volumes, or be URLs of a store.
     """
-    output: Folder | None = pydantic.Field(None, examples=["/data/runs/mine"])
-    """Absolute path of the run's folder; null: `runs/<name>` on the first volume."""
+    output: FolderOrUrl | None = pydantic.Field(None, examples=["/data/runs/mine", "s3://bucket/runs/mine"])
+    """Absolute path or URL of the run's folder; null: `runs/<name>` on the first volume."""
     cache: bool = True
     """Whether a step takes its outputs from an earlier run with the same arguments, inputs and code."""
     environment: dict[Variable, str] = pydantic.Field({}, examples=[{"TF_CPP_MIN_LOG_LEVEL": "1"}])

@@ -4,6 +4,9 @@ from typing import Any
 
 import pydantic
 
+from ctrpipe.common import hooks
+from ctrpipe.models.base.registry import is_registered
+
 
 class Model(pydantic.BaseModel):
     """The model to train: its name, with its hyperparameters as additional keys.
@@ -20,7 +23,9 @@ class Model(pydantic.BaseModel):
     )
 
     name: str = pydantic.Field(examples=["deepfm", "my_models:MyModel"])
-    """Name in the model registry, as printed by `ctrpipe models`, or `module:Class` for a model of your own."""
+    """Name in the model registry, as printed by `ctrpipe models`, `module:Class` for a model of your own, or the name
+    by which an installed package has one (docs/hooks.md).
+    """
     encoder: str | None = pydantic.Field(None, examples=["random"])
     """Initial weights of a text model's encoder: the folder of a checkpoint, or `random`.
 
@@ -31,6 +36,12 @@ class Model(pydantic.BaseModel):
 
     Set by the pipeline: false if the feature of kind `text` has a vocabulary of its own.
     """
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _of_a_package(cls, value: str) -> str:
+        """Returns the class of a model that an installed package has under a name, as `module:Class`."""
+        return value if is_registered(value) else hooks.names("models").get(value, value)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -6,21 +6,23 @@ from typing import Annotated, Any
 
 import pydantic
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
 from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
+from ctrpipe.pipeline.config.hooks import Hooks
 from ctrpipe.pipeline.config.kubeflow import Kubeflow
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import Monitoring
 from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
-from ctrpipe.pipeline.config.training import Training
+from ctrpipe.pipeline.config.training import OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
-from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
 from ctrpipe.transforms.log.split import Split, SplitFiles
 from ctrpipe.transforms.log.split_files import placed_files
 
@@ -82,11 +84,21 @@ class RunConfig(LogSpec):
     """Settings of the pushed model and its serving signatures."""
     kubeflow: Kubeflow = Kubeflow()
     """Settings for Kubeflow Pipelines."""
+    hooks: Hooks = Hooks()
+    """Code of installed packages that a run calls, such as an experiment tracker."""
     workers: int | None = pydantic.Field(None, ge=1, examples=[4])
     """Maximum number of worker processes that read and transform the log; null: one per core, or fewer for a small log.
     """
     beam_args: list[str] = pydantic.Field([], examples=[["--runner=FlinkRunner", "--job_endpoint=HOST:8099"]])
     """Beam pipeline arguments. If given, Beam reads and transforms the log, on the runner that they name."""
+
+    @pydantic.model_validator(mode="after")
+    def _format_has_a_reader(self) -> "RunConfig":
+        name = self.data.format
+        if name not in FORMAT_NAMES and name not in hooks.names("readers"):
+            known = ", ".join(FORMAT_NAMES)
+            raise ValueError(f"data.format: '{name}' is none of {known}, and no installed package has such a reader")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
@@ -105,6 +117,46 @@ class RunConfig(LogSpec):
         bounded = self.gates.calibration.slices if self.gates.calibration else []
         if absent := [name for name in bounded if name not in self.evaluation.slices]:
             raise ValueError(f"gates.calibration.slices: add {', '.join(absent)} to evaluation.slices")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _groups_exist(self) -> "RunConfig":
+        if self.group is not None:
+            raise ValueError(f"group: write evaluation: {{group: {self.group}}}")
+        group, training = self.evaluation.group, self.training
+        if group is not None:
+            feature = self.feature_by_column.get(group)
+            if feature is None or feature.kind == "text" or group in self.separators:
+                raise ValueError(f"evaluation.group: {group} is not a feature column with one value in each row")
+        needs = {f"training.monitor: {training.monitor}": training.monitor == "gauc"}
+        needs |= {"gates.gauc": self.gates.gauc is not None, "gates.max_drop: gauc": "gauc" in self.gates.max_drop}
+        needs |= {f"training.loss: {name}": name in WITHIN_GROUPS for name in training.losses(list(self.data.labels))}
+        if group is None and (named := [key for key, needed in needs.items() if needed]):
+            raise ValueError(f"{named[0]} needs evaluation.group, the column of the users or lists")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _scores_become_probabilities(self) -> "RunConfig":
+        """Checks what a loss leaves of the meaning of a probability."""
+        if absent := [task for task in self.training.loss_by_task if task not in self.data.labels]:
+            tasks = ", ".join(self.data.labels)
+            raise ValueError(f"training.loss: {', '.join(absent)} is not a task; the tasks are {tasks}")
+        losses = self.training.losses(list(self.data.labels))
+        scores = [name for name in losses if name in WITHOUT_PROBABILITIES]
+        if scores and self.calibration is None:
+            raise ValueError(
+                f"training.loss: {scores[0]} gives scores, not probabilities; add calibration, such as "
+                "{method: platt}, or take another loss"
+            )
+        if losses[0] in WITHIN_GROUPS and losses[0] != "jrc" and self.training.monitor not in ("auc", "gauc"):
+            monitor = self.training.monitor
+            raise ValueError(
+                f"training.monitor: {monitor} of the scores of {losses[0]} has no meaning; take gauc or auc"
+            )
+        if set(losses) != {"binary_cross_entropy"} and self.model.name in OWN_LOSS:
+            raise ValueError(f"training.loss: {self.model.name} has a loss of its own; remove training.loss")
+        if set(losses) != {"binary_cross_entropy"} and (named := self.training.needs_cross_entropy):
+            raise ValueError(f"training.{named} needs loss: binary_cross_entropy")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -194,6 +246,15 @@ class RunConfig(LogSpec):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _batches_have_statistics(self) -> "RunConfig":
+        if self.training.batch_size == 1 and self.model.hyperparameters.get("normalization") == "batch":
+            raise ValueError(
+                "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
+                "larger batch or normalization: layer"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _tasks_exist(self) -> "RunConfig":
         absent = [name for name in self.training.task_weights if name not in self.data.labels]
         if absent:
@@ -243,4 +304,5 @@ class RunConfig(LogSpec):
         """The description of the log, without the other settings, for the reader and the transform."""
         models = (self.model, self.evaluation.baseline)
         raw_numbers = self.raw_numbers or any(reads_numbers(model.name) for model in models if model)
-        return LogSpec(data=self.data, features=self.features, raw_numbers=raw_numbers)
+        group = self.evaluation.group
+        return LogSpec(data=self.data, features=self.features, raw_numbers=raw_numbers, group=group)

@@ -1,12 +1,18 @@
 """The `training` section of a run's configuration."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
 
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.transforms.log.section import Section
 
 LINEAR = "lr"  # the model that `optimizer: lbfgs` trains
+Loss = Literal["binary_cross_entropy", "focal", "pairwise_logistic", "softmax", "jrc"]
+WITHIN_GROUPS = ("pairwise_logistic", "softmax", "jrc")  # losses that compare the rows of a group
+WITHOUT_PROBABILITIES = ("focal", "pairwise_logistic", "softmax")  # losses whose optimum is no probability
+OWN_LOSS = ("starspace", "lightgbm", "cascading_nn_gbdt")  # models with a loss that no key changes
 
 
 class Plateau(Section):
@@ -172,6 +178,20 @@ class Training(Section):
     """
     task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field({}, examples=[{"cvr": 0.5}])
     """Weight of each task's loss, by task name in `data.labels`; 1 for tasks that are not listed."""
+    loss: Loss | dict[str, Loss] = pydantic.Field("binary_cross_entropy", examples=["jrc", {"order": "focal"}])
+    """Loss of all tasks, or by task name in `data.labels`; `binary_cross_entropy` for tasks that are not listed.
+    `focal` weights hard rows more (Lin 2017). `pairwise_logistic`, `softmax` and `jrc` compare the rows of a batch with
+    the same value of `evaluation.group`: each click with the other rows of its group, in pairs or by a softmax. `jrc`
+    adds the cross-entropy to a softmax for each class, and keeps the probability (Sheng 2023). `focal`,
+    `pairwise_logistic` and `softmax` give scores, so they need `calibration`. The rows of a group share a batch as far
+    as they are among the same 200,000 rows. Equations: models/base/losses.py.
+    """
+    focal_gamma: float = pydantic.Field(2.0, ge=0)
+    """γ of the focal loss: how much less easy rows count."""
+    focal_alpha: float | None = pydantic.Field(None, gt=0, lt=1, examples=[0.25])
+    """α of the focal loss: weight of clicks, and 1 - α of other rows; null: no such weight."""
+    jrc_weight: float = pydantic.Field(0.5, ge=0, le=1)
+    """Share of the cross-entropy in the loss `jrc`; the rest is the share of its two softmaxes."""
     fake_negative_weighting: bool = False
     """Whether to apply fake negative weighting to delayed labels: each impression is a negative row at once, and gets
     an additional positive row when its label arrives (`ctrpipe prepare labels --fake-negatives`, `data.label_delay`).
@@ -186,8 +206,10 @@ class Training(Section):
     """
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
     """Global norm that all gradients together are clipped to; null: no clipping."""
-    monitor: Literal["auc", "log_loss"] = "log_loss"
-    """Metric on the validation rows that selects the best weights."""
+    monitor: Monitor = "log_loss"
+    """Metric on the validation rows that selects the best weights. `gauc` needs `evaluation.group`.
+    `auc_minus_log_loss` is the difference of the two, which FuxiCTR monitors.
+    """
     evaluations_per_epoch: int = pydantic.Field(1, ge=1)
     """Number of evaluations on the validation rows per epoch."""
     patience: int = pydantic.Field(2, ge=1)
@@ -299,6 +321,24 @@ class Training(Section):
             return self
         kept = ("refit", "task_weights", "fake_negative_calibration", "end_at_base_rate")
         return Training(optimizer="lbfgs", **{key: getattr(self, key) for key in kept})
+
+    @property
+    def loss_by_task(self) -> dict[str, str]:
+        """The losses that are given by task."""
+        return dict(self.loss) if isinstance(self.loss, dict) else {}
+
+    def losses(self, tasks: Sequence[str]) -> list[str]:
+        """Returns the loss of each task."""
+        if isinstance(self.loss, str):
+            return [self.loss for _ in tasks]
+        return [self.loss.get(task, "binary_cross_entropy") for task in tasks]
+
+    @property
+    def needs_cross_entropy(self) -> str:
+        """The first key that needs the binary cross-entropy; "" if there is none."""
+        keys = {"optimizer: lbfgs": self.optimizer == "lbfgs", "distillation": self.distillation is not None}
+        keys[self.fake_negatives] = bool(self.fake_negatives)
+        return next((key for key, given in keys.items() if given), "")
 
     @property
     def depends_on_seed(self) -> bool:

@@ -6,6 +6,8 @@ pipeline/config/model_table.json.
 
 import dataclasses
 import pathlib
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -24,6 +26,12 @@ from ctrpipe.transforms.log.kinds.text import Text as TextFeature
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
 REFERENCE_HISTORY = 50
+# Hyperparameters without which a model cannot be built, for the reference.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "ppnet": {"priors": ["field_0"]},
+    "pepnet": {"priors": ["field_0"], "domains": ["field_1"]},
+}
+NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
 
 
@@ -53,7 +61,7 @@ def measure_reference() -> ModelTable:
             return with_tasks
         return with_text if info.needs_text else features
 
-    described = [_describe(info, data(info), {}) for info in available()]
+    described = [_describe(info, data(info), {}, REQUIRED.get(info.name, {})) for info in available()]
     return ModelTable(where, dict(CTRModel.options()), described)
 
 
@@ -81,10 +89,12 @@ def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
     return layout(config.log_spec, size)
 
 
-def _describe(info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, Any]) -> dict[str, Any]:
+def _describe(
+    info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, Any], required: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
     parameters = without = None
     try:
-        network = _without_weights(info.name, features, hyperparameters)
+        network = _without_weights(info.name, features, {**required, **hyperparameters})
     except ValueError as error:
         if hyperparameters:
             raise InputError(f"{info.name}: {one_line(error)}") from error

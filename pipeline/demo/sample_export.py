@@ -78,6 +78,7 @@ def make_export(
     """
     options = _hyperparameters(model, hyperparameters)
     prepared = _prepare(folder, rows, seed)
+    # Lazy: TensorFlow takes 4 s, and the model's options are checked before.
     import tensorflow_transform as tft
 
     from ctrpipe.pipeline.training.data import packed_batches

@@ -4,11 +4,13 @@ import collections
 import dataclasses
 import itertools
 import pathlib
+import tempfile
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.pipeline.config import RunConfig
@@ -24,6 +26,8 @@ from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_tabl
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
+from ctrpipe.transforms.tables.impressions import rows_of_lists
+from ctrpipe.transforms.tables.join import join_tables
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
@@ -62,6 +66,8 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     for column, table in pretrained_tables(config.log_spec).items():
         whole = column in config.whole_number_columns
         _collect(findings, "", lambda table=table, whole=whole: read_table(table, whole))  # type: ignore[misc]
+    for kind, name in config.hooks.named:
+        _collect(findings, "hooks: ", lambda kind=kind, name=name: hooks.check(kind, name))  # type: ignore[misc]
     for key in ("previous", "serving"):
         if named := getattr(config.monitoring, key):
             _collect(findings, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]
@@ -69,14 +75,59 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
         findings.notes.append(f"{patterns[0]}: a run joins these files before it reads them, which is not checked")
         return findings
     if config.events:
-        _collect(findings, "", lambda: find_files(list(patterns)))
+        for named in (list(patterns), *_side_tables(config)):
+            _collect(findings, "", lambda named=named: find_files(named))  # type: ignore[misc]
         findings.notes.append("events: a run makes impressions of the log before it reads them, which is not checked")
         return findings
     if config.data.label_delay:
-        for named in (list(patterns), config.data.label_delay.labels or list(patterns)):
+        labels = config.data.label_delay.labels or list(patterns)
+        for named in (list(patterns), labels, *_side_tables(config)):
             _collect(findings, "", lambda named=named: find_files(named))  # type: ignore[misc]
         findings.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
         return findings
+    if config.data.join or config.data.impressions:
+        with tempfile.TemporaryDirectory(prefix="ctrpipe-check-") as folder:
+            try:
+                log = _first_rows(config, patterns, pathlib.Path(folder), findings)
+            except InputError as error:
+                findings.errors.append(str(error))
+                return findings
+            _check_files(config, [log], findings, is_whole_log=False)
+        return findings
+    _check_files(config, patterns, findings)
+    return findings
+
+
+def _first_rows(config: RunConfig, patterns: Sequence[str], folder: pathlib.Path, findings: Findings) -> str:
+    """Writes the first rows of the log that a run makes of lists of impressions and of side tables, and returns them.
+
+    Raises:
+        InputError: see `rows_of_lists` and `join_tables`.
+    """
+    log = list(patterns)
+    if config.data.impressions:
+        shown = rows_of_lists(log, config.data.impressions, folder / "impressions", ROWS)
+        findings.rejected += shown.rejected
+        log = [shown.log]
+    if config.data.join:
+        made = join_tables(log, config.data.join, folder / "joined", ROWS)
+        findings.rejected += made.rejected
+        log = [made.log]
+        findings.notes += [
+            f"data.join: {count:,} of the first {made.rows:,} rows have no partner in {path}"
+            for path, count in made.unmatched.items()
+            if count
+        ]
+    return log[0]
+
+
+def _side_tables(config: RunConfig) -> list[list[str]]:
+    """Returns the files and globs of each side table."""
+    return [table.paths for table in config.data.join.tables] if config.data.join else []
+
+
+def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings, is_whole_log: bool = True) -> None:
+    """Checks the columns and the first rows of files, and, of a whole log, the rows of its splits."""
     files: list[str] = []
     try:
         config, files = config.placed(patterns)
@@ -92,10 +143,10 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
                 ordering = find_ordering(config.log_spec, [part for path in files for part in reader.ranges(path)])
                 reader = LogReader(config.log_spec, ordering=ordering)
             _check_rows(config, reader, files, findings)
-            _check_splits(config, files, findings)
+            if is_whole_log:
+                _check_splits(config, files, findings)
         except InputError as error:
             findings.errors.append(str(error))
-    return findings
 
 
 def _collect(findings: Findings, where: str, work: collections.abc.Callable[[], object]) -> None:

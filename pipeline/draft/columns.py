@@ -35,6 +35,12 @@ _RATES = (
     "cvr",
     "conversion_rate",
 )
+# Words for what a model predicts, where a label has two values.
+_POSITIVE = re.compile(
+    r"(is_?|has_?)?(clicks?|clicked|clk|conver\w+|bought|buy|purchas\w+|order\w*|paid|sold|subscrib\w+|signed|joined|churn\w*|"
+    r"positive|pos|success\w*|good|like[sd]?|won|win|accept\w*|approved?|fraud\w*|spam|default\w*|ja|oui|si|s[ií]|sim|da|>.*)",
+    re.IGNORECASE,
+)
 _PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
 # The kinds that a column may be drafted as, in the order in which they are asked; the first that takes it has it.
 _ASKED: tuple[type[Kind], ...] = (Time, Numeric, Vector, Multivalent, Categorical)
@@ -52,6 +58,11 @@ class LabelGuess:
     comment: str
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a user should check it."""
+        return self.comment.endswith("?")
+
     def clicks(self, values: Sequence[str]) -> list[float]:
         """Returns the label of each row by the rule, 0 to 1; another word than a positive one is 0."""
         if isinstance(self.rule, str):
@@ -66,13 +77,19 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     """Returns the most likely label, or the guess for `column` if given; None if no column looks like a label."""
     rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
     if column is not None:
-        rule = rules.get(column) or _rate_rule(column, sample.columns[column])
+        values = sample.columns[column]
+        rule = rules.get(column) or _rate_rule(column, values) or _word_rule(column, values)
         return LabelGuess(column, *rule) if rule else None
     rules = {name: rule for name, rule in rules.items() if not is_split_marker(name, sample.columns[name])}
     named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
     first = [name for name, (rule, _) in rules.items() if isinstance(rule, str)]
     likely = [*named, *first]
     if not likely:
+        words = [name for wanted in _LABELS for name in sample.columns if name.lower().replace(" ", "_") == wanted]
+        guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
+        found = next(((name, rule) for name, rule in guesses if rule), None)
+        if found:
+            return LabelGuess(found[0], *found[1])
         ratings = list(rules)
         likely = ratings[:1]
     if not likely:
@@ -103,6 +120,25 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
         seen = f"a rating up to {highest}: {threshold} and more in {count / rows:.1%} of the first {rows:,} rows"
         return {"column": name, "threshold": threshold}, seen
     return None
+
+
+def _word_rule(name: str, values: Sequence[str]) -> tuple[dict[str, Any], str] | None:
+    """Returns the rule of a label of two words; None if it has another number of them.
+
+    The positive one is the word for it, where only one of the two is such a word, and otherwise the rarer one.
+    """
+    distinct = collections.Counter(values)
+    if len(distinct) != 2 or "" in distinct:
+        return None
+    named = [word for word in distinct if _POSITIVE.fullmatch(word.strip())]
+    rarer = min(distinct, key=lambda word: (distinct[word], word))
+    positive = named[0] if len(named) == 1 else rarer
+    [negative] = set(distinct) - {positive}
+    why = "" if len(named) == 1 else ", the rarer word: is it what a model should predict?"
+    comment = (
+        f"positive is {positive!r} in {distinct[positive] / len(values):.1%} of the first {len(values):,} rows{why}"
+    )
+    return {"column": name, "positive": [positive], "negative": [negative]}, comment
 
 
 def _rate_rule(name: str, values: Sequence[str]) -> tuple[str, str] | None:

@@ -3,43 +3,74 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
+from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
+from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
+from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.kinds.categorical import OFTEN
 from ctrpipe.transforms.log.kinds.guess import Guess
-from ctrpipe.transforms.log.sample import LogSample, read_sample
+from ctrpipe.transforms.log.sample import ROWS, LogSample, read_sample
+from ctrpipe.transforms.log.suspects import ALONE, gives_away
+from ctrpipe.transforms.log.words import NUMBER
 
-# The settings of configs/criteo/dcn_v2.yaml, with wider embeddings. `python -m benchmarks.baseline` compares them with
-# a logistic regression on small logs.
-_MODEL = (
-    "model:",
-    "  {name: dcn_v2, embedding_dim: 16, layers: 2, hidden_units: [64, 32], dropout: 0.2, use_linear: true, "
-    "linear_rate: 3.0}",
-    "training:",
-    "  epochs: 30  # stops earlier where the validation rows get no better",
-    "  batch_size: 256  # on millions of rows 4096, which is faster",
-    "  evaluations_per_epoch: 2",
-    "  patience: 8",
-    "  plateau: {factor: 0.3, patience: 3}",
-    "  averaged_evaluations: 2",
-    "  learning_rate: 0.0033  # times linear_rate for the linear part; on millions of rows begin with 0.001",
-    "  table_l2: 0.0036",
-    "  regularisation_rows: 42000  # what table_l2 and dropout are stated for; more rows need less of them",
-    "  end_at_base_rate: true  # the mean prediction is the click rate of the training rows",
+_OF_ITEMS = 0.8  # of a list's elements are values of the column whose items they are
+_FEWEST_ITEMS = 20  # different values of this column
+# A time that says when something else happened than the row: a log is not divided by it.
+_OTHER_TIME = re.compile(
+    r"birth|dob|born|sign_?up|register|regist|joined|release|publish|expir|install|first|last|member|account|update",
+    re.IGNORECASE,
 )
 
 
-def draft(patterns: Sequence[str], label: str | None = None, name: str | None = None) -> tuple[str, list[str]]:
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What a user says of a log, in place of guesses.
+
+    Attributes:
+        label, time, user, group, weight: Names of columns; None where the draft guesses.
+        drop: Names of columns that are no features.
+        delimiter: The signs between two values of a table of text.
+    """
+
+    label: str | None = None
+    time: str | None = None
+    user: str | None = None
+    group: str | None = None
+    weight: str | None = None
+    drop: tuple[str, ...] = ()
+    delimiter: str | None = None
+
+    def check(self, path: str, columns: Collection[str]) -> None:
+        """Raises InputError for a column that a log does not have, and for two divisions at once."""
+        named = {key: (getattr(self, key),) for key in ("label", "time", "user", "group", "weight")}
+        for key, names in {**named, "drop": self.drop}.items():
+            if absent := [name for name in names if name is not None and name not in columns]:
+                raise InputError(f"{path}: --{key} {absent[0]}: no such column; it has {excerpt(', '.join(columns))}")
+        if self.time and self.group:
+            raise InputError("--time and --group: a log is divided by one of them; give one")
+        used = [name for name in (self.label, self.weight, self.time, self.user) if name in self.drop]
+        if used:
+            raise InputError(f"--drop {used[0]}: another option names the column; leave one of the two out")
+
+
+def draft(
+    patterns: Sequence[str], label: str | None = None, name: str | None = None, said: Said | None = None
+) -> tuple[str, list[str]]:
     """Returns the YAML of a configuration for a log, and a sentence for each uncertain guess.
 
     Args:
@@ -47,33 +78,81 @@ def draft(patterns: Sequence[str], label: str | None = None, name: str | None = 
         label: The label column; None: the most likely one.
         name: The configuration's name for an in-memory log; its files are then not listed. None: derived from the file
             name.
+        said: What the user says of the log, in place of guesses. `label` goes before its label.
 
     Raises:
-        InputError: a file cannot be read, or no column looks like a label.
+        InputError: a file cannot be read, no column looks like a label, or `said` names a column that is not there.
     """
+    said = dataclasses.replace(said or Said(), label=label or (said.label if said else None))
     if is_kddcup2012(pathlib.Path(patterns[0])):
         return _of_kddcup2012(patterns[0]), []
-    path = find_files(list(patterns))[0]
-    sample = read_sample(path)
-    target = _label(path, sample, label)
+    files = find_files(list(patterns))
+    path = files[0]
+    sample = read_sample(path, said.delimiter)
+    if is_behaviors(sample):
+        return draft_of_behaviors(patterns, name or _name_of(path)), ["The files are taken for MIND's behaviors.tsv."]
+    if lists := impressions_column(sample):
+        raise InputError(
+            f"{path}: {lists} lists impressions, as '{excerpt(sample.columns[lists][0])}'; make a row of each by "
+            f"ctrpipe prepare impressions {excerpt(patterns[0])} OUTPUT --column {lists}"
+        )
+    said.check(path, sample.columns)
+    is_whole = len(files) == 1 and sample.rows < ROWS
+    target = _label(path, sample, said.label)
+    clicks = target.clicks(sample.columns[target.column])
     left_out = {target.column, *target.others}
-    of_no_feature = roles(sample, target.column, target.clicks(sample.columns[target.column]))
+    kept = {said.time, said.user, said.group}
+    of_no_feature = {
+        column: role for column, role in roles(sample, target.column, clicks).items() if column not in kept
+    }
+    if said.weight:
+        of_no_feature = {column: role for column, role in of_no_feature.items() if not role.is_weight}
+        of_no_feature[said.weight] = Role("as --weight says", is_weight=True)
     weights = {name: role for name, role in of_no_feature.items() if role.is_weight and name not in left_out}
     left_out |= set(weights)
     guesses = {
-        name: _guess(name, values, name in sample.lists, of_no_feature.get(name))
+        name: _guess(name, values, sample, of_no_feature.get(name), clicks, said, is_whole)
         for name, values in sample.columns.items()
         if name not in left_out
     }
     if not any(guess.settings for guess in guesses.values()):
         raise InputError(f"{path}: no column besides the label {target.column} carries information; is this a log?")
+    rows = count_rows(files, sample)
+    histories = _histories(sample, guesses, rows)
+    size = LogSize(
+        rows, sum(bool(guess.settings) for guess in guesses.values()), sum(clicks) / len(clicks), bool(histories)
+    )
+    if size.is_large:
+        guesses |= histories
     unsure = list(sample.unsure)
+    if target.is_unsure:
+        unsure.append(f"{target.column}: {target.comment}")
     unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
-    unsure += [f"{name}: {role.comment}" for name, role in weights.items()]
+    unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
-    text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses, weights)
+    text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses, weights, said, size)
     check_config(read_yaml(text), (), path)
     return text, unsure
+
+
+def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = None) -> tuple[str, list[str]]:
+    """Returns the YAML of a configuration for a published data set, and no uncertain guess.
+
+    Args:
+        dataset: The name of the data set.
+        patterns: Its folder.
+        said: Must be None or say nothing: the columns of the set are known.
+
+    Raises:
+        InputError: there is no such set, or the folder lacks its files.
+    """
+    if dataset not in SETS:
+        raise InputError(f"--dataset {dataset}: unknown; the known sets are {', '.join(SETS)}")
+    given = [f"--{key}" for key, value in dataclasses.asdict(said or Said()).items() if value]
+    if len(patterns) != 1 or given:
+        beside = given[0] if given else f"{len(patterns)} paths"
+        raise InputError(f"--dataset {dataset} and {beside}: give the folder of the set alone")
+    return draft_of_set(dataset, pathlib.Path(patterns[0])), []
 
 
 def _of_kddcup2012(folder: str) -> str:
@@ -101,7 +180,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
 
 
 def _name_of(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of(path).split(".")[0]).strip("-.") or "log"
 
 
 def _page(
@@ -111,6 +190,8 @@ def _page(
     label: LabelGuess,
     guesses: dict[str, Guess],
     weights: dict[str, Role],
+    said: Said,
+    size: LogSize,
 ) -> str:
     lines = [
         f"# Written by `ctrpipe init` from the first {sample.rows:,} rows of the log. Look at what is marked with ?.",
@@ -124,7 +205,7 @@ def _page(
         f"  # {label.comment}",
         f"  labels: {{ctr: {_flow(label.rule)}}}",
         *(line for column, role in weights.items() for line in _weight(column, role)),
-        *_split(sample, guesses, label),
+        *_split(sample, guesses, label, said),
         "features:",
     ]
     for settings, members in _groups(guesses):
@@ -132,42 +213,112 @@ def _page(
         entry = {"columns": [column for column, _ in members], **settings}
         lines.append(f"  - {_flow(entry)}")
     lines += [f"  #? {_one_line(column)}: {guess.comment}" for column, guess in guesses.items() if not guess.settings]
-    lines += [
-        "# `ctrpipe models` lists the others.",
-        *_MODEL,
-        "evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows",
-        "# A model that misses a gate, or is worse than the base rate (gates: {rig: {min: 0}}), is not pushed:",
-        "# gates: {auc: {min: 0.6}, calibration: {min: 0.9, max: 1.1}}",
-    ]
+    lines += recipe(size)
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
 
 
-def _guess(name: str, values: Sequence[str], is_list: bool, role: Role | None) -> Guess:
+def _guess(
+    name: str,
+    values: Sequence[str],
+    sample: LogSample,
+    role: Role | None,
+    clicks: Sequence[float],
+    said: Said,
+    is_whole: bool,
+) -> Guess:
+    if name in said.drop:
+        return Guess({}, "left out, as --drop says")
     if role:
         return Guess({}, role.comment, True)
+    is_list = name in sample.lists
     guess = guess_column(name, values, is_list)
-    if guess.settings and not is_list and may_be_weight(name, values):
+    if name == said.user and guess.settings.get("kind") != "categorical":
+        return Guess({"kind": "categorical", **OFTEN}, "the user, as --user says")
+    if not guess.settings or is_list:
+        return guess
+    if is_whole and len(set(values)) == 1 and name != said.time:
+        return Guess({}, f"one value in all rows, {excerpt(values[0], 40)}: left out", True)
+    if name not in (said.user, said.time) and (text := _betrays(values, guess, clicks)):
+        if text.startswith(ALONE):
+            return Guess({}, f"{text}; left out: is it known before the click?", True)
+        return dataclasses.replace(
+            guess, comment=f"{guess.comment}; {text}: is it known before the click?", unsure=True
+        )
+    if may_be_weight(name, values):
         comment = f"{guess.comment}; or the weight of the row (data.weight)?"
         return dataclasses.replace(guess, comment=comment, unsure=True)
     return guess
+
+
+def _betrays(values: Sequence[str], guess: Guess, clicks: Sequence[float]) -> str:
+    """Returns how a column's values give the label away, or "" if they do not."""
+    if guess.settings["kind"] == "numeric":
+        numbers = [float(value) if NUMBER.fullmatch(value) else None for value in values]
+        column = pa.chunked_array([pa.array(numbers, pa.float64())])
+    else:
+        column = pa.chunked_array([pa.array([value or None for value in values], pa.string())])
+    return gives_away(column, np.asarray(clicks, np.float64))
+
+
+def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[str, Guess]:
+    """Returns the columns of lists whose elements are another column's values, as histories of its items."""
+    single = {
+        name: set(sample.columns[name])
+        for name, guess in guesses.items()
+        if guess.settings.get("kind") == "categorical" and guess.settings.get("transform", "vocabulary") == "vocabulary"
+    }
+    histories = {}
+    for name, guess in guesses.items():
+        if guess.settings.get("kind") != "multivalent":
+            continue
+        separator = guess.settings["separator"]
+        elements = [item for value in sample.columns[name] for item in value.split(separator) if item]
+        shares = {owner: sum(item in values for item in elements) / len(elements) for owner, values in single.items()}
+        owner = max(shares, key=lambda one: shares[one], default=None)
+        if owner is None or shares[owner] < _OF_ITEMS or len(single[owner]) < _FEWEST_ITEMS:
+            continue
+        settings = {"kind": "sequence", "separator": separator, "max_length": guess.settings["max_length"]}
+        comment = f"items of {owner}: a history of them, for models such as din"
+        histories[name] = Guess({**settings, "shared_with": owner}, comment)
+        if rows < MOST_OF_TREES:
+            told = f"{guess.comment}; {comment} as kind: sequence, shared_with: {owner}"
+            guesses[name] = dataclasses.replace(guess, comment=told)
+    return histories
 
 
 def _weight(column: str, role: Role) -> list[str]:
     return [f"  #? {_one_line(column)}: {role.comment}", f"  weight: {_flow(column)}"]
 
 
-def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess) -> list[str]:
+def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said: Said) -> list[str]:
+    if said.time:
+        return _by_time(said.time, "as --time says")
+    if by := said.group or said.user:
+        told = "--group" if said.group else "--user"
+        return [f"  # the rows of one {_one_line(by)} are in one split, as {told} says", _of_group(by)]
     times = [name for name, guess in guesses.items() if guess.settings.get("kind") == "time"]
     order, chance = "  split: {by: order}", "  split: {by: hash}"
     if "partitions" in sample.data:
         return ["  # the last rows are the test rows; the folders are read in order, day=2 before day=10", order]
     digits = [name for name in times if all(value.isdigit() for value in sample.columns[name])]
     out_of_order = [name for name in digits if not _rises([int(value) for value in sample.columns[name]])]
-    if out_of_order:
-        return [f"  # by chance, as {out_of_order[0]} says that the log is not in the order of time", chance]
+    if moments := [name for name in out_of_order if not _OTHER_TIME.search(name)]:
+        return _by_time(moments[0], "as it says that the log is not in the order of time")
     if _runs(sample.columns[label.column]) <= 3:
         return ["  # by chance, as the log seems to be sorted by the label", chance]
     return ["  # the log's last rows are the test rows; by: hash draws them by chance", order]
+
+
+def _by_time(column: str, why: str) -> list[str]:
+    split = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
+    return [
+        f"  # the last tenth of the time are the test rows, by {_one_line(column)}, {why}",
+        f"  split: {_flow(split)}",
+    ]
+
+
+def _of_group(column: str) -> str:
+    return f"  split: {_flow({'by': 'group', 'column': column})}"
 
 
 def _rises(numbers: list[int]) -> bool:

@@ -45,13 +45,13 @@ def catalogue_gates(
         reason = f"no {columns.group} has a candidate with label 1 and one with 0"
         return [gate_row("ecs", "absolute", f"of lists by {columns.group}", None, False, reason)]
     shown = shown_catalogue(lists, lists.ranks(probabilities[kept]), bounds.k)
-    found = []
+    gates = []
     if bounds.min is not None:
-        found.append(gate_row("ecs", "absolute", f"at least {bounds.min:g}", shown, shown >= bounds.min))
+        gates.append(gate_row("ecs", "absolute", f"at least {bounds.min:g}", shown, shown >= bounds.min))
     if bounds.max_drop is not None:
         before = None if last_blessed is None else shown_catalogue(lists, lists.ranks(last_blessed[kept]), bounds.k)
-        found.append(_change(shown, before, bounds.max_drop))
-    return found
+        gates.append(_change(shown, before, bounds.max_drop))
+    return gates
 
 
 def _change(shown: float, before: float | None, most: float) -> dict[str, Any]:

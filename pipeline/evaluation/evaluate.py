@@ -1,5 +1,6 @@
 """Computes the metrics of metrics.json from predictions: overall, by task and by slice."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +11,16 @@ import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 
 from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
+from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
 from ctrpipe.common.metrics import Weights, reliability, summarise
+from ctrpipe.common.significance import NORMAL_QUANTILE
 from ctrpipe.pipeline.config import Evaluation
 from ctrpipe.pipeline.evaluation.elements import MISSING, frequent_slices
 from ctrpipe.pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
 from ctrpipe.pipeline.evaluation.predictions import prediction_column
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, baseline_column
 from ctrpipe.pipeline.evaluation.tail import TAIL
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.weighted import names_alone
@@ -101,11 +105,34 @@ def evaluate(
             },
             "reliability": reliability(label, before[primary], weights),
         }
+    groups = None
+    if evaluation.group:
+        groups = group_numbers(pa.Table.from_batches(read_payload(files, [evaluation.group]))[evaluation.group])
+        metrics |= _within_groups(evaluation, groups, label, probabilities[primary], weights)
+        if baseline:
+            own = others[baseline_column(list(tasks), primary)]
+            metrics["baseline"] |= _within_groups(evaluation, groups, label, own, weights)
     by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     check_figures("the metrics on the test rows", metrics, SMALLER_STEPS, "test")
     separators = {name: spec.separators[name] for name in slices if name in spec.separators}
-    return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights, separators), others
+    scored = ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights, separators)
+    return metrics, dataclasses.replace(scored, groups=groups, group_weight=evaluation.group_weight), others
+
+
+def _within_groups(
+    evaluation: Evaluation, groups: np.ndarray, labels: np.ndarray, probabilities: np.ndarray, weights: Weights
+) -> dict[str, Any]:
+    """Returns `gauc`, and `gauc_groups`: its 95% interval over groups, and how many groups and rows it leaves out."""
+    own = groups != NO_GROUP
+    of_rows = None if weights is None else weights[own]
+    found = group_aucs(groups[own], labels[own], probabilities[own], of_rows, evaluation.group_weight)
+    described: dict[str, Any] = {"column": evaluation.group, "weighted_by": evaluation.group_weight}
+    described |= {"groups": len(found.aucs), "left_out": found.one_class, "rows_without_group": int((~own).sum())}
+    if len(found.aucs) > 1 and found.value is not None:
+        half = NORMAL_QUANTILE * float(np.linalg.norm(found.components))
+        described |= {"low": found.value - half, "high": found.value + half}
+    return {"gauc": found.value, "gauc_groups": described}
 
 
 def _check_finite(name: str, probabilities: dict[str, np.ndarray]) -> None:

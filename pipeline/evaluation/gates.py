@@ -10,15 +10,16 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from ctrpipe.common.significance import holm, quantile
-from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
-from ctrpipe.pipeline.evaluation.estimates import (
+from ctrpipe.common.estimates import (
     Estimate,
     auc_estimate,
     calibration_estimate,
+    gauc_estimate,
     log_loss_estimate,
     rig_estimate,
 )
+from ctrpipe.common.significance import holm, quantile
+from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.evaluation.slice_calibration import SliceCalibrations, slice_calibrations
 from ctrpipe.pipeline.evaluation.tail import TAIL
@@ -120,6 +121,10 @@ def read_gates(
         if bounds:
             estimate = ESTIMATES[metric](labels, probabilities, weights) if bounds.confidence else None
             rows += _absolute(metric, bounds, values.get(metric, math.nan), estimate)
+    if gates.gauc:
+        of_groups = _gauc(scored, task, probabilities)
+        value = math.nan if of_groups is None else of_groups.value
+        rows += _absolute("gauc", gates.gauc, value, of_groups if gates.gauc.confidence else None)
     if (limits := gates.calibration) and limits.slices:
         rows += slice_gates(limits, scored, task)
     changes = _overall(result, "_diff")
@@ -129,16 +134,29 @@ def read_gates(
             rows.append(gate_row(metric, "change", bound, None, True, "no model has been blessed before"))
         elif gates.max_drop_confidence is None:
             bound = f"at most {drop:g} worse than the last blessed model"
-            change = changes.get(metric, math.nan)
-            worse = 0.0 - change if metric == "auc" else change
+            if metric == "gauc":
+                pair = [_gauc(scored, task, each) for each in (probabilities, last_blessed[0])]
+                worse = math.nan if None in pair else pair[1].value - pair[0].value
+            else:
+                change = changes.get(metric, math.nan)
+                worse = 0.0 - change if metric == "auc" else change
             rows.append(gate_row(metric, "change", bound, worse, worse <= drop))
         else:
             sides = [
-                [ESTIMATES[metric](labels, each, weights) for each in trainings]
+                [
+                    _gauc(scored, task, each) if metric == "gauc" else ESTIMATES[metric](labels, each, weights)
+                    for each in trainings
+                ]
                 for trainings in ([probabilities, *more_trainings], last_blessed)
             ]
             rows.append(change_gate(metric, drop, gates, *sides))
     return rows
+
+
+def _gauc(scored: ScoredRows, task: str, probabilities: np.ndarray) -> Estimate | None:
+    """Returns the gAUC of predictions of the scored rows; None with fewer than two groups of both classes."""
+    assert scored.groups is not None
+    return gauc_estimate(scored.groups, scored.labels[task], probabilities, scored.weights, scored.group_weight)
 
 
 def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | None) -> Iterator[dict[str, Any]]:
@@ -165,7 +183,7 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
 
 
 def change_gate(
-    metric: Literal["auc", "log_loss"],
+    metric: Literal["auc", "gauc", "log_loss"],
     drop: float,
     gates: Gates,
     ours: Sequence[Estimate | None],
@@ -177,7 +195,7 @@ def change_gate(
     of rows and of trainings.
 
     Args:
-        metric: auc or log_loss.
+        metric: auc, gauc or log_loss.
         drop: The limit.
         gates: The confidence level, and the noise of trainings where it is stated.
         ours: The model's estimates, one per training.
@@ -192,7 +210,7 @@ def change_gate(
     if not all(math.isfinite(each.value) for side in known for each in side):
         return gate_row(metric, "change", bound, math.nan, False)
     usual = STATED[metric] * (abs(known[1][0].value) if metric == "log_loss" else 1.0)
-    first, second = (known[0], known[1]) if metric == "auc" else (known[1], known[0])  # worse is above 0
+    first, second = (known[0], known[1]) if metric != "log_loss" else (known[1], known[0])  # worse is above 0
     difference = noisy_difference(first, second, gates.training_noise.get(metric, usual))
     best = difference.at_least(confidence)
     passed = best <= drop

@@ -140,7 +140,7 @@ class _WriteResults(beam.PTransform):
         described = config_pb2.EvalRun(eval_config=self._config, version=tfma.VERSION_STRING)
         (self._folder / "eval_config.json").write_text(json_format.MessageToJson(described))
         verdict = results_writer.CombineValidations(self._config)
-        found = {
+        messages_of = {
             "metrics": evaluation[tfma.METRICS_KEY] | beam.Map(results_writer.convert_slice_metrics_to_proto, []),
             "validations": evaluation[tfma.VALIDATIONS_KEY] | "Verdict" >> beam.CombineGlobally(verdict),
         }
@@ -148,7 +148,7 @@ class _WriteResults(beam.PTransform):
             messages
             | f"Gather {name}" >> beam.combiners.ToList()
             | f"Write {name}" >> beam.Map(_write_records, str(self._folder / f"{name}.tfrecord"))
-            for name, messages in found.items()
+            for name, messages in messages_of.items()
         )
 
 

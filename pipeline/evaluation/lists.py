@@ -101,35 +101,6 @@ def reciprocal_rank(lists: Lists, ranks: np.ndarray) -> np.ndarray:
     return _most(lists, np.where(lists.labels == 1, 1.0 / ranks, 0.0))
 
 
-def grouped_auc(groups: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> float | None:
-    """Returns GAUC: the mean AUC of the groups, weighted by impressions; None if no group has both classes.
-
-    Args:
-        groups: int64 [N], for example users, from 0.
-        labels: 0 and 1 [N].
-        scores: [N]; ties count half.
-
-    References:
-        Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018, section 6.
-    """
-    order = np.lexsort((scores, groups))
-    group, label, score = groups[order], labels[order].astype(np.float64), scores[order]
-    is_first = np.append(True, group[1:] != group[:-1])[: len(group)]
-    starts = np.flatnonzero(is_first)
-    place = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group)))) + 1
-    is_new = is_first | np.append(True, score[1:] != score[:-1])[: len(score)]
-    tie = np.cumsum(is_new) - 1
-    rank = (np.bincount(tie, place) / np.bincount(tie))[tie]
-    impressions = np.bincount(group)
-    positives, of_positives = np.bincount(group, label), np.bincount(group, label * rank)
-    pairs = positives * (impressions - positives)
-    both = pairs > 0
-    if not both.any():
-        return None
-    auc = (of_positives - positives * (positives + 1) / 2)[both] / pairs[both]
-    return float(np.average(auc, weights=impressions[both]))
-
-
 def effective_catalogue_size(shares: np.ndarray) -> float:
     """Returns ECS(p) = 2 Σ i p_i - 1 of the items' shares p in descending order.
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path
 
-LABEL, PROBABILITY, TAIL, WEIGHT = "label", "probability", "tail", "weight"
+LABEL, PROBABILITY, TAIL, WEIGHT, GROUP = "label", "probability", "tail", "weight", "group"
 BASELINE_PROBABILITY = "baseline_probability"  # of the first task
 SLICE = "slice."
 _KEY = b"ctrpipe"
@@ -34,6 +34,8 @@ class ScoredRows:
         tail_of: The definition of the Tail slice.
         weights: Row weights, [N]; None for 1.
         separators: By slicing column of several values in a row, their separator.
+        groups: The group's number of each row, int64 [N]; None without groups. See ctrpipe.transforms.log.groups.
+        group_weight: What a group's AUC is weighted by in gAUC.
     """
 
     rows: str
@@ -44,6 +46,8 @@ class ScoredRows:
     tail_of: dict[str, Any] | None = None
     weights: np.ndarray | None = None
     separators: dict[str, str] = dataclasses.field(default_factory=dict)
+    groups: np.ndarray | None = None
+    group_weight: str = "impressions"
 
     def labelled(self, task: str) -> "ScoredRows":
         """Returns the rows that have a label of the task."""
@@ -57,6 +61,7 @@ class ScoredRows:
             slices={name: values.filter(pa.array(known)) for name, values in self.slices.items()},
             tail=None if self.tail is None else self.tail[known],
             weights=None if self.weights is None else self.weights[known],
+            groups=None if self.groups is None else self.groups[known],
         )
 
     def known(self, task: str) -> np.ndarray:
@@ -77,7 +82,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
     """Writes the rows to a Parquet file with an atomic rename.
 
     Columns: `label` and `probability` of the primary task, `label.<task>` and `probability.<task>` of the other tasks,
-    `weight`, `tail`, `slice.<column>`, and the columns of `others`.
+    `weight`, `group`, `tail`, `slice.<column>`, and the columns of `others`.
     """
     columns: dict[str, Any] = {}
     for index, task in enumerate(scored.labels):
@@ -87,11 +92,13 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
     columns |= others or {}
     if scored.weights is not None:
         columns[WEIGHT] = scored.weights.astype(np.float32)
+    if scored.groups is not None:
+        columns[GROUP] = scored.groups
     if scored.tail is not None:
         columns[TAIL] = scored.tail
     columns |= {SLICE + name: values for name, values in scored.slices.items()}
     about = {"rows": scored.rows, "tasks": list(scored.labels), "tail_of": scored.tail_of}
-    about["separators"] = scored.separators
+    about |= {"separators": scored.separators, "group_weight": scored.group_weight}
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
     with atomic_path(path) as unfinished:
         pa.parquet.write_table(table, unfinished)
@@ -117,6 +124,8 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
             about["tail_of"],
             as_numpy(table[WEIGHT]) if WEIGHT in table.column_names else None,
             about.get("separators", {}),  # a file of an older release has none
+            as_numpy(table[GROUP]) if GROUP in table.column_names else None,
+            about.get("group_weight", "impressions"),
         )
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

@@ -71,9 +71,9 @@ def attention_of_rows(
     for batch in batches:
         maps = [np.asarray(each, np.float64) for each in model.attention_maps(dict(batch))]
         by_row = [picked_by_row(each, k) for each in maps]
-        found = [each.sum(axis=0) for each in maps], [each.sum(axis=0) for each in by_row]
-        sums = [before + new for before, new in zip(sums, found[0], strict=True)] if rows else found[0]
-        shares = [before + new for before, new in zip(shares, found[1], strict=True)] if rows else found[1]
+        of_batch = [each.sum(axis=0) for each in maps], [each.sum(axis=0) for each in by_row]
+        sums = [before + new for before, new in zip(sums, of_batch[0], strict=True)] if rows else of_batch[0]
+        shares = [before + new for before, new in zip(shares, of_batch[1], strict=True)] if rows else of_batch[1]
         picks.append(_both_ways(by_row, len(tokens)))
         rows += len(maps[0])
     singular = model.singular_values() if hasattr(model, "singular_values") else []

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.progress import announce, throttled_announce
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
@@ -29,14 +29,14 @@ from ctrpipe.pipeline.explain.pairs import (
 )
 from ctrpipe.pipeline.explain.prune import config_of_run, prune
 from ctrpipe.pipeline.explain.rows import gradients_of_row, shapley_of_row
-from ctrpipe.pipeline.explain.sample import RowSample
-from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.strengths import learned_strengths
 from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
+from ctrpipe.pipeline.run.model_rows import read_row, read_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
+from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec
 
 ATTENDED_ROWS = 10_000  # rows of the sample over which attention is averaged
@@ -220,7 +220,7 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
         return f"{source.version}: its Keras model was not kept next to its run"
     if not scorer.packs:
         return f"{source.version}: it has no signature transform_raw"
-    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
+    if issubclass(saved_class(kept, source.trust), Boosted):
         return "boosted trees have no gradients"
     return None
 
@@ -255,7 +255,9 @@ def _by_gradients(
     source: TrainedModel, scorer: Scorer, groups: dict[str, list[str]]
 ) -> Callable[[pa.Table, pa.Table | None], RowExplained]:
     """Returns a function that explains a row against a background, as in `gradients_of_row`."""
-    from ctrpipe.pipeline.explain.gradients import RowGradients  # imports Keras: seconds that other explanations save
+    from ctrpipe.pipeline.explain.gradients import (
+        RowGradients,  # lazy: Keras takes 4 s, and other explanations do not need it
+    )
 
     kept = source.kept()
     assert kept is not None  # checked by _no_gradients

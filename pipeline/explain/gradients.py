@@ -98,8 +98,8 @@ class RowGradients:
             logits, rates = [], []
             padded = np.append(places, np.ones(-len(places) % PLACES)).astype(np.float32)
             for block in np.split(padded, len(padded) // PLACES):
-                found, by_part = self._rates(row, start, change, block)
-                logits.append(found)
+                of_block, by_part = self._rates(row, start, change, block)
+                logits.append(of_block)
                 rates.append(np.concatenate([by_part[name] for name in change], axis=1))
             return np.concatenate(logits)[: len(places)], np.concatenate(rates)[: len(places)]
 
@@ -173,7 +173,7 @@ def _repeated(row: Mapping[str, Array], count: int) -> Arrays:
 
 
 def _tensorflow_rates(model: CTRModel) -> Rates:
-    import tensorflow as tf  # not needed with JAX
+    import tensorflow as tf  # lazy: takes 4 s, and JAX does not need it
 
     @tf.function(reduce_retracing=True)
     def compiled(
@@ -194,7 +194,7 @@ def _tensorflow_rates(model: CTRModel) -> Rates:
 
 
 def _jax_rates(model: CTRModel) -> Rates:
-    import jax  # only for the JAX backend
+    import jax  # lazy: takes 1 s, and TensorFlow does not need it
 
     @jax.jit
     def compiled(row: Any, start: Any, change: Any, places: Any) -> Any:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.common import metrics
+from ctrpipe.common.estimates import Estimate, auc_estimate
 from ctrpipe.common.significance import NORMAL_QUANTILE, holm
-from ctrpipe.pipeline.evaluation.estimates import Estimate, auc_estimate
 from ctrpipe.transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]

@@ -35,7 +35,9 @@ def drift_of_logs(
     limits, rows = config.monitoring, config.statistics.max_rows
     result = compare_logs(config.log_spec, list(data), list(against), kind, limits, rows, config.seed, workers)
     if source:
-        from ctrpipe.pipeline.explain.shares import compare_attributions  # imported only if needed
+        from ctrpipe.pipeline.explain.shares import (
+            compare_attributions,  # lazy: Keras takes 4 s, and other drifts do not need it
+        )
 
         result["attributions"] = compare_attributions(source, data, against, kind, limits, config.seed)
         result["breached"] = result["breached"] or result["attributions"]["breached"]

@@ -53,10 +53,10 @@ def shapley_of_row(
         return logit_of(score(pa.table(columns)))
 
     drawn = draw_orders(len(groups), orders, random)
-    found = shapley(logits, drawn, np.repeat(random.integers(0, others.num_rows, len(drawn) // 2), 2))
-    errors = [float(error) if np.isfinite(error) else None for error in found.errors]
-    attributions = attributions_of(row, groups, [float(value) for value in found.columns], errors)
-    return RowExplained(_probability(found.logit), found.logit, found.baseline, attributions)
+    shares = shapley(logits, drawn, np.repeat(random.integers(0, others.num_rows, len(drawn) // 2), 2))
+    errors = [float(error) if np.isfinite(error) else None for error in shares.errors]
+    attributions = attributions_of(row, groups, [float(value) for value in shares.columns], errors)
+    return RowExplained(_probability(shares.logit), shares.logit, shares.baseline, attributions)
 
 
 def gradients_of_row(
@@ -81,12 +81,13 @@ def gradients_of_row(
     packed = dict(pack(row))
     text = set(spec.text.columns if spec.text else ())
     if background is not None and background.num_rows > 1:
-        found, tokens, integral = model.from_average(dict(pack(background)), packed)
+        by_column, tokens, integral = model.from_average(dict(pack(background)), packed)
     else:
         start = _missing(row) if background is None else background
-        found, tokens, integral = model.between(dict(pack(start)), packed)
+        by_column, tokens, integral = model.between(dict(pack(start)), packed)
     values = [
-        sum(found.get(column, 0.0) for column in members) + (found.get(TEXT, 0.0) if text & set(members) else 0.0)
+        sum(by_column.get(column, 0.0) for column in members)
+        + (by_column.get(TEXT, 0.0) if text & set(members) else 0.0)
         for members in groups.values()
     ]
     attributions = attributions_of(row, groups, values, [None] * len(values))
@@ -117,7 +118,9 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
     used = tokens[tokens != text.padding_id]
     if feature.tokens == "vocabulary":
         return _pieces(row, used, feature, text)
-    from ctrpipe.transforms.text.tokenize import read_tokenizer  # TensorFlow, not needed without a text
+    from ctrpipe.transforms.text.tokenize import (
+        read_tokenizer,  # lazy: TensorFlow takes 4 s, and a log without a text does not need it
+    )
 
     try:
         vocabulary = read_tokenizer(feature.encoder)[0].vocabulary

@@ -12,19 +12,19 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.common.significance import holm, two_sided
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
-from ctrpipe.pipeline.explain.sample import RowSample
-from ctrpipe.pipeline.explain.source import good_rows
 from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
+from ctrpipe.pipeline.run.model_rows import good_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
 from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_schema
+from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec
 
 SAMPLED_ROWS = 2000  # of each log
@@ -136,13 +136,13 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
             f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept beside its "
             "run; give the run, or train it with serving.explain true"
         )
-    if issubclass(saved_class(kept, source.trust), model_class("cascading_nn_gbdt")):
+    if issubclass(saved_class(kept, source.trust), Boosted):
         raise InputError(f"{source.version}: --model compares gradients, which boosted trees do not have")
     return _by_keras(kept, source, scorer)
 
 
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
-    import tensorflow as tf  # and Keras: takes seconds, so errors come first
+    import tensorflow as tf  # lazy: takes 4 s, so errors come first
 
     from ctrpipe.serving.export.attributions import Attributions
 

@@ -100,7 +100,7 @@ def _names_of(
         for ids in batch:
             if wanted & set(ids.tolist()) - names.keys():
                 used = ids[ids != text.padding_id]
-                found = token_names(rows.slice(row, 1), ids, feature, text)
-                names |= {int(token): name for token, name in zip(used, found, strict=True)}
+                words = token_names(rows.slice(row, 1), ids, feature, text)
+                names |= {int(token): name for token, name in zip(used, words, strict=True)}
             row += 1
     return names

@@ -80,10 +80,10 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
     argo = Argo(host, run_id)
     causes = {}
     for step in steps:
-        found = _read_log(host, run_id, argo, step.nodes)
+        pod_log = _read_log(host, run_id, argo, step.nodes)
         reason = argo.reason(step.nodes)
-        if found:
-            pod, lines = found
+        if pod_log:
+            pod, lines = pod_log
             if lines:
                 say("\n".join([f"{step.name}, the end of its log:", *lines]))
             say(f"{step.name}, all of its log: {host.command(_log_path(run_id, pod))}")
@@ -95,7 +95,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
             say(f"{step.name}: Kubeflow gives no log of it, neither its pod's nor an archived one; {look}")
         if reason:
             say(f"{step.name}: {reason if step.driver else with_advice(step.name, reason)}")
-        causes[step.name] = Cause(found[1] if found else None, reason)
+        causes[step.name] = Cause(pod_log[1] if pod_log else None, reason)
     return causes
 
 

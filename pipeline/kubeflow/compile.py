@@ -3,6 +3,7 @@
 import json
 import pathlib
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import yaml
@@ -11,6 +12,7 @@ from kfp import compiler, components, dsl, kubernetes
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
+from ctrpipe.common.stores import check_scheme, is_url
 from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
 from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
@@ -18,6 +20,7 @@ from ctrpipe.pipeline.run.run import check_options
 
 DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
 BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers
+_BY_URL = ("data", "monitoring", "kubeflow")  # sections whose paths may be URLs of a store
 STEP = ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
 
 
@@ -34,13 +37,18 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     missing = []
     if not config.kubeflow.image:
         missing.append("kubeflow.image: name the image that kubeflow/Dockerfile builds, as a registry has it")
-    if not mounts:
-        missing.append("kubeflow.volumes: name the PersistentVolumeClaim of log and models, as in {ctr-data: /data}")
+    if not mounts and not config.kubeflow.output:
+        missing.append(
+            "kubeflow.volumes: name the PersistentVolumeClaim of log and models, as in {ctr-data: /data}, or give "
+            "kubeflow.output as a URL"
+        )
     if missing:
         raise InputError("; ".join(missing) + "; in the configuration, or by --set KEY=VALUE")
     folder = config.kubeflow.output or f"{mounts[0]}/runs/{config.name}"
     for where, path in [*_paths(config), ("kubeflow.output", folder)]:
         _check_path(where, path, mounts)
+    if is_url(folder) and config.beam_args:
+        raise InputError("kubeflow.output: Beam's workers need a folder that they all see; give one on a volume")
     check_options(config)
     if vertex and config.kubeflow.secrets:
         raise InputError("kubeflow.secrets: Vertex AI has no Kubernetes secrets; leave them out, or compile to YAML")
@@ -51,7 +59,10 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
     if absent:
         raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")
-    text = _compiled(_pipeline(config, nodes, folder, not vertex))
+    with ThreadPoolExecutor(
+        1
+    ) as thread:  # kfp looks at the whole stack for every setting of a step: a thread's is short
+        text = thread.submit(lambda: _compiled(_pipeline(config, nodes, folder, not vertex))).result()
     if vertex:
         spec = next(yaml.safe_load_all(text))
         job = {"displayName": config.name, "pipelineSpec": spec, "runtimeConfig": {}}
@@ -77,10 +88,12 @@ def _paths(config: RunConfig) -> list[tuple[str, str]]:
 
 
 def _check_path(where: str, path: str, mounts: list[str]) -> None:
+    if is_url(path) and where.split(".")[0] in _BY_URL:
+        check_scheme(path)
+        return
     if not any(path.startswith(f"{mount}/") for mount in mounts) or ".." in path.split("/"):
-        raise InputError(
-            f"{where}: {path} is not visible to the steps in the cluster; put it below {' or '.join(mounts)}"
-        )
+        place = " or ".join(mounts) or "one of kubeflow.volumes"
+        raise InputError(f"{where}: {path} is not visible to the steps in the cluster; put it below {place}")
 
 
 def _compiled(pipeline: Any) -> str:
@@ -154,8 +167,8 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
 _DESCRIPTIONS = """Trains, evaluates and pushes a model.
 
 Args:
-    data: Paths of the log's files, below a mounted volume.
-    output: Folder of the run, with its report and the pushed models.
+    data: Paths of the log's files, below a mounted volume, or URLs of a store.
+    output: Folder or URL of the run, with its report and the pushed models.
     model: The section model of the configuration, as YAML.
     training: The section training of the configuration, as YAML.
     seed: Seed of everything random.

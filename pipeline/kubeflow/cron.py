@@ -19,15 +19,7 @@ def read_cron(text: str) -> str:
         InputError: the expression has another number of fields, or a field is not cron's.
     """
     fields = text.split()
-    if len(fields) == 1 and fields[0] in (
-        "@yearly",
-        "@annually",
-        "@monthly",
-        "@weekly",
-        "@daily",
-        "@midnight",
-        "@hourly",
-    ):
+    if len(fields) == 1 and fields[0] in _SHORTCUTS:
         return fields[0]
     if len(fields) == 2 and fields[0] == "@every":
         return " ".join(fields)

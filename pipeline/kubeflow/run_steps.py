@@ -84,15 +84,15 @@ class RunSteps:
 
     def steps(self) -> list[Step]:
         """Returns the steps that Kubeflow knows of, in the pipeline's order."""
-        found = {}
+        steps = {}
         for task in self._tasks:
             if name := self._step_name(task):
-                found[name] = self._step(task, name)
+                steps[name] = self._step(task, name)
         root = self._by_name.get(ROOT_DRIVER)
         if root and root.state == "FAILED":
-            found[ROOT_DRIVER] = Step(ROOT_DRIVER, "FAILED", _seconds(root), nodes=self._pods(root, ROOT_DRIVER))
+            steps[ROOT_DRIVER] = Step(ROOT_DRIVER, "FAILED", _seconds(root), nodes=self._pods(root, ROOT_DRIVER))
         order = {name: place for place, name in enumerate(self._names.values())}
-        return sorted(found.values(), key=lambda step: order.get(step.name, len(order)))
+        return sorted(steps.values(), key=lambda step: order.get(step.name, len(order)))
 
     def is_settled(self) -> bool:
         """Returns whether no task is under way any more."""
@@ -173,10 +173,10 @@ class RunSteps:
             return step, self._children[task.task_id]
         steps: list[str] = []
         nodes: list[str] = []
-        for found in self._tasks:
-            executor = self._executor(found) if self._step_name(found) and found.state not in ENDED else None
+        for other in self._tasks:
+            executor = self._executor(other) if self._step_name(other) and other.state not in ENDED else None
             if executor and executor.start_time == task.start_time:
-                steps.append(str(self._step_name(found)))
+                steps.append(str(self._step_name(other)))
                 nodes += self._children[executor.task_id]
         return " or ".join(steps) or "a step", tuple(nodes)
 

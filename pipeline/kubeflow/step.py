@@ -39,8 +39,8 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         return
     load_tensorflow()
     with importing_tfx():
-        # Imports TFX. If TFX were first to load TensorFlow, it would print TensorFlow's start-up messages. Verdict
-        # needs neither, so it does not import them.
+        # Lazy: TFX takes 3 s, and Verdict does not need it. If TFX were first to load TensorFlow, it would print
+        # TensorFlow's start-up messages.
         from ctrpipe.pipeline.kubeflow import work
 
         if executor:

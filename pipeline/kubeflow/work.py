@@ -14,15 +14,22 @@ from tfx.utils import import_utils, json_utils
 
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.store_folders import work_folder
+from ctrpipe.common.stores import is_url
+from ctrpipe.pipeline.components import atomic_pusher
 from ctrpipe.pipeline.config import RunConfig, check_config
 from ctrpipe.pipeline.kubeflow.nodes import arguments, key
 from ctrpipe.pipeline.kubeflow.task import REPORT, VERDICT, Task, local_path
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.run import resolve
+from ctrpipe.pipeline.run.stored_run import models_of, upload_run, with_newest
 from ctrpipe.pipeline.run.trained_model import keep_by_version
+from ctrpipe.serving.layout import newest_version
+from ctrpipe.serving.stored import push_version
 
 TFX = "tfx"  # metadata key of an artifact that holds its TFX artifact, as JSON
+STORED = "stored"  # key of a step's arguments: the URL of the run's folder, and the name of its model
 MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
 
 
@@ -52,7 +59,9 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
         classes: For each output, the dotted name of its TFX class.
     """
     given = json.loads(task.arguments["arguments"])
-    shared = given.get("shared")
+    shared, stored = given.get("shared"), given.get(STORED)
+    if stored and str(work_folder(stored["url"])) in json.dumps(given["exec_properties"]):
+        with_newest(stored["url"], stored["model"])  # a step has a disk of its own
     outputs = {name: [import_utils.import_class_by_path(path)()] for name, path in classes.items()}
     outputs_utils.tag_output_artifacts_with_version(outputs)
     executor_class = import_utils.import_class_by_path(executor)
@@ -70,6 +79,10 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
         else:
             context = executor_class.Context(**common)
         executor_class(context).Do(inputs, outputs, given["exec_properties"])
+        if stored and issubclass(executor_class, atomic_pusher.Executor):
+            newest = newest_version(work_folder(stored["url"]) / "models" / stored["model"])
+            if newest is not None:
+                push_version(newest, models_of(stored["url"], stored["model"]))
         for name, folder in stored.items():
             _without_links(made[name])
             if shared:
@@ -103,11 +116,15 @@ def prepare(task: Task) -> None:
     values = {**json.loads(given["config"]), "seed": given["seed"]}
     settings = (f"model={given['model']}", f"training={given['training']}", *given["settings"])
     config = check_config(values, settings, "the pipeline's parameters")
-    output = pathlib.Path(given["output"])
+    stored = {"url": given["output"], "model": config.serving.model_name} if is_url(given["output"]) else None
+    output = with_newest(stored["url"], stored["model"]) if stored else pathlib.Path(given["output"])
     config, files = config.placed(joined(given["data"], config, output))
     inputs, data = resolve(config, files, output)
     by_step = {key(name): text for name, text in arguments(config, inputs).items()}
     report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
+    if stored:
+        by_step = {name: json.dumps(json.loads(text) | {STORED: stored}) for name, text in by_step.items()}
+        report[STORED] = stored
     by_step[key(REPORT)] = json.dumps(report)
     if set(by_step) != task.output_parameters:
         raise InputError("the parameter settings would change the steps; change the configuration, and compile again")
@@ -144,11 +161,16 @@ def report(task: Task) -> None:
     config = RunConfig.model_validate(given["config"])
     shared = str(output / "tfx") if config.beam_args else None
     with _scratch(shared) as scratch:
+        if stored := given.get(STORED):
+            with_newest(stored["url"], stored["model"])
+            output.mkdir(parents=True, exist_ok=True)
         artifacts = StepArtifacts(input_artifacts(task, scratch / "inputs" if shared else None))
         metrics = finish(config, given["data"], code_version(), output, artifacts)
         if pushed := metrics["model_version"]:
             version = output / "models" / config.serving.model_name / pushed
             keep_by_version(artifacts.folder("Trainer", "model"), output, version)
+        if stored:
+            upload_run(output, stored["url"])
     gates = json.loads((output / "report_data" / "gates.json").read_text())
     failed = [f"{gate['metric']} {gate['reason']}" for gate in gates if not gate["passed"]]
     blocked = "" if metrics["blessed"] else f"blocked by a gate, not pushed: {'; '.join(failed)}"

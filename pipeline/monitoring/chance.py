@@ -17,7 +17,7 @@ def shares_differ(share: float, other: float, rows: Sequence[int]) -> float:
         share, other: The share in each log.
         rows: The number of rows of each log.
     """
-    from scipy.stats import hypergeom  # 0.5 s, needed only if a limit is exceeded
+    from scipy.stats import hypergeom  # lazy: takes 0.5 s, and only an exceeded limit needs it
 
     if not all(rows):
         return 1.0
@@ -37,7 +37,7 @@ def cumulated_differ(
         cumulated, other: Of each log, points `[P]` and the shares of the numbers up to them, `[P]`.
         rows: The number of numbers of each log.
     """
-    from scipy.stats import kstwobign
+    from scipy.stats import kstwobign  # lazy: takes 0.5 s, and only an exceeded limit needs it
 
     if not all(rows):
         return 1.0

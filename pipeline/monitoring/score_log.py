@@ -1,19 +1,23 @@
 """`ctrpipe score`: scores a raw log, and compares it with the rows that the model was trained on."""
 
+import contextlib
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import missing
 from ctrpipe.common.progress import log_announced
+from ctrpipe.common.stores import is_url
 from ctrpipe.serving.scoring.folder import DEAD_LETTER
 from ctrpipe.serving.scoring.score import Compare, ScoreResult, score
+from ctrpipe.serving.scoring.stored import stored_scoring
 
 
 def score_log(
     model: pathlib.Path,
     inputs: Sequence[str],
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> ScoreResult:
@@ -22,18 +26,20 @@ def score_log(
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
         inputs: The log's files and globs.
-        output: The output folder, see `ctrpipe.serving.scoring.score.score`. After an interruption, the same call
-            resumes.
+        output: The output folder, see `ctrpipe.serving.scoring.score.score`, or its URL in a store. After an
+            interruption, the same call resumes.
         workers: Number of parts to score in parallel. None: one for each core.
         beam_args: Arguments for Beam. If there are any, Beam scores the parts.
 
     Raises:
         InputError: as in `ctrpipe.serving.scoring.score.score`; or no line could be scored.
     """
-    with log_announced("ctrpipe.serving.scoring.score"):
-        result = score(model, list(inputs), output, beam_args, workers, *_drift())
+    place = contextlib.nullcontext(pathlib.Path(output)) if not is_url(output) else stored_scoring(str(output))
+    with log_announced("ctrpipe.serving.scoring.score"), place as folder:
+        result = score(model, list(inputs), folder, beam_args, workers, *_drift())
+    result = dataclasses.replace(result, output=output)
     if not result.scored:
-        why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
+        why = f"{output}/{DEAD_LETTER} says why; is it a log of this model?"
         raise InputError(f"none of {result.rows:,} lines could be scored: {why}")
     return result
 
@@ -42,6 +48,6 @@ def _drift() -> tuple[int, Compare] | tuple[()]:
     """Returns the number of rows to sample for drift and the function that compares them; () without TFDV."""
     if missing("pipeline"):
         return ()
-    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # TFDV: 2 s
+    from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # lazy: TFDV takes 2 s
 
     return SAMPLE_ROWS, compare_with_training

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.grouped_auc import group_aucs
 from ctrpipe.pipeline.evaluation.lists import (
     Lists,
     candidate_lists,
-    grouped_auc,
     hit_rate,
     ndcg,
     popularity_strata,
@@ -20,7 +20,7 @@ from ctrpipe.pipeline.evaluation.lists import (
     take_rate,
     taken_catalogue,
 )
-from ctrpipe.pipeline.explain.source import read_rows, split_files
+from ctrpipe.pipeline.run.model_rows import read_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.scoring.rows import Scorer
@@ -121,7 +121,7 @@ def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence
     positive = lists.labels == 1
     first[lists.lists[positive]] = strata[lists.items[positive]]
     side: dict[str, Any] = {
-        "gauc": grouped_auc(lists.lists, lists.labels, scores),
+        "gauc": group_aucs(lists.lists, lists.labels, scores).value,
         "mrr": float(reciprocal_rank(lists, ranks).mean()),
         "at": {},
         "strata": {},

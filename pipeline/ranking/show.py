@@ -3,11 +3,11 @@
 import pathlib
 from typing import Any
 
+from ctrpipe.common.charts import Chart, Line, chart_svg
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.pages import template
 from ctrpipe.common.terminal import add_row, console, titled
-from ctrpipe.pipeline.report.charts import Chart, Line, chart_svg
-from ctrpipe.pipeline.report.report import template
 
 
 def print_ranking(ranking: dict[str, Any]) -> None:
@@ -72,7 +72,10 @@ def write_ranking(ranking: dict[str, Any], folder: pathlib.Path) -> list[pathlib
         folder.mkdir(parents=True, exist_ok=True)
         write_json(data, ranking)
         plots = {title: chart_svg(chart) for title, chart in charts(ranking).items()}
-        write_text(page, template("ranking_page.html.jinja").render(ranking=ranking, plots=plots))
+        write_text(
+            page,
+            template("ranking_page.html.jinja", pathlib.Path(__file__).parent).render(ranking=ranking, plots=plots),
+        )
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
     return [data, page]

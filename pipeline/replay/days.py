@@ -3,13 +3,13 @@
 import dataclasses
 import datetime
 import itertools
-import pathlib
 import re
 from collections.abc import Sequence
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import by_number
-from ctrpipe.transforms.log.files import files_below, matching
+from ctrpipe.common.stores import check_scheme, name_of
+from ctrpipe.transforms.log.files import files_below, is_file, matching
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -28,8 +28,8 @@ def find_days(patterns: Sequence[str]) -> list[Day]:
     Raises:
         InputError: nothing matches, a folder is empty, or the dates in the names skip or repeat a day.
     """
-    paths = [pathlib.Path(path) for pattern in patterns for path in matching(pattern)]
-    days = sorted((Day(path.name, _files_of(path)) for path in paths), key=lambda day: by_number(day.name))
+    paths = [path for pattern in map(check_scheme, patterns) for path in matching(pattern)]
+    days = sorted((Day(name_of(path), _files_of(path)) for path in paths), key=lambda day: by_number(day.name))
     if not days:
         raise InputError(f"--data {' '.join(patterns)}: no day matches; name folders or files, as in 'logs/day=*'")
     if empty := [day.name for day in days if not day.files]:
@@ -43,8 +43,8 @@ def find_days(patterns: Sequence[str]) -> list[Day]:
     return days
 
 
-def _files_of(path: pathlib.Path) -> tuple[str, ...]:
-    return (str(path),) if path.is_file() else tuple(files_below(str(path)))
+def _files_of(path: str) -> tuple[str, ...]:
+    return (path,) if is_file(path) else tuple(files_below(path))
 
 
 def _date_of(name: str) -> datetime.date | None:

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -67,8 +68,15 @@ class ReplayPlan:
     seeds: int = 1
 
     def __post_init__(self) -> None:
-        if self.config.events or self.config.data.label_delay:
-            command, key = ("history", "events") if self.config.events else ("labels", "data.label_delay")
+        made = {
+            "data.impressions": ("impressions", self.config.data.impressions),
+            "data.join": ("join", self.config.data.join),
+            "events": ("history", self.config.events),
+            "data.label_delay": ("labels", self.config.data.label_delay),
+        }
+        for key, (command, section) in made.items():
+            if section is None:
+                continue
             raise InputError(
                 f"{key}: a replay scores each day's log as it is; make them by `ctrpipe prepare {command}`, and "
                 f"leave {key} out"
@@ -117,8 +125,8 @@ def run_replay(plan: ReplayPlan, output: pathlib.Path) -> list[dict[str, Any]]:
             folder.mkdir(exist_ok=True)
             _check_folder(of_seed, folder)
             for last in range(plan.window - 1, len(plan.days) - 1):
-                found = [_result(of_seed, policy, last, folder) for policy in plan.policies]
-                results += [{"seed": seed, **result} for result in found]
+                of_policies = [_result(of_seed, policy, last, folder) for policy in plan.policies]
+                results += [{"seed": seed, **result} for result in of_policies]
         return results
 
 
@@ -167,6 +175,8 @@ def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) ->
     is_warm = policy == "warm" and last > first
     days = plan.days[last if is_warm else last - first : last + 1]
     if not (folder / _COST).exists():
+        # A training that was interrupted starts again: one that went on would have cost only its rest.
+        shutil.rmtree(folder, ignore_errors=True)
         arguments = ["run", str(output / "config.yaml"), "--output", str(folder)]
         arguments += [argument for day in days for file in day.files for argument in ("--data", file)]
         if is_warm:

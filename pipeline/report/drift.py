@@ -9,7 +9,7 @@ import rich.table
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
-from ctrpipe.pipeline.report.report import template
+from ctrpipe.common.pages import template
 
 SHOWN_COLUMNS = 20
 
@@ -64,7 +64,7 @@ def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Pat
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(data, drift)
-        write_text(page, template("drift_page.html.jinja").render(drift=drift))
+        write_text(page, template("drift_page.html.jinja", pathlib.Path(__file__).parent).render(drift=drift))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
     return [data, page]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.pipeline.report.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
+from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 
 MOST_BARS = 60  # columns, the most important first
 MOST_MAPPED = 40  # columns of a heat map of pairs
@@ -41,12 +41,12 @@ def importance_bars(columns: Sequence[dict[str, Any]]) -> list[BarChart]:
     Args:
         columns: The columns of explanation.json.
     """
-    found = []
+    charts = []
     for title, key in (("Log loss without the column", "log_loss"), ("AUC without the column", "auc")):
         bars = [Bar(one["name"], one[key]["value"], tuple(one[key]["interval"])) for one in columns[:MOST_BARS]]
         word = "rises" if key == "log_loss" else "falls"
-        found.append(BarChart(title, bars, f"by how much it {word}, with 95% intervals"))
-    return found
+        charts.append(BarChart(title, bars, f"by how much it {word}, with 95% intervals"))
+    return charts
 
 
 def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
@@ -55,7 +55,7 @@ def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
     names = [name for name in singles if name in paired][:MOST_MAPPED]
     charts = {}
     if len(names) > 1:
-        found = {
+        measures = {
             "Complementarity": ("bits", lambda pair: pair["complementarity"]),
             "Picked by attention": ("share of rows and heads", lambda pair: pair["picked"]),
             "Learned strength": ("in the model's own measure", lambda pair: pair["strength"]),
@@ -64,7 +64,7 @@ def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
                 lambda pair: pair["interaction"] and pair["interaction"]["log_loss"]["value"],
             ),
         }
-        for title, (unit, value_of) in found.items():
+        for title, (unit, value_of) in measures.items():
             values = {frozenset((pair["first"], pair["second"])): value_of(pair) for pair in explanation["pairs"]}
             known = {name for pair, value in values.items() if value is not None for name in pair}
             if shown := [name for name in names if name in known]:

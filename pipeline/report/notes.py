@@ -13,15 +13,15 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
         metrics: The contents of metrics.json.
         history: The contents of history.json.
     """
-    found = []
+    sentences = []
     if metrics["rig"] is not None and metrics["rig"] < 0:
-        found.append(
+        sentences.append(
             f"the model is worse than the base rate: its RIG is {metrics['rig']:.4f}, and that of the test rows' click "
             "rate as every row's prediction is 0"
         )
     if figure := history.get("not_finite"):  # absent in a run of a former release
-        found.append(f"{figure}, and the best weights before are what was kept")
-    return found + _still_falling(history)
+        sentences.append(f"{figure}, and the best weights before are what was kept")
+    return sentences + _still_falling(history)
 
 
 def _still_falling(history: Mapping[str, Any]) -> list[str]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.common import metrics
+from ctrpipe.common.charts import Chart, Drawn, Histogram, Line, chart_svg
 from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
-from ctrpipe.pipeline.report.charts import Chart, Drawn, Histogram, Line, chart_svg
 
 SCORE_BINS = 40
 CURVE_POINTS = 300  # maximum points of a drawn curve; more are not visible

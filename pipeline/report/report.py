@@ -3,21 +3,22 @@
 import base64
 import hashlib
 import json
-import math
 import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import jinja2
 
-from ctrpipe.common import palette
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.pages import template
 from ctrpipe.pipeline.report.notes import notes
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
-SCRIPT = pathlib.Path(__file__).with_name("report.js")
+SECTIONS = "sections.json"  # of hooks, as HTML
+FOLDER = pathlib.Path(__file__).parent
+SCRIPT = FOLDER / "report.js"
 TRAINING = "Training: "  # prefix of the titles of training charts
 
 
@@ -50,7 +51,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     script = _read(SCRIPT).decode("utf-8")
     plots = _plots(data, history)
     explanation = _explanation(data) if (data / EXPLANATION).exists() else None
-    return template("report.html.jinja").render(
+    return template("report.html.jinja", FOLDER).render(
         metrics={"tail": None, "uncalibrated": None, "calibration_choice": None, **measured},
         notes=notes(measured, history),
         seeds=_seeds(metrics.parent) if (metrics.parent / "seeds.json").exists() else None,
@@ -63,6 +64,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         config=_read(data / "config.yaml").decode("utf-8"),
         plots={title: plot for title, plot in plots.items() if not title.startswith(TRAINING)},
         training={title.removeprefix(TRAINING): plot for title, plot in plots.items() if title.startswith(TRAINING)},
+        sections=_read_json(data / SECTIONS) if (data / SECTIONS).exists() else {},
         **(explanation or {"explanation": None}),
         script=script,
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
@@ -75,11 +77,11 @@ def _seeds(folder: pathlib.Path) -> dict[str, Any]:
     from ctrpipe.pipeline.evaluation.seeds import read_seeds
     from ctrpipe.pipeline.report.seeds import METRICS, seeds_verdict, spread
 
-    found = read_seeds(folder)
-    assert found is not None
-    sides = [found.model, *([found.baseline] if found.baseline else [])]
+    seeds = read_seeds(folder)
+    assert seeds is not None
+    sides = [seeds.model, *([seeds.baseline] if seeds.baseline else [])]
     shown = [{"name": side.name, "trainings": side.trainings, "spread": spread(side)} for side in sides]
-    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(found)}
+    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(seeds)}
 
 
 def _explanation(data: pathlib.Path) -> dict[str, Any]:
@@ -101,21 +103,6 @@ def _explanation(data: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{path}: damaged ({reason}); run `ctrpipe explain` again, or remove it") from error
 
 
-def template(name: str, folder: pathlib.Path | None = None) -> jinja2.Template:
-    """Returns a Jinja template. It escapes values, and raises an error for an unknown name.
-
-    Args:
-        name: The file's name.
-        folder: Its folder, or None for the folder of this module, from which other folders' templates may include too.
-    """
-    folders = [*([folder] if folder else []), pathlib.Path(__file__).parent]
-    loader = jinja2.FileSystemLoader(folders)
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters.update(number=_number, share=_share)
-    environment.globals["palette"] = palette.css()
-    return environment.get_template(name)
-
-
 def _read(path: pathlib.Path) -> bytes:
     try:
         return path.read_bytes()
@@ -128,16 +115,6 @@ def _read_json(path: pathlib.Path) -> Any:
         return json.loads(_read(path))
     except ValueError as error:
         raise InputError(f"{path}: damaged ({error}); run `ctrpipe run` again") from error
-
-
-def _number(value: Any) -> str:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-
-def _share(value: float) -> str:
-    return f"{value:.2%}"
 
 
 def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:

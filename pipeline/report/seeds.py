@@ -13,15 +13,15 @@ def spread(side: SeedSide) -> dict[str, tuple[float | None, float | None]]:
 
     Both are None if a training lacks the metric, and the deviation is None for one training.
     """
-    found: dict[str, tuple[float | None, float | None]] = {}
+    spreads: dict[str, tuple[float | None, float | None]] = {}
     for name in METRICS:
         values = [value for training in side.trainings if (value := training.metrics[name]) is not None]
         known, several = len(values) == len(side.trainings), len(values) > 1
-        found[name] = (
+        spreads[name] = (
             statistics.fmean(values) if known else None,
             statistics.stdev(values) if known and several else None,
         )
-    return found
+    return spreads
 
 
 def seeds_verdict(seeds: Seeds) -> str:

@@ -60,6 +60,8 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     if best:
         table.add_row("best possible", *_cells(best))
     console.print(table)
+    if metrics.get("gauc_groups"):
+        print(f"gAUC:   {_gauc_text(metrics)}")
     for task, choice in (metrics.get("calibration_choice") or {}).items():
         print(f"Calibration of {task}: {choice['text']}")
     model = output / "models" / config.serving.model_name
@@ -82,6 +84,16 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     for anomaly in statistics["anomalies"]:
         print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
     print(f"Report: {output}/report.html")
+
+
+def _gauc_text(metrics: dict[str, Any]) -> str:
+    """Returns the gAUC of metrics.json, with its interval and what it is of."""
+    of = metrics["gauc_groups"]
+    interval = f", 95% {of['low']:.4f} .. {of['high']:.4f}" if "low" in of else ""
+    value = "-" if metrics["gauc"] is None else f"{metrics['gauc']:.4f}"
+    rows = f", {of['rows_without_group']:,} rows without a value" if of["rows_without_group"] else ""
+    left_out = f"{of['left_out']:,} of one class left out{rows}"
+    return f"{value}{interval}, over {of['groups']:,} values of {of['column']} by {of['weighted_by']}; {left_out}"
 
 
 def _ahead_of_baseline(predictions: pathlib.Path) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def divided(vectors: Vectors, users: Vectors, count: int, top: int, recall: floa
 
 def _clustered(vectors: Vectors, count: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
     """Returns the centers of k-means, float32 [count, vector_dim], and each vector's cell, int32 [M]."""
-    from sklearn.cluster import KMeans  # takes 1 s to import
+    from sklearn.cluster import KMeans  # lazy: takes 1 s, and an exact index does not need it
 
     random = np.random.default_rng(SEED)
     rows = min(len(vectors), SAMPLE * count)

@@ -12,9 +12,8 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, atomic_path, write_json
-from ctrpipe.pipeline.explain.sample import RowSample
-from ctrpipe.pipeline.explain.source import good_rows, split_files
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
+from ctrpipe.pipeline.run.model_rows import good_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
 from ctrpipe.serving.export.check import check_servable
@@ -27,6 +26,7 @@ from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec
 
 ITEM_ROWS = 1 << 12  # per call of the item tower

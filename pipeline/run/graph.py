@@ -23,11 +23,12 @@ from ctrpipe.pipeline.components.gated_evaluator import EvaluatorSettings, Gated
 from ctrpipe.pipeline.components.last_blessed_model import LastBlessedModel
 from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings, LogExampleGen
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
-from ctrpipe.pipeline.components.log_trainer import LogTrainer, TrainerSettings
+from ctrpipe.pipeline.components.log_trainer import LogTrainer
 from ctrpipe.pipeline.components.log_transform import FormerSettings, LogTransform, TransformSettings
 from ctrpipe.pipeline.components.log_validator import LogValidator
 from ctrpipe.pipeline.components.seed_trainings import SeedSettings, SeedTrainings, SideSettings
 from ctrpipe.pipeline.components.serving_check import ServingCheck
+from ctrpipe.pipeline.components.trainer_settings import TrainerSettings
 from ctrpipe.pipeline.config import SEEDS, Model, RunConfig
 from ctrpipe.pipeline.run.inputs import RunInputs
 from ctrpipe.transforms.log.described_files import write_states
@@ -185,6 +186,7 @@ def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_bas
         work=inputs.output / "tfx" / "training" / f"{model.name}-{trained_from}",
         parent=None if is_baseline else inputs.parent,
         training_fingerprint=inputs.version_fingerprint(config, model, training),
+        group_weight=config.evaluation.group_weight,
     )
 
 

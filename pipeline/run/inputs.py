@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common import hooks, stores
 from ctrpipe.common.code_version import TRAINING, stage_version
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
@@ -13,7 +14,8 @@ from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, table_fingerprint
-from ctrpipe.transforms.log.split import SPLITS, Split
+from ctrpipe.transforms.log.spec import FORMAT_NAMES, Data
+from ctrpipe.transforms.log.split import SPLITS
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     checkpoints |= {table.path: table_fingerprint(table.path) for table in pretrained_tables(config.log_spec).values()}
     return RunInputs(
         tuple(absolute(files)),
-        _data_fingerprint(config.data.split, data),
+        _data_fingerprint(config.data, data),
         states_of(data),
         output,
         baseline_version="",
@@ -103,11 +105,15 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     )
 
 
-def _data_fingerprint(split: Split, data: list[dict[str, Any]]) -> str:
-    """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split."""
-    contents = fingerprint_files(data)
-    counts = [len(getattr(split.files, name)) for name in SPLITS] if split.files else []
-    return fingerprint(contents, counts) if counts else contents
+def _data_fingerprint(described: Data, data: list[dict[str, Any]]) -> str:
+    """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split.
+
+    With a reader of another package it is also a hash of the reader's code.
+    """
+    contents, files = fingerprint_files(data), described.split.files
+    counts = [len(getattr(files, name)) for name in SPLITS] if files else []
+    reader = [] if described.format in FORMAT_NAMES else [hooks.version("readers", described.format)]
+    return fingerprint(contents, counts, *reader) if counts or reader else contents
 
 
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
@@ -126,10 +132,10 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
         InputError: a log cannot be read.
     """
     logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
-    absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
+    placed = {kind: absolute(paths) for kind, paths in logs.items()}
     every = [describe_file(path) for paths in logs.values() for path in paths]
     return {
-        "monitoring": monitoring.model_copy(update=absolute),
+        "monitoring": monitoring.model_copy(update=placed),
         "monitored_fingerprint": fingerprint_files(every) if every else "",
         "monitored_states": states_of(every),
     }
@@ -154,7 +160,7 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
     They differ from it by their seeds or their training rows. A training that was pushed twice is returned once, and
     one with `version_fingerprint` is not. The newest is first, and there are at most RETRAININGS.
     """
-    found: list[str] = []
+    names: list[str] = []
     if not version:
         return ()
     own = _configuration(push_folder / version)
@@ -163,8 +169,8 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
         made_by = _fingerprint(each)
         if int(each.name) < int(version) and made_by not in seen and own and _configuration(each) == own:
             seen.add(made_by)
-            found.append(each.name)
-    return tuple(found[:RETRAININGS])
+            names.append(each.name)
+    return tuple(names[:RETRAININGS])
 
 
 def _fingerprint(version: pathlib.Path) -> str:
@@ -184,5 +190,5 @@ def _configuration(version: pathlib.Path) -> dict[str, Any] | None:
 
 
 def absolute(files: list[str]) -> list[str]:
-    """Returns the files' absolute paths."""
-    return [str(pathlib.Path(path).resolve()) for path in files]
+    """Returns the files' absolute paths, and URLs as they are."""
+    return [stores.absolute(path) for path in files]

@@ -19,6 +19,7 @@ from tfx.orchestration import metadata
 from tfx.orchestration.portable import cache_utils
 
 from ctrpipe.common.output_folder import METADATA, place_of
+from ctrpipe.common.stores import name_of
 
 OUTPUT = "<output>"  # stands for the folder in the keys of the cache
 _KEY = cache_utils.get_cache_context
@@ -106,4 +107,4 @@ def _without_folders(parameter: str) -> str:
         return parameter
     if partitions:
         return parameter
-    return json.dumps({**settings, "files": [pathlib.Path(file).name for file in files]})
+    return json.dumps({**settings, "files": [name_of(file) for file in files]})

@@ -16,6 +16,7 @@ from ctrpipe.pipeline.run.inputs import LATEST, RunInputs, complete
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.pipeline.training.parent import Parent, check_alike
 from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.stored import fetch_model
 
 
 def complete_with_parent(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
@@ -31,7 +32,7 @@ def complete_with_parent(config: RunConfig, inputs: RunInputs, monitored: dict[s
     if start is None:
         return complete(config, inputs, monitored)
     if start.parent != LATEST:
-        parent = find_parent(pathlib.Path(start.parent), inputs.output)
+        parent = find_parent(fetch_model(start.parent), inputs.output)
         inputs = complete(config, dataclasses.replace(inputs, parent=parent), monitored)
     else:
         inputs = complete(config, inputs, monitored)

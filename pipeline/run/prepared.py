@@ -13,10 +13,17 @@ from ctrpipe.transforms.histories import prepare as prepare_impressions
 from ctrpipe.transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
 from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.queries import written
 from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import Data
+from ctrpipe.transforms.tables.impressions import rows_of_lists
+from ctrpipe.transforms.tables.join import join_tables
+from ctrpipe.transforms.tables.join import summary_of as joined_summary
 
+DATA = "data"  # the rows of queries
 PREPARED = "prepared"
+SHOWN = "impressions"  # the rows of lists of impressions
+WITH_TABLES = "joined"  # the log with its side tables, which may be prepared further
 
 
 def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: Workers) -> Prepared:
@@ -57,12 +64,29 @@ def with_histories(
 def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
     """Returns the files and globs of the log that the pipeline reads.
 
+    The rows of queries and tables are new files in `<output>/data`.
     For an event log, a log with delayed labels or a folder of KDD Cup 2012, these are new files in `<output>/prepared`.
+    Before, lists of impressions become rows in `<output>/impressions`, and a log is joined with its side tables in
+    `<output>/joined`.
 
     Raises:
         InputError: the files cannot be read or prepared, the output folder cannot be made, or another process works in
             it.
     """
+    paths = written(paths, output / DATA)
+    if config.data.impressions:
+        announce("Making rows of the lists of impressions")
+        shown = rows_of_lists(paths, config.data.impressions, output / SHOWN)
+        announce(
+            f"{shown.rows:,} rows of {shown.lists:,} lists; {shown.rejected:,} malformed ones are in {output / SHOWN}"
+        )
+        paths = [shown.log]
+    if config.data.join:
+        announce("Joining the log with its tables")
+        with_tables = join_tables(paths, config.data.join, output / WITH_TABLES)
+        for line in joined_summary(with_tables):
+            announce(line)
+        paths = [with_tables.log]
     seed = config.data.split.seed  # not the run's: runs of several seeds have the same rows
     if config.events:
         place = output / PREPARED

@@ -18,13 +18,16 @@ import yaml
 from ctrpipe.common.errors import without_secrets
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.progress import announce
+from ctrpipe.common.stores import absolute, name_of
 from ctrpipe.pipeline.components import SERVABLE
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from ctrpipe.pipeline.evaluation.drift_gate import drift_gate
 from ctrpipe.pipeline.evaluation.seeds import SEEDS, Seeds, write_seeds
 from ctrpipe.pipeline.report.report import write_report
+from ctrpipe.pipeline.run.finished import call_after_run, check_hooks, finished_run, write_sections
 from ctrpipe.pipeline.run.inputs import encoders
+from ctrpipe.pipeline.run.seeds import all_seeds
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.text.checkpoint import checkpoint_revision
 
@@ -47,7 +50,8 @@ def finish(
     artifacts: RunArtifacts,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has stored the predictions.
+    """Writes metrics.json, report_data/ and report.html, and calls the hooks that follow a run. Needs no model:
+    GatedEvaluator has stored the predictions.
 
     Args:
         config: The run's configuration.
@@ -97,7 +101,10 @@ def finish(
             write_seeds(output, seeds)
         else:
             (output / SEEDS).unlink(missing_ok=True)  # of an earlier run in this folder
+    run = finished_run(config, output, metrics)
+    write_sections(run, config.hooks, output / "report_data")
     write_report(output)
+    call_after_run(run, config.hooks)
     return metrics
 
 
@@ -109,8 +116,6 @@ def _seeds(
     data: pathlib.Path,
 ) -> Seeds:
     """Returns the trainings of both sides with all seeds, and copies their predictions to the folder `data`."""
-    from ctrpipe.pipeline.run.seeds import all_seeds
-
     ends = {"model": {"stopped": history["stopped"], "converged": metrics["converged"]}}
     if metrics["baseline"]:
         ends["baseline"] = metrics["baseline"]
@@ -120,6 +125,7 @@ def _seeds(
 
 def _statistics(config: RunConfig, data: list[dict[str, Any]], artifacts: RunArtifacts) -> dict[str, Any]:
     """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
+    # Lazy: TFX and TFDV take 3 s, and a page of results does not need them.
     from ctrpipe.pipeline.components.log_statistics_gen import RATES
     from ctrpipe.pipeline.components.log_transform import ALL_UNKNOWN, CLIPPED
     from ctrpipe.pipeline.monitoring.statistics import summarise_statistics
@@ -144,7 +150,7 @@ def _spans(counts: Mapping[str, Any], data: list[dict[str, Any]]) -> dict[str, l
     Files of one name in several folders keep the places where they were read.
     """
     spans: dict[str, list[str]] = counts.get("spans", {})
-    places = {pathlib.Path(file["path"]).name: str(pathlib.Path(file["path"]).resolve()) for file in data}
+    places = {name_of(file["path"]): absolute(file["path"]) for file in data}
     if len(places) < len(data):
         return spans
     return {split: [_place_now(end, places) for end in ends] for split, ends in spans.items()}
@@ -166,6 +172,7 @@ def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts
         "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
         "model": str(artifacts.folder("Trainer", "model")),
         "parent": _parent(artifacts.folder("Trainer", "model") / SERVABLE),
+        "hooks": check_hooks(config.hooks),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

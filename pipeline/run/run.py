@@ -21,8 +21,9 @@ from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_ti
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_copy
 from ctrpipe.common.progress import announce
-from ctrpipe.models.base.registry import check_hyperparameters, derives_from, model_class
+from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
+from ctrpipe.pipeline.run.finished import check_hooks
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
@@ -54,6 +55,7 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         import_tensorflow()
         start_phase("checks")
         _check_model(config)
+        check_hooks(config.hooks)
         check_output(output)
         announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
         monitored = find_monitored(config.monitoring)
@@ -112,6 +114,7 @@ def _run_pipeline(
     announce("Loading TFX")
     start_phase("loading TFX")
     with importing_tfx(), described(files) as description:
+        # Lazy, see the module's docstring.
         from ctrpipe.pipeline.run.local_runner import run_pipeline
         from ctrpipe.pipeline.run.parent import complete_with_parent
 
@@ -153,7 +156,7 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     check_output(output)
     data = [describe_file(path) for path in paths]
     inputs = run_inputs(config, paths, data, output.resolve())
-    from ctrpipe.pipeline.run.parent import complete_with_parent
+    from ctrpipe.pipeline.run.parent import complete_with_parent  # lazy, see the module's docstring
 
     return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data
 
@@ -173,6 +176,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         import_tensorflow()
         announce("Loading TFX")
         with importing_tfx(), described(paths) as description:
+            # Lazy, see the module's docstring.
             from ctrpipe.pipeline.run.local_runner import run_data_pipeline
         libraries_loaded()
         load_tensorflow()
@@ -187,7 +191,7 @@ def check_options(config: RunConfig) -> None:
                 check_hyperparameters(model.name, **model.hyperparameters)
                 if model_class(model.name).needs_tasks:
                     from ctrpipe.models.base.ctr_model import (
-                        require_several_tasks,  # Keras, already imported with the model
+                        require_several_tasks,  # lazy: Keras takes 4 s, and the model has imported it
                     )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
@@ -197,15 +201,17 @@ def check_options(config: RunConfig) -> None:
         raise InputError(
             f"training.optimizer: lbfgs trains only linear models, such as lr; use adam for {config.model.name}"
         )
-    if config.serving.explain and derives_from(config.model.name, "cascading_nn_gbdt"):
+    if config.serving.explain and is_boosted(config.model.name):
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
         )
     key = config.training.fake_negatives or ("end_at_base_rate" if config.training.end_at_base_rate else "")
-    if key and derives_from(config.model.name, "cascading_nn_gbdt"):
+    if key and is_boosted(config.model.name):
         raise InputError(
             f"training.{key}: boosted trees do not support it; set it false for the model {config.model.name}"
         )
+    if config.training.warm_start and derives_from(config.model.name, "lightgbm"):
+        raise InputError("training.warm_start: the trees of lightgbm start from no other trees; remove it")
 
 
 def _option_mistake(key: str, model: Model, error: Exception) -> InputError:
@@ -228,6 +234,6 @@ def _check_model(config: RunConfig) -> None:
     for model in filter(None, (config.model, config.evaluation.baseline)):
         with_encoder(model, config.text)
     if config.text and config.text.tokens == "checkpoint":
-        from ctrpipe.transforms.text.tokenize import read_tokenizer
+        from ctrpipe.transforms.text.tokenize import read_tokenizer  # lazy, see the module's docstring
 
         read_tokenizer(config.text.encoder)

@@ -68,7 +68,7 @@ def _scores(side: str, seed: int) -> str:
 def _own_rows(predictions: pathlib.Path, others: Seeds) -> dict[str, ScoredRows]:
     """Returns the test rows with the predictions of the run's own trainings, by side."""
     whole = read_scored(predictions)
-    model = ScoredRows(whole.rows, whole.labels, whole.probabilities, weights=whole.weights)
+    model = dataclasses.replace(whole, slices={}, tail=None, tail_of=None, separators={})
     if others.baseline is None:
         return {"model": model}
     columns = {task: baseline_column(list(whole.labels), task) for task in whole.labels}

@@ -18,7 +18,7 @@ from ctrpipe.pipeline.training.boosting import learn_trees
 from ctrpipe.pipeline.training.data import count_rows, packed_batches
 from ctrpipe.pipeline.training.first_stages import first_stages, language_stage
 from ctrpipe.pipeline.training.job import TrainingJob
-from ctrpipe.pipeline.training.learner import Batch, Learner
+from ctrpipe.pipeline.training.learner import Batch, Learner, compares_rows
 from ctrpipe.pipeline.training.process import other_workers
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
@@ -48,7 +48,8 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
         `training` and `training_parts` are None for a model that another process trains.
     """
     learners = {name: _learners(config, log) for name, config in points.items()}
-    test, train = (_batches(files, log, costs) for files in (log.test, log.train))
+    grouped = any(compares_rows(config.training, log.feature_map) for config in points.values())
+    test, train = (_batches(files, log, costs, grouped) for files in (log.test, log.train))
     inference = _measured(
         "inference", {name: _each(serves.predict, test) for name, (serves, _, _) in learners.items()}, test
     )
@@ -140,9 +141,10 @@ def _each(step: Callable[[list[Batch]], Any], batches: list[Batch]) -> Repeat:
     return repeat
 
 
-def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]:
+def _batches(files: list[str], log: TransformedLog, costs: Costs, grouped: bool) -> list[Batch]:
     repeats = math.ceil(costs.batches * costs.batch_size / count_rows(files))  # rows of a short log repeat
-    return list(packed_batches(files * repeats, log.feature_map, costs.batch_size, take=costs.batches))
+    batches = packed_batches(files * repeats, log.feature_map, costs.batch_size, take=costs.batches, grouped=grouped)
+    return list(batches)
 
 
 def _measured(what: str, repeats: Mapping[str, Repeat], batches: list[Batch]) -> dict[str, np.ndarray]:

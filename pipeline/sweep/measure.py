@@ -10,16 +10,19 @@ from typing import Any
 
 import keras
 
+from ctrpipe.common.estimates import gauc_estimate
 from ctrpipe.common.finite import check_predictions
 from ctrpipe.common.metrics import summarise
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
-from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.checkpoint import saved_seconds
+from ctrpipe.pipeline.training.data import groups_of, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
-from ctrpipe.pipeline.training.learner import Learner
+from ctrpipe.pipeline.training.learner import Learner, compares_rows
 from ctrpipe.pipeline.training.network import count_parameters
+from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
@@ -49,25 +52,30 @@ def train_and_measure(
         keep: Folder to save the model in, for `ctrpipe.load`. None to save no model.
 
     Returns:
-        The result, JSON-serializable, with the `validation` metrics of the best weights; and the test rows with the
+        The result, JSON-serializable, with the `validation` metrics of the best weights and the `seconds` of the
+        training, including those before its checkpoint; and the test rows with the
         model's predictions.
     """
-    started = time.monotonic()
+    started = time.monotonic() - saved_seconds(work / key)
     model = with_encoder(config.model, config.text)
     rows = log.feature_map, log.train, log.validation
-    trained = train(TrainingJob(model, config.training, *rows, config.seed, str(work / "stages")), work / key)
+    by = config.evaluation.group_weight
+    job = TrainingJob(model, config.training, *rows, config.seed, str(work / "stages"), group_weight=by)
+    trained = train(job, work / key)
     seconds = time.monotonic() - started
     if keep:
         save_model(keep, model.name, trained.model, trained.weights_file)
     history = trained.history
     best = history["evaluations"][history["best"]]
-    measured, scored = measure(trained, config.training, log, latency, test)
+    on_test, scored = measure(trained, config.training, log, latency, test)
     result = {
         "model": config.model.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json"),
         "seed": config.seed,
-        "validation": {"auc": best["validation_auc"], "log_loss": best["validation_log_loss"]},
-        **measured,
+        "validation": {
+            name: measured(name, best) for name in dict.fromkeys(("auc", "log_loss", config.training.monitor))
+        },
+        **on_test,
         "evaluations": history["evaluations"],
         "examples_trained": best["examples"],
         "stopped": history["stopped"],
@@ -108,14 +116,21 @@ def measure(
     names = log.feature_map.tasks
     by_task = [{task: values[:, index] for index, task in enumerate(names)} for values in (labels, probabilities)]
     scored = dataclasses.replace(test, labels=by_task[0], probabilities=by_task[1], weights=weights_of(log.test))
+    scored = dataclasses.replace(scored, groups=groups_of(log.test))
     weights = scored.weights
     tasks = {task: _test_metrics(scored.labels[task], scored.probabilities[task], weights) for task in names}
+    if scored.groups is not None:
+        for task, numbers in tasks.items():
+            known = scored.labelled(task)
+            within = known.groups, known.labels[task], known.probabilities[task], known.weights, known.group_weight
+            found = gauc_estimate(*within)
+            numbers["gauc"] = None if found is None else found.value
     parameters, tables = count_parameters(learner.network)
     tail = None
     if test.tail is not None:
         own = None if weights is None else weights[test.tail]
         tail = _test_metrics(scored.labels[names[0]][test.tail], scored.probabilities[names[0]][test.tail], own)
-    measured = {
+    on_test = {
         "test": tasks[names[0]],
         "tail": tail,
         "tasks": tasks,
@@ -124,7 +139,7 @@ def measure(
         "latency_ms": 1000 * latency_seconds(learner, log, len(labels)) if latency else None,
         "train_samples_per_second": training_speed(trains, training, log) if trains else None,
     }
-    return measured, scored
+    return on_test, scored
 
 
 def _test_metrics(labels: Any, probabilities: Any, weights: Any) -> dict[str, Any]:
@@ -143,7 +158,8 @@ def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> fl
 
 def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float:
     """Returns the training speed in rows per second, on batches in memory: the median of 3 repeats of 10 steps."""
-    batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS))
+    grouped = compares_rows(training, log.feature_map)
+    batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS, grouped=grouped))
     rows = sum(len(labels) for _, labels in batches)
     learner.fit(batches)
     speeds = []

@@ -25,6 +25,7 @@ from ctrpipe.pipeline.run.run import placing_the_number, transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import Point, SweepPlan
 from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files
 
 
@@ -63,7 +64,7 @@ def run_sweep(
     """
     plan.base.placed(files)
     load_tensorflow()
-    from ctrpipe.pipeline.sweep.check import check_models
+    from ctrpipe.pipeline.sweep.check import check_models  # lazy, see the module's docstring
 
     check_models(plan)
     check_output(output)
@@ -114,8 +115,7 @@ def _train_missing(
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
     if not missing:
         return
-    from ctrpipe.pipeline.sweep.measure import train_and_measure
-    from ctrpipe.transforms.log.outliers import naming_the_number
+    from ctrpipe.pipeline.sweep.measure import train_and_measure  # lazy, see the module's docstring
 
     test = describe_test(plan.base, log)
     started = time.monotonic()
@@ -138,7 +138,7 @@ def _row_costs(plan: SweepPlan, log: TransformedLog, output: pathlib.Path) -> di
     """Returns the time per row by point, if the plan measures it. Measured once and kept in a file."""
     if plan.costs is None:
         return {}
-    from ctrpipe.pipeline.sweep.costs import row_costs
+    from ctrpipe.pipeline.sweep.costs import row_costs  # lazy, see the module's docstring
 
     points = {point.name: point.config for point in plan.points}
     keys = {name: log.inputs.training_fingerprint(config, config.model) for name, config in points.items()}
@@ -152,7 +152,7 @@ def _row_costs(plan: SweepPlan, log: TransformedLog, output: pathlib.Path) -> di
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
     """Returns the test rows without labels and predictions: their hash, and the rows of the Tail slice."""
-    scored = ScoredRows(log.inputs.test_rows(config), {}, {})
+    scored = ScoredRows(log.inputs.test_rows(config), {}, {}, group_weight=config.evaluation.group_weight)
     rare = config.evaluation.tail
     if rare is None:
         return scored

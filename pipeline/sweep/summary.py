@@ -1,6 +1,7 @@
 """A sweep's results: means and standard deviations over seeds, as a table, JSON and CSV."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 import statistics
@@ -14,7 +15,7 @@ from ctrpipe.common.terminal import console
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.show import correction, verdict
-from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
+from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, groups_of_rows, side
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
@@ -24,9 +25,12 @@ COSTS = ("average", "median", "p90", "p95")  # statistics of the milliseconds pe
 METRICS = {
     "validation_auc": ("validation", "auc"),
     "validation_log_loss": ("validation", "log_loss"),
+    "validation_gauc": ("validation", "gauc"),
+    "validation_auc_minus_log_loss": ("validation", "auc_minus_log_loss"),
     "auc": ("test", "auc"),
     "log_loss": ("test", "log_loss"),
     "rig": ("test", "rig"),
+    "gauc": ("test", "gauc"),
     "normalised_log_loss": ("test", "normalised_log_loss"),
     "calibration": ("test", "calibration"),
     "tail_auc": ("tail", "auc"),
@@ -87,7 +91,7 @@ def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
     for key in path:
         if value is None:  # not measured
             return None
-        value = value[key]
+        value = value.get(key)
     return None if value is None else float(value)
 
 
@@ -105,7 +109,7 @@ def _best(points: list[dict[str, Any]], monitor: str) -> str | None:
     known = {name: mean for name, mean in means.items() if mean is not None}
     if not known:
         return None
-    return max(known, key=known.__getitem__) if monitor == "auc" else min(known, key=known.__getitem__)
+    return (min if monitor == "log_loss" else max)(known, key=known.__getitem__)
 
 
 def _compare(points: list[dict[str, Any]], reference: str) -> None:
@@ -131,7 +135,7 @@ def _compared(first: dict[str, Side], second: dict[str, Side]) -> dict[str, Comp
         prefix + metric: compare_sides(first[prefix], second[prefix], metric)
         for prefix in first
         if prefix in second
-        for metric in TESTED
+        for metric in (*TESTED, *(["gauc"] if "gauc" in first[prefix].estimates else []))
     }
 
 
@@ -149,7 +153,7 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
     labels = next(iter(trainings[0].labels.values()))
     probabilities = [next(iter(each.probabilities.values())) for each in trainings]
     shard = shards(len(labels))
-    weights = trainings[0].weights
+    weights, groups = trainings[0].weights, groups_of_rows(trainings[0])
     rows_of = {"": slice(None), "tail_": trainings[0].tail}
     return {
         prefix: side(
@@ -157,6 +161,7 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
             [values[rows] for values in probabilities],
             shard[rows],
             weights=None if weights is None else weights[rows],
+            groups=None if groups is None else dataclasses.replace(groups, numbers=groups.numbers[rows]),
         )
         for prefix, rows in rows_of.items()
         if rows is not None
@@ -220,6 +225,8 @@ def print_sweep(summary: dict[str, Any]) -> None:
         ("normalised log loss", "normalised_log_loss", 4),
         ("samples/s", "train_samples_per_second", 0),
     ]
+    if any(point["metrics"]["gauc"]["mean"] is not None for point in summary["points"]):
+        columns += [("validation gAUC", "validation_gauc", 4), ("test gAUC", "gauc", 4)]
     if summary["tail"]:
         columns += [("tail AUC", "tail_auc", 4), ("tail RIG", "tail_rig", 4)]
     measured = any(point["metrics"]["latency_ms"]["mean"] is not None for point in summary["points"])

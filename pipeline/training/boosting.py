@@ -1,4 +1,4 @@
-"""Boosted trees on top of a trained network: LightGBM fits the residual error of the network's logits."""
+"""Boosted trees, which LightGBM trains: on the residual error of a trained network, or on rows of any values."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,6 +9,8 @@ import numpy as np
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.common.metrics import has_rates
+from ctrpipe.common.processes import cores
+from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.data import packed_batches, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob
@@ -16,6 +18,7 @@ from ctrpipe.pipeline.training.learner import Batch, split_weight
 from ctrpipe.pipeline.training.validation import validation_metrics
 
 LEARNING_RATE = 0.1
+ONE_THREAD = 1 << 22  # values of all rows, below which a second thread waits longer than it works
 PATIENCE = 10  # early stopping: trees without an improvement on the validation rows
 
 
@@ -26,10 +29,10 @@ def load_lightgbm() -> Any:
         InputError: the system lacks the OpenMP library, which LightGBM's wheels do not contain.
     """
     try:
-        import lightgbm  # takes 0.05 s of CPU time, so it is imported only for models with trees
+        import lightgbm  # lazy: takes 0.05 s, and only models with trees need it
     except OSError as error:
         raise InputError(
-            f"LightGBM, for the trees of cascading_nn_gbdt, cannot be loaded ({one_line(error)}); "
+            f"LightGBM, for boosted trees, cannot be loaded ({one_line(error)}); "
             "install OpenMP's library, libgomp1 on Debian and Ubuntu"
         ) from error
     return lightgbm
@@ -79,24 +82,54 @@ def learn_trees(
         trees: The maximum number of trees; None for the maximum of the network.
         seed: LightGBM's seed.
     """
-    lightgbm = load_lightgbm()
     ensemble = network.trees
     data = _dataset(network, train)
-    parameters = {
+    parameters = {"learning_rate": LEARNING_RATE}
+    valid = None if validation is None else _dataset(network, validation, data)
+    booster = grow(ensemble, data, valid, ensemble.trees if trees is None else trees, seed, parameters, PATIENCE)
+    return store(ensemble, booster)
+
+
+def grow(
+    ensemble: TreeEnsemble,
+    data: Any,
+    valid: Any,
+    rounds: int,
+    seed: int,
+    parameters: dict[str, float],
+    patience: int,
+) -> Any:
+    """Returns LightGBM's booster of trees that fit a layer of trees.
+
+    Args:
+        ensemble: The layer. It bounds the leaves and the depth.
+        data: The training rows, a dataset of LightGBM.
+        valid: The validation rows, which end the boosting early. None for none.
+        rounds: The maximum number of trees.
+        seed: LightGBM's seed.
+        parameters: Further parameters of LightGBM.
+        patience: Number of trees without an improvement on the validation rows that ends the boosting.
+    """
+    lightgbm = load_lightgbm()
+    data.construct()
+    known = {
         # `binary` takes a rate between 0 and 1 for a click; `cross_entropy` is the same loss, a little slower.
         "objective": "cross_entropy" if has_rates(data.get_label()) else "binary",
-        "learning_rate": LEARNING_RATE,
         "num_leaves": ensemble.leaves,
         "max_depth": ensemble.depth,
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
+        "num_threads": 1 if data.num_data() * data.num_feature() < ONE_THREAD else cores(),
         "verbose": -1,
     }
-    valid_sets: list[Any] = [] if validation is None else [_dataset(network, validation, data)]
-    callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(PATIENCE, verbose=False)] if valid_sets else []
-    rounds = ensemble.trees if trees is None else trees
-    booster = lightgbm.train(parameters, data, rounds, valid_sets=valid_sets, callbacks=callbacks)
+    valid_sets: list[Any] = [] if valid is None else [valid]
+    callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(patience, verbose=False)] if valid_sets else []
+    return lightgbm.train({**known, **parameters}, data, rounds, valid_sets=valid_sets, callbacks=callbacks)
+
+
+def store(ensemble: TreeEnsemble, booster: Any) -> int:
+    """Stores a booster's trees, up to the best one, in a layer, and returns their number."""
     kept = booster.dump_model(num_iteration=booster.best_iteration or None)["tree_info"]
     ensemble.assign(*_arrays([tree["tree_structure"] for tree in kept], ensemble.trees, ensemble.nodes))
     return len(kept)

@@ -222,8 +222,8 @@ def held_out_loss(
             slices = fit_slices(settings, kept, overall, feature_map, ids[~own])
             slots = np.zeros((int(own.sum()), feature_map.total_slots), np.int32)
             slots[:, slices.slots] = ids[own]
-        found = TaskCalibration(overall, slices).probabilities(tf.constant(rows.logits[own], tf.float32), slots)
-        predicted[own] = found.numpy()
+        calibrated = TaskCalibration(overall, slices).probabilities(tf.constant(rows.logits[own], tf.float32), slots)
+        predicted[own] = calibrated.numpy()
     loss = log_loss(rows.labels, predicted, rows.weights)
     assert loss is not None  # rows have positive weights
     return loss
@@ -281,17 +281,17 @@ def _fit_logistic(rows: CalibrationRows, features: Floats) -> tuple[list[float],
     scale[scale < 1e-9] = 1.0  # one logit: its rounding errors are no deviation
     scaled = np.append((features - mean) / scale, np.ones((len(features), 1)), axis=1)
     used = np.ones(len(mean) + 1, bool)
-    while (found := _newton(rows, scaled[:, used]))[:-1].min(initial=0) < 0:
-        used[np.flatnonzero(used)[np.argmin(found[:-1])]] = False
+    while (solution := _newton(rows, scaled[:, used]))[:-1].min(initial=0) < 0:
+        used[np.flatnonzero(used)[np.argmin(solution[:-1])]] = False
     coefficients = np.zeros(len(mean))
-    coefficients[used[:-1]] = found[:-1]
+    coefficients[used[:-1]] = solution[:-1]
     coefficients /= scale
-    return coefficients.tolist(), float(found[-1] - coefficients @ mean)
+    return coefficients.tolist(), float(solution[-1] - coefficients @ mean)
 
 
 def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
     """Returns the coefficients of a logistic regression on columns, `[N, columns]`."""
-    from scipy.optimize import minimize  # takes 0.2 s of CPU time, so it is imported only if there is a calibration
+    from scipy.optimize import minimize  # lazy: takes 0.2 s, and only a calibration needs it
 
     total = rows.weights.sum()
 
@@ -310,8 +310,8 @@ def _newton(rows: CalibrationRows, columns: Floats) -> Floats:
     start = np.zeros(columns.shape[1])
     # Newton's method: ln p and ln(1 - p) are almost one column where clicks are rare, and take L-BFGS 100 steps.
     options = {"gtol": 1e-9, "initial_trust_radius": 4.0, "max_trust_radius": 100.0}
-    found: Floats = minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options=options).x
-    return found
+    coefficients: Floats = minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options=options).x
+    return coefficients
 
 
 def fit_isotonic(rows: CalibrationRows, clicks_per_step: int) -> Curve:
@@ -321,7 +321,7 @@ def fit_isotonic(rows: CalibrationRows, clicks_per_step: int) -> Curve:
     Rates stay at least 1 / (total weight + 2) away from 0 and 1.
     """
     steps, least = _steps(rows), _least_rate(rows)
-    from scipy.optimize import isotonic_regression  # see _newton
+    from scipy.optimize import isotonic_regression  # lazy, see _newton
 
     fitted = isotonic_regression(steps.clicks / steps.weights, weights=steps.weights)
     firsts = steps.joined(fitted.blocks[:-1], clicks_per_step)
@@ -346,7 +346,7 @@ def fit_histogram(rows: CalibrationRows, bins: int, clicks_per_bin: int) -> Curv
     middles = np.cumsum(steps.weights) - steps.weights / 2
     bin_of_point = np.minimum((middles * bins / steps.weights.sum()).astype(np.int64), bins - 1)
     starts = steps.joined(np.flatnonzero(np.append(True, np.diff(bin_of_point) > 0)), clicks_per_bin)
-    from scipy.optimize import isotonic_regression  # see _newton
+    from scipy.optimize import isotonic_regression  # lazy, see _newton
 
     of_bins = np.add.reduceat(steps.weights, starts)
     rates = np.clip(isotonic_regression(steps.rates(starts), weights=of_bins).x, least, 1 - least)
@@ -471,7 +471,7 @@ def _fit_lines(
         return value / total, gradient / total
 
     bounds = [(least_slope, None)] * len(used) + [(None, None)] * len(used)
-    from scipy.optimize import minimize  # see _newton
+    from scipy.optimize import minimize  # lazy, see _newton
 
     options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-15, "gtol": 1e-9}
     start = np.zeros(2 * len(used))

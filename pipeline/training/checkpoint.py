@@ -40,9 +40,20 @@ def read_state(work: pathlib.Path, refit: bool) -> TrainingState | None:
 
 def saved_evaluations(work: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the metrics of the evaluations up to the checkpoint of a training; none without a checkpoint."""
+    return list(_saved(work).get("evaluations", []))
+
+
+def saved_seconds(work: pathlib.Path) -> float:
+    """Returns the seconds of a training up to its checkpoint, over all processes; 0 without a checkpoint."""
+    return float(_saved(work).get("seconds", 0.0))
+
+
+def _saved(work: pathlib.Path) -> dict[str, Any]:
+    """Returns the progress in the checkpoint of a training; {} without a checkpoint."""
     restore_folder(work / CHECKPOINT)
     path = work / CHECKPOINT / PROGRESS
-    return list(json.loads(path.read_text())["evaluations"]) if path.exists() else []
+    progress: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return progress
 
 
 class Checkpoint:

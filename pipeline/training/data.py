@@ -11,12 +11,13 @@ import numpy as np
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import by_number
-from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, WEIGHT, FeatureMap
+from ctrpipe.models.base.feature_map import GROUP, SLOT_WEIGHTS, WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.learner import Batch
 from ctrpipe.transforms.features.packed_files import (
     PackedReader,
     Rows,
     label_means,
+    row_groups,
     row_weights,
     rows_out_of_order,
 )
@@ -33,6 +34,7 @@ def packed_batches(
     take: int | None = None,
     by_length: bool = False,
     weighted: bool = False,
+    grouped: bool = False,
 ) -> Iterable[Batch]:
     """Returns batches: packed tensors by name, and labels float32 [N, tasks].
 
@@ -51,15 +53,16 @@ def packed_batches(
             first multiple of TEXT_STEP tokens that fits its longest text. JAX ignores this option, because it would
             compile the step again for every length.
         weighted: Whether inputs include the row `weight`, float32 [N, 1], if the log has weights.
+        grouped: Whether inputs include the row's `group`, int32 [N, 2], and the rows of a group follow one another.
 
     Raises:
         InputError: no file matches, a file is damaged, or its rows do not fit the feature map.
     """
     text = feature_map.text
     if not (by_length and text) or keras.backend.backend() != "tensorflow":
-        return packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, weighted=weighted)
+        return packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, None, weighted, grouped)
     length = functools.partial(_text_lengths, padding_id=text.padding_id)
-    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, length, weighted)
+    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, length, weighted, grouped)
     return _CutTexts(reader, length)
 
 
@@ -91,15 +94,16 @@ def packed_reader(
     take: int | None = None,
     length: Callable[[Rows], np.ndarray] | None = None,
     weighted: bool = False,
+    grouped: bool = False,
 ) -> PackedReader:
     """Returns the reader behind `packed_batches`; see PackedReader for `length`."""
-    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length, weighted)
+    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length, weighted, grouped)
     expected = {"ids": feature_map.total_slots, "dense": feature_map.dense_width, "label": len(feature_map.tasks)}
     expected["numbers"] = 2 * len(feature_map.numbers)
     expected[SLOT_WEIGHTS] = len(feature_map.weighted_slots)
     if feature_map.text:
         expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)
-    widths = {name: width for name, width in reader.widths.items() if name != WEIGHT}
+    widths = {name: width for name, width in reader.widths.items() if name not in (WEIGHT, GROUP)}
     if widths != {name: width for name, width in expected.items() if width}:
         raise InputError(f"{reader.files[0]}: a row has {widths}, not {expected}; transform the log again")
     return reader
@@ -163,6 +167,14 @@ def weights_of(patterns: list[str]) -> np.ndarray | None:
     Raises InputError as `packed_batches` does.
     """
     return row_weights(PackedReader(_files(patterns), batch_size=1).files)
+
+
+def groups_of(patterns: list[str]) -> np.ndarray | None:
+    """Returns the groups' numbers in the order of the log, int64 [N], or None if there are none.
+
+    Raises InputError as `packed_batches` does.
+    """
+    return row_groups(PackedReader(_files(patterns), batch_size=1).files)
 
 
 def _files(patterns: list[str]) -> list[pathlib.Path]:

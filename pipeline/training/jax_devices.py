@@ -48,15 +48,22 @@ class Devices:
         self.sharded = NamedSharding(mesh, PartitionSpec(AXIS)) if mesh else None
         self.several_hosts = jax.process_count() > 1 and mesh is not None
 
-    def split(self, batch: Batch) -> list[Batch]:
+    def split(self, batch: Batch, whole: bool = False) -> list[Batch]:
         """Returns a batch as one or two parts on the devices.
 
         The rows of the first part are sharded evenly over the devices. The remaining rows, fewer than there are
         devices, are replicated. Every host passes the whole batch and keeps the rows of its devices.
+
+        Args:
+            batch: The batch.
+            whole: Whether the batch must be one part, because the network normalises with its statistics. If its rows
+                cannot be sharded evenly, all of them are replicated.
         """
         if not self.sharded:
             return [_put(batch, slice(None), None)]
         rows = len(batch[1])
+        if whole and rows % self.count:
+            return [_put(batch, slice(None), self.replicated)]
         even = rows - rows % self.count
         parts = ((slice(even), self.sharded), (slice(even, rows), self.replicated))
         return [_put(batch, part, sharding) for part, sharding in parts if range(rows)[part]]

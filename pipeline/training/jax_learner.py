@@ -10,12 +10,12 @@ import keras
 import numpy as np
 
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.losses import BinaryCrossEntropy
+from ctrpipe.models.base.feature_map import GROUP, FeatureMap
+from ctrpipe.models.layers.tower import has_batch_statistics
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
 from ctrpipe.pipeline.training.jax_hosts import from_chief
-from ctrpipe.pipeline.training.learner import Batch, split_weight, with_labels
+from ctrpipe.pipeline.training.learner import Batch, compares_rows, row_losses, split_weight, with_labels
 from ctrpipe.pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from ctrpipe.pipeline.training.network import (
     build_network,
@@ -24,7 +24,6 @@ from ctrpipe.pipeline.training.network import (
     l2_strengths,
     rate_factors,
     state_names,
-    task_weights,
     warmup_factor,
 )
 from ctrpipe.pipeline.training.row_optimizers import row_optimizer
@@ -54,9 +53,7 @@ class JaxLearner:
         self.learning_rate = training.learning_rate
         self._training = training
         self._devices = devices
-        self._loss = BinaryCrossEntropy(
-            task_weights(network.feature_map, training.task_weights), training.fake_negative_weighting
-        )
+        self._losses = row_losses(network.feature_map, training)
         self._rows = row_optimizer(training)
         tables = network.tables()
         self._trainable = network.trainable_variables
@@ -75,6 +72,7 @@ class JaxLearner:
         ]
         # The loss scale of float16, and the number of consecutive finite steps at this scale.
         scale = (jnp.float32(INITIAL_SCALE), jnp.int32(0)) if training.precision == "mixed_float16" else ()
+        self._whole_batches = has_batch_statistics(network) or compares_rows(training, network.feature_map)
         self._values: dict[str, Arrays] = {
             "slots": slots,
             "optimizer": _values(self._optimizer.variables),
@@ -106,7 +104,7 @@ class JaxLearner:
         losses = []
         for step, batch in enumerate(batches, first):
             rate = self.learning_rate * warmup_factor(step, self._training.warmup_steps)
-            self._values, loss = self._step(self._values, self._devices.split(batch), rate)
+            self._values, loss = self._step(self._values, self._devices.split(batch, self._whole_batches), rate)
             losses.append(loss)
         self._write_network()
         return float(np.mean(jax.device_get(losses)))  # one transfer: a GPU takes as long for one value as for many
@@ -126,7 +124,8 @@ class JaxLearner:
     def lowered_step(self, batch: Batch) -> jax.stages.Lowered:
         """Returns the step for batches of this shape before compilation, to count its operations."""
         self._read_network()
-        return self._step.lower(self._values, self._devices.split(batch), self.learning_rate)
+        parts = self._devices.split(batch, self._whole_batches)
+        return self._step.lower(self._values, parts, self.learning_rate)
 
     def compiled_step(self, batch: Batch) -> jax.stages.Compiled:
         """Returns the step compiled for batches of this shape, to inspect its program and its device memory."""
@@ -200,6 +199,9 @@ class JaxLearner:
         for key, indices in (("trainable", self._dense_indices), ("optimizer", range(len(new["optimizer"])))):
             for index in indices:
                 new[key][index] = jnp.where(finite, new[key][index], values[key][index])
+        if self._whole_batches:  # a skipped step leaves the statistics, which may be infinite, but not the seeds
+            pairs = zip(fixed, values["fixed"], strict=True)
+            fixed = [jnp.where(finite, now, old) if jnp.issubdtype(now, jnp.floating) else now for now, old in pairs]
         return {**new, "fixed": fixed, "scale": list(next_scale(scale, steps, finite))}, loss
 
     def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
@@ -225,7 +227,7 @@ class JaxLearner:
                     weights, fixed, read, training=True, gathered=table_rows, return_losses=True
                 )
                 share = len(labels) / rows
-                losses = self._loss.call(labels, logits)
+                losses = self._losses(labels, logits, parts[part][0].get(GROUP))
                 if row_weights is None:
                     loss += share * jnp.mean(losses)
                 else:

@@ -9,12 +9,15 @@ from typing import Any
 
 import keras
 
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import derives_from
 from ctrpipe.models.base.saved import TrainingState
+from ctrpipe.models.layers.tower import has_batch_statistics
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.data import count_rows, even_batch, packed_batches
-from ctrpipe.pipeline.training.learner import Batch, Learner
+from ctrpipe.pipeline.training.learner import Batch, Learner, compares_rows
 from ctrpipe.pipeline.training.progress import Progress
 
 # By Keras backend. Each module imports its backend, and a process can have only one.
@@ -37,6 +40,7 @@ class TrainingJob:
         shared_stages: Folder of first stages, shared by all trainings that begin with the same stage; "" to keep stages
             in the training's own work folder.
         start: The folder of a `Start`, the initial values from a parent; "" for none. `train` sets it.
+        group_weight: What a group's AUC is weighted by in gAUC.
     """
 
     model: Model
@@ -47,6 +51,7 @@ class TrainingJob:
     seed: int
     shared_stages: str = ""
     start: str = ""
+    group_weight: str = "impressions"
 
     def to_json(self) -> str:
         values = dataclasses.asdict(self)
@@ -68,7 +73,21 @@ class TrainingJob:
         by_length = self.training.bucket_by_length and not derives_from(self.model.name, "numbert")
         batch = even_batch(count_rows(files), self.training.batch_size)
         order = (batch, self.seed + epoch, skip, take, by_length)
-        return packed_batches(files, self.feature_map, *order, weighted=True)
+        grouped = compares_rows(self.training, self.feature_map)
+        return packed_batches(files, self.feature_map, *order, weighted=True, grouped=grouped)
+
+    def check_batches(self, network: CTRModel) -> None:
+        """Raises InputError if the network normalises batches, and one has a single row: it would become zero."""
+        if not has_batch_statistics(network):
+            return
+        for files in (self.train_files, self.train_files + self.validation_files)[: 1 + self.training.refit]:
+            rows = count_rows(files)
+            batch = even_batch(rows, self.training.batch_size)
+            if rows - (-(-rows // batch) - 1) * batch == 1:
+                raise InputError(
+                    f"training.batch_size: {self.training.batch_size} leaves a batch of one of the {rows:,} rows, "
+                    "which batch normalisation makes zero; use another batch_size or normalization: layer"
+                )
 
     def learner(self) -> Learner:
         """Returns a learner of this job's untrained model."""

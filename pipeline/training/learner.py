@@ -1,13 +1,14 @@
 """The interface between the training loop and a backend: a model, its optimizer and the compiled step."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
 
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import LABEL, WEIGHT
-from ctrpipe.models.starspace import StarSpace
+from ctrpipe.models.base.feature_map import GROUP, LABEL, WEIGHT, FeatureMap
+from ctrpipe.models.base.losses import BinaryCrossEntropy, TaskLosses
+from ctrpipe.pipeline.config.training import WITHIN_GROUPS, Training
 
 # Packed tensors by name, and labels float32 (batch_size, tasks). A training step with weighted rows also has `weight`,
 # float32 (batch_size, 1).
@@ -17,8 +18,31 @@ Batch = tuple[dict[str, Any], Any]
 def split_weight(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Splits inputs into the model's inputs and the row weights, (batch_size,), or None if rows have no weights."""
     weight = inputs.get(WEIGHT)
-    others = {name: value for name, value in inputs.items() if name != WEIGHT}
+    others = {name: value for name, value in inputs.items() if name not in (WEIGHT, GROUP)}
     return others, None if weight is None else weight[:, 0]
+
+
+RowLosses = Callable[[Any, Any, Any], Any]  # of labels and logits (batch_size, tasks) and groups, (batch_size,)
+
+
+def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
+    """Returns the function of labels, logits and groups that gives the loss of each row, (batch_size,)."""
+    weights = task_weights(feature_map, training.task_weights)
+    names = tuple(training.losses(feature_map.tasks))
+    if set(names) == {"binary_cross_entropy"}:
+        plain = BinaryCrossEntropy(weights, training.fake_negative_weighting)
+        return lambda labels, logits, groups: plain.call(labels, logits)
+    return TaskLosses(names, weights, training.focal_gamma, training.focal_alpha, training.jrc_weight).of_rows
+
+
+def compares_rows(training: Training, feature_map: FeatureMap) -> bool:
+    """Returns whether a loss compares the rows of a group."""
+    return any(name in WITHIN_GROUPS for name in training.losses(feature_map.tasks))
+
+
+def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[float, ...] | None:
+    """Returns the loss weight of each task, by default 1, or None if `weights` is empty."""
+    return tuple(weights.get(task, 1.0) for task in feature_map.tasks) if weights else None
 
 
 def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights: Any) -> dict[str, Any]:
@@ -30,7 +54,7 @@ def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights:
         labels: Labels, (batch_size, tasks).
         weights: Row weights, (batch_size,); None if rows have no weights.
     """
-    if not isinstance(network, StarSpace):
+    if not network.reads_labels:
         return inputs
     return {**inputs, LABEL: labels, **({} if weights is None else {WEIGHT: weights[:, None]})}
 

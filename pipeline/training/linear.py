@@ -16,7 +16,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.finite import check_figures, check_predictions
 from ctrpipe.models.lr import LR
 from ctrpipe.pipeline.training.convergence import ALL_DONE
-from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.data import groups_of, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.finite_learner import check_weights
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.linear_fit import COARSE, FOLDS, Fit, LinearRows, Weights
@@ -85,7 +85,29 @@ class _Search:
             self.best, self.variance, self.loss, self.waited = self.last, variance, loss, 0
 
 
+@dataclasses.dataclass(frozen=True)
+class LinearFit:
+    """A trained linear model, and what it was trained with.
+
+    Attributes:
+        result: The trained model.
+        rows: The rows of the last fit.
+        fits: The fit of each task.
+        variances: The variance of the prior of each task.
+    """
+
+    result: TrainResult
+    rows: LinearRows
+    fits: list[Fit]
+    variances: list[float]
+
+
 def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
+    """Trains a linear model, as `fit_linear` does."""
+    return fit_linear(job, report).result
+
+
+def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
     """Trains a linear model, in this process and on one core. An interrupted training starts again.
 
     Args:
@@ -105,11 +127,10 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
     rows = LinearRows(job.train_files, job.feature_map)
     fixed = job.training.table_l2
     variances = [1 / (fixed * rows.count)] if fixed else [FIRST * RATIO**index for index in range(MOST)]
-    own_l2 = float(job.model.hyperparameters.get("l2", 0.0))
-    searches = [_Search(rows, index, own_l2) for index in range(len(tasks))]
+    searches = [_Search(rows, index, own_l2(job)) for index in range(len(tasks))]
     validation = packed_batches(job.validation_files, job.feature_map, prediction_rows(job.feature_map))
     predict = functools.partial(learner.predict, validation)
-    weights = weights_of(job.validation_files)
+    weights, groups = weights_of(job.validation_files), groups_of(job.validation_files)
     known = _known_rows(predict()[0], weights)
     progress = Progress()
 
@@ -119,7 +140,7 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
         labels, probabilities = predict()
         in_order = job.feature_map.negative_sampling == 1
         check_predictions(job.model.name, probabilities, "validation", in_order=in_order, advice=_ADAM)
-        metrics = validation_metrics(labels, probabilities, weights, tasks)
+        metrics = validation_metrics(labels, probabilities, weights, tasks, groups, job.group_weight)
         steps = sum(search.iterations for search in searches)
         numbers = {"step": steps, "examples": steps * rows.count, "prior_variance": variance}
         numbers |= {"train_loss": float(np.mean([fit.loss for fit in fits])), **metrics}
@@ -152,7 +173,7 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
     best = []
     for search in searches:
         assert search.best
-        best.append(rows.fit(search.task, search.variance, search.best.weights, own_l2))
+        best.append(rows.fit(search.task, search.variance, search.best.weights, own_l2(job)))
     if not job.training.refit:
         evaluate(best, searches[0].variance if len(tasks) == 1 else None)
     progress.best = len(progress.evaluations) - 1
@@ -165,7 +186,13 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
     chosen = ", ".join(f"{search.variance:.2g}" for search in searches)
     ended = "L-BFGS converged" if all(fit.converged for fit in best) else f"{ALL_DONE}iterations of L-BFGS done"
     progress.stopped = f"{ended}; variance of the prior {chosen}"
-    return TrainResult(job, learner, progress, trained_here=False)
+    result = TrainResult(job, learner, progress, trained_here=False)
+    return LinearFit(result, rows, best, [search.variance for search in searches])
+
+
+def own_l2(job: TrainingJob) -> float:
+    """Returns the model's own penalty `l2` of the weights of a row's ids (see `LinearRows.fit`)."""
+    return float(job.model.hyperparameters.get("l2", 0.0))
 
 
 def _known_rows(labels: np.ndarray, weights: np.ndarray | None) -> list[tuple[float, float]]:

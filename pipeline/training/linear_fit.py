@@ -98,6 +98,11 @@ class LinearRows:
         else:
             yield from (self._block(number, batch) for number, batch in enumerate(self._reader))
 
+    def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
+        """Yields the packed rows in the order of the log: the cross-validation fold of each row, and the batch."""
+        for number, batch in enumerate(self._reader):
+            yield _folds(number, len(batch[1])), batch
+
     def fit(
         self,
         task: int,
@@ -224,10 +229,8 @@ class LinearRows:
         rows = len(labels)
         weights = np.ones(rows) if weights is None else np.asarray(weights, np.float64) / (self._mean_weight or 1.0)
         dense = (read["dense"] - self._means) / self._deviations if self.feature_map.dense else np.zeros((rows, 0))
-        numbers = np.arange(rows, dtype=np.uint64) + np.uint64(number * _BLOCK_ROWS)
-        folds = ((numbers * _MIXER) >> _MIXED_BITS) % np.uint64(FOLDS)
         one_hot = self._one_hot(read.get("ids"), read.get(SLOT_WEIGHTS), rows)
-        return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, folds.astype(np.int8))
+        return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, _folds(number, rows))
 
     def _one_hot(self, ids: np.ndarray | None, weights: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
         """Returns what each id adds to the logit, `[rows, ids]`: FieldEmbedding's pooling without attention."""
@@ -270,3 +273,9 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
     run on the same cores, and add the terms in an order that depends on how many they are.
     """
     return float(np.einsum("n,n->", first, second))
+
+
+def _folds(number: int, rows: int) -> np.ndarray:
+    """Returns the cross-validation fold of each row of a block, from 0, `[rows]`."""
+    numbers = np.arange(rows, dtype=np.uint64) + np.uint64(number * _BLOCK_ROWS)
+    return (((numbers * _MIXER) >> _MIXED_BITS) % np.uint64(FOLDS)).astype(np.int8)

@@ -8,7 +8,7 @@ from typing import Any
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.finite import check_loss
 from ctrpipe.pipeline.training.averaging import WeightAverage
-from ctrpipe.pipeline.training.data import count_rows, packed_batches, prediction_rows, weights_of
+from ctrpipe.pipeline.training.data import count_rows, groups_of, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.finite_learner import check_evaluation
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Learner
@@ -64,7 +64,7 @@ def train_and_evaluate(
     training, files = job.training, job.validation_files
     epoch = _Epoch.of(job.train_files, training.batch_size, training.evaluations_per_epoch)
     validation = packed_batches(files, job.feature_map, prediction_rows(job.feature_map))
-    weights = weights_of(files)
+    weights, groups = weights_of(files), groups_of(files)
     while not progress.stopped:
         number, part = divmod(progress.evaluation, training.evaluations_per_epoch)
         if number >= training.epochs:
@@ -79,7 +79,9 @@ def train_and_evaluate(
             with average.loaded(learner):
                 labels, probabilities = learner.predict(validation)
             done = number * epoch.steps + min(first + epoch.interval, epoch.steps)
-            measured = validation_metrics(labels, probabilities, weights, job.feature_map.tasks)
+            measured = validation_metrics(
+                labels, probabilities, weights, job.feature_map.tasks, groups, job.group_weight
+            )
             try:
                 when = f"in epoch {number + 1} (step {done:,})"
                 check_evaluation(job, learner, when, loss, probabilities, measured)

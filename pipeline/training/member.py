@@ -34,7 +34,8 @@ def main(folder: pathlib.Path | None) -> None:
     connect, disconnect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
     try:
         from_chief = connect()
-        from ctrpipe.pipeline.training.handover import run_shared_job  # imports Keras: connect first
+        # Lazy: Keras takes 4 s, and the hosts connect before it is imported.
+        from ctrpipe.pipeline.training.handover import run_shared_job
 
         run_shared_job(folder, from_chief, lambda name: write({JOINED: name}), write)
         write({ENDED: True})
@@ -55,7 +56,7 @@ def main(folder: pathlib.Path | None) -> None:
 def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
     """Returns three functions: connect (returns `Learner.from_chief`), disconnect, and is_lost for an error."""
     load_tensorflow()
-    # Imported after load_tensorflow, which suppresses TensorFlow's start-up log lines.
+    # Lazy: takes 4 s, and load_tensorflow, which comes first, suppresses the start-up lines.
     import tensorflow as tf
 
     from ctrpipe.pipeline.training.tensorflow_learner import make_strategy
@@ -73,7 +74,7 @@ def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLos
 def _of_jax() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
     """Returns the functions of `_of_tensorflow` for JAX."""
     hide_tensorflow()
-    from ctrpipe.pipeline.training import jax_hosts
+    from ctrpipe.pipeline.training import jax_hosts  # lazy: JAX takes 0.5 s, and TensorFlow does not need it
 
     def connect() -> FromChief:
         cluster = read_cluster()

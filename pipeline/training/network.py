@@ -56,11 +56,6 @@ def _dtype_policy(precision: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[float, ...] | None:
-    """Returns the loss weight of each task, by default 1, or None if `weights` is empty."""
-    return tuple(weights.get(task, 1.0) for task in feature_map.tasks) if weights else None
-
-
 def warmup_factor(step: int, warmup_steps: int) -> float:
     """Returns the learning-rate factor of a step, counted from 1 (Vaswani et al. 2017, equation 3).
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ctrpipe.common.errors import InputError
@@ -14,13 +15,14 @@ class Progress:
 
     evaluation: int = 0  # the number of evaluations due so far, including those without a step in an epoch of few steps
     best: int | None = None  # the index of the best evaluation in `evaluations`
-    best_value: float = math.inf  # of the monitored metric; lower is better (AUC is negated)
+    best_value: float = math.inf  # of the monitored metric; lower is better (all but the log loss are negated)
     waited: int = 0  # evaluations since the best
     plateau_waited: int = 0  # evaluations since the best, or since the learning rate was lowered
     learning_rate: float = 0.0
     stopped: str = ""  # the reason for the stop; "" during training
     not_finite: str = ""  # the figure that was NaN or infinite and stopped the training; "" for none
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    seconds: float = dataclasses.field(default=0.0, compare=False)  # up to the last evaluation, of all processes
 
     @property
     def improved(self) -> bool:
@@ -35,11 +37,14 @@ class Progress:
             numbers: The metrics of the evaluation.
 
         Raises:
-            InputError: AUC is monitored and the validation rows have one class only.
+            InputError: the monitored metric is not defined on the validation rows.
         """
-        if training.monitor == "auc" and numbers["validation_auc"] is None:
+        value = measured(training.monitor, numbers)
+        if value is None:
+            if training.monitor == "gauc":
+                raise InputError("training.monitor: no group of the validation rows has both classes; monitor auc")
             raise InputError("training.monitor: the validation rows have one class only, so no AUC; monitor log_loss")
-        value = -numbers["validation_auc"] if training.monitor == "auc" else numbers["validation_log_loss"]
+        value = value if training.monitor == "log_loss" else -value
         self.evaluations.append(numbers)
         self.evaluation += 1
         if value < self.best_value:
@@ -53,3 +58,17 @@ class Progress:
         elif training.plateau and self.plateau_waited >= training.plateau.patience:
             lowered = max(self.learning_rate * training.plateau.factor, training.plateau.minimum)
             self.learning_rate, self.plateau_waited = lowered, 0
+
+
+def measured(monitor: str, numbers: Mapping[str, Any]) -> float | None:
+    """Returns a metric of an evaluation that can be monitored; None where it is not defined on the validation rows.
+
+    Args:
+        monitor: A value of `training.monitor`.
+        numbers: The metrics of the evaluation.
+    """
+    if monitor != "auc_minus_log_loss":
+        value: float | None = numbers.get(f"validation_{monitor}")
+        return value
+    auc = numbers["validation_auc"]
+    return None if auc is None else float(auc) - float(numbers["validation_log_loss"])

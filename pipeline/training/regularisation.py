@@ -31,7 +31,9 @@ def regularised(model: Model, training: Training, rows: int) -> tuple[Model, Tra
             scaled[name] *= factor
     for name in DROPOUTS:
         if name in scaled:
-            scaled[name] = _with_odds(scaled[name], factor)
+            rates = scaled[name]
+            of_one = isinstance(rates, int | float)
+            scaled[name] = _with_odds(rates, factor) if of_one else [_with_odds(rate, factor) for rate in rates]
     penalties = {name: getattr(training, name) * factor for name in PENALTIES}
     return model.of_stage(model.name, scaled), training.model_copy(update=penalties)
 

@@ -1,6 +1,7 @@
 """The stages of a training in this process, from random weights to the served model's."""
 
 import pathlib
+import time
 
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.averaging import WeightAverage
@@ -27,10 +28,11 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     Raises:
         InputError: see `train`.
     """
-    training = job.training
+    training, started = job.training, time.monotonic()
 
     # 1. Build the network, and resume from the checkpoint if there is one.
     learner = job.learner()
+    job.check_batches(learner.network)
     boosts = isinstance(learner.network, CascadingNNGBDT)
     if boosts:
         load_lightgbm()  # fails here, not after hours of training the network
@@ -47,7 +49,9 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
 
     # 3. Train and evaluate in turn, and save each evaluation.
     log = TensorBoardLog(work / "tensorboard") if learner.is_chief else None
+    before = progress.seconds  # of the processes that were interrupted
     for numbers in train_and_evaluate(job, learner, average, progress):
+        progress.seconds = before + time.monotonic() - started
         checkpoint.save(progress)
         if log:
             log.write(numbers)

@@ -13,12 +13,11 @@ import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import FeatureMap, Field
-from ctrpipe.models.base.losses import BinaryCrossEntropy
+from ctrpipe.models.base.feature_map import GROUP, FeatureMap, Field
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.cluster import read_cluster
-from ctrpipe.pipeline.training.learner import Batch, split_weight, with_labels
+from ctrpipe.pipeline.training.learner import Batch, compares_rows, row_losses, split_weight, with_labels
 from ctrpipe.pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from ctrpipe.pipeline.training.network import (
     build_network,
@@ -27,7 +26,6 @@ from ctrpipe.pipeline.training.network import (
     l2_strengths,
     rate_factors,
     state_names,
-    task_weights,
     warmup_factor,
 )
 from ctrpipe.pipeline.training.row_optimizers import RowOptimizer, row_optimizer
@@ -89,14 +87,19 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
     """Returns a learner of an untrained model on the devices of `training.distribution`.
 
     Raises:
-        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, or see
-            `make_strategy`.
+        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, the loss
+            compares rows of several devices, or see `make_strategy`.
     """
     strategy = make_strategy(training.distribution)
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise InputError(f"training.optimizer: {training.optimizer} does not run on a TPU; use adam")
     if training.xla and strategy.num_replicas_in_sync > 1:
         raise InputError("training.xla: it compiles the step of one device; set training.distribution: one_device")
+    if compares_rows(training, feature_map) and strategy.num_replicas_in_sync > 1:
+        raise InputError(
+            "training.loss: one within groups compares rows of one device; set training.distribution: one_device, or "
+            "backend: jax"
+        )
     with strategy.scope():
         return TensorFlowLearner(build_network(model, feature_map, seed, training.precision), training, strategy)
 
@@ -152,9 +155,7 @@ class TensorFlowLearner:
         self.strategy = strategy
         self._training = training
         self._workers = WorkerGroup(strategy)
-        self._loss = BinaryCrossEntropy(
-            task_weights(network.feature_map, training.task_weights), training.fake_negative_weighting
-        )
+        self._losses = row_losses(network.feature_map, training)
         self._tables = {table.name: table for table in network.tables()}
         tables = [table.table for table in self._tables.values()]
         places = {id(table) for table in tables}
@@ -168,6 +169,8 @@ class TensorFlowLearner:
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
         self._l2_strengths = l2_strengths(network, self._dense, training)
         self._loss_scale = LossScale() if training.precision == "mixed_float16" else None
+        # The moving averages of batch normalisation.
+        self._statistics = [one for one in network.non_trainable_variables if one.dtype.startswith("float")]
         compiled = {"autograph": False, "reduce_retracing": True, "jit_compile": training.xla or None}
         self._step = tf.function(self.step, **compiled)
         self._several_steps = tf.function(self.several_steps, **compiled)
@@ -281,6 +284,7 @@ class TensorFlowLearner:
     def _replica_step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
         context = tf.distribute.get_replica_context()
         several = self.strategy.num_replicas_in_sync > 1
+        groups = inputs.get(GROUP)
         inputs, weights = split_weight(inputs)
         own_rows = tf.cast(tf.shape(labels)[0], tf.float32)
         rows = context.all_reduce(tf.distribute.ReduceOp.SUM, own_rows) if several else own_rows
@@ -290,12 +294,13 @@ class TensorFlowLearner:
             own_weight = tf.reduce_sum(weights)
             weight = context.all_reduce(tf.distribute.ReduceOp.SUM, own_weight) if several else own_weight
         scale = self._loss_scale.scale.value if self._loss_scale else 1.0
+        before = [tf.identity(variable.value) for variable in self._statistics] if self._loss_scale else []
         gathered = self._gathered(inputs)
         with tf.GradientTape() as tape:
             tape.watch(list(gathered.values()))
             read = with_labels(self._network, inputs, labels, weights)
             logits = self._network(read, training=True, gathered=gathered)
-            losses = self._loss.call(labels, logits)
+            losses = self._losses(labels, logits, groups)
             loss = tf.math.divide_no_nan(tf.reduce_sum(losses if weights is None else losses * weights), weight)
             objective = loss
             if self._network.losses:
@@ -320,6 +325,9 @@ class TensorFlowLearner:
         by_row = {name: part / scale for name, part in by_row.items()}
         finite = tf.math.is_finite(tf.linalg.global_norm([*dense, *by_row.values()]))
         tf.cond(finite, lambda: self._update(*self._clip(dense, by_row), unique, rate), lambda: None)
+        for variable, old in zip(self._statistics, before, strict=True):
+            kept = tf.where(finite, variable.value, old)  # a skipped step leaves the statistics, which may be infinite
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=kept)
         self._loss_scale.advance(finite)
         return loss
 

@@ -36,7 +36,7 @@ def with_encoder(model: Model, text: Text | None) -> Model:
 
 
 def _options(folder: pathlib.Path) -> dict[str, Any]:
-    # Imported only here: it imports Keras, which takes 5 s, and commands should check their input before that.
+    # Lazy: Keras takes 4 s, and commands check their input before.
     from ctrpipe.models.text.checkpoint import read_options, weight_files
 
     try:
@@ -60,7 +60,7 @@ def load_encoder(network: Any, model: Model) -> None:
     """
     if model.encoder in (None, RANDOM):
         return
-    from ctrpipe.models.text.checkpoint import load_weights  # see _options
+    from ctrpipe.models.text.checkpoint import load_weights  # lazy, see _options
     from ctrpipe.models.text.encoded import text_model_of
 
     text_model = text_model_of(network)

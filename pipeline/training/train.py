@@ -56,8 +56,12 @@ def train(
         job = dataclasses.replace(job, start=str(work / "warm_start"))
 
     # 5. Train, in the stages of stages.py: with other hosts, in a process of another Keras backend, or in this process.
-    #    A linear model needs none of them.
-    if job.training.optimizer == "lbfgs":
+    #    A linear model and its trees need none of them.
+    if derives_from(job.model.name, "lightgbm"):
+        from ctrpipe.pipeline.training.stacked import train_stacked  # lazy: SciPy's optimizers take 0.2 s
+
+        result = train_stacked(job, report)
+    elif job.training.optimizer == "lbfgs":
         # Lazy: SciPy's optimizers take 0.2 s of CPU.
         from ctrpipe.pipeline.training.linear import train_linear
 

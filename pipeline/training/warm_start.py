@@ -16,9 +16,10 @@ import numpy.typing as npt
 from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
+from ctrpipe.common.progress import announce
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.models.base.saved import STATE, WEIGHTS, read_description
+from ctrpipe.models.base.saved import STATE, WEIGHTS, read_description, read_feature_map
 from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import WarmStart
 from ctrpipe.pipeline.training.learner import Learner
@@ -189,21 +190,21 @@ def _take_state(
 
     Copies all or nothing, because Adam's moments belong to a step count.
     """
-    found: dict[int, npt.NDArray[Any]] = {}
+    states: dict[int, npt.NDArray[Any]] = {}
     for index, name in enumerate(names, first):
         weight, _, number = name.partition(":")
         if name and name != ITERATIONS and weight in taken:
             value = fit.value(weight, values[index], state, f":{number}", is_state=True)
             if value is None:
                 return False
-            found[index] = value
+            states[index] = value
     if ITERATIONS not in state or ITERATIONS not in names:
         return False
     place = first + names.index(ITERATIONS)
     values[place] = state[ITERATIONS].astype(values[place].dtype)
-    for index, value in found.items():
+    for index, value in states.items():
         values[index] = value
-    return bool(found)
+    return bool(states)
 
 
 class _Fit:
@@ -271,6 +272,14 @@ def _biases(network: CTRModel) -> list[Any]:
         return list(network.output_biases())
     except ValueError:  # the model has no output biases
         return []
+
+
+def announce_start(start: Start, fields: FeatureMap) -> dict[str, dict[str, int]]:
+    """Announces how many ids the parent knows in total, and returns the counts by field."""
+    ids = counts(fields, read_feature_map(start.kept), start.rows["ids"])
+    known, new, gone = (sum(field[key] for field in ids.values()) for key in ("known", "new", "gone"))
+    announce(f"Warm start from {start.name}: {known:,} ids that it knows, {new:,} new ones, {gone:,} gone")
+    return ids
 
 
 def counts(today: FeatureMap, former: FeatureMap, rows: SourceRows) -> dict[str, dict[str, int]]:

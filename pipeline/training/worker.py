@@ -18,7 +18,7 @@ from ctrpipe.pipeline.training.process import mistake_message
 def main(folder: str) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
     hide_tensorflow()
-    from ctrpipe.pipeline.training.handover import run_job
+    from ctrpipe.pipeline.training.handover import run_job  # lazy: imports Keras, after hide_tensorflow
 
     try:
         run_job(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))

@@ -27,7 +27,8 @@ from ctrpipe.pipeline.tune.study import Study
 DEFAULT, FOUND = "default", "best"  # the configuration as it stands, and that of the best trial
 FAILED = "failed"  # the key of what was not finite in a training
 FOLDER = "confirmation"  # of the trainings' predictions
-TESTED = {"log_loss": "rig", "auc": "auc"}  # by objective; on the same rows, a higher RIG is a lower log loss
+# By objective. On the same rows, a higher RIG is a lower log loss.
+TESTED = {"log_loss": "rig", "auc": "auc", "gauc": "gauc", "auc_minus_log_loss": "auc"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +106,12 @@ def _training(side: str, config: RunConfig, index: int, log: TransformedLog) -> 
 
 
 def _train(training: _Training, log: TransformedLog, folder: pathlib.Path) -> None:
-    from ctrpipe.pipeline.sweep.measure import train_and_measure  # imports Keras, 3 s
+    from ctrpipe.pipeline.sweep.measure import (
+        train_and_measure,  # lazy: Keras takes 4 s, and showing a study does not need it
+    )
 
-    test = ScoredRows(log.inputs.test_rows(training.config), {}, {})
+    by = training.config.evaluation.group_weight
+    test = ScoredRows(log.inputs.test_rows(training.config), {}, {}, group_weight=by)
     work = folder / "work"
     try:
         result, scored = train_and_measure(training.config, log, False, test, work, training.key)

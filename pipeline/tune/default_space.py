@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctrpipe.models.base.registry import model_class
+from ctrpipe.models.base.registry import derives_from, model_class
 from ctrpipe.pipeline.config import RunConfig, SearchRange
 
 Values = list[Any] | SearchRange
@@ -51,6 +51,14 @@ MODELS: dict[str, dict[str, Values]] = {
     "sequence_transformer": {"width": [16, 32, 64], "ffn_dim": [64, 128, 256]},
     "autoint": {"deep_units": [[], *_UNITS], "hidden_units": [[]]},
 }
+# Of `lightgbm`, which has no steps: the validation rows choose the number of trees and the regression's penalty.
+TREES: dict[str, Values] = {
+    "model.rate": SearchRange(log=[0.02, 0.2]),
+    "model.leaves": [7, 15, 31],
+    "model.columns": [0.4, 0.7, 1.0],
+    "model.leaf_rows": [20, 50, 200],
+    "model.leaf_l2": SearchRange(log=[0.3, 30.0]),
+}
 
 
 def default_space(config: RunConfig) -> dict[str, Values]:
@@ -60,6 +68,8 @@ def default_space(config: RunConfig) -> dict[str, Values]:
         ValueError: there is no such model.
     """
     name = config.model.name
+    if derives_from(name, "lightgbm"):
+        return dict(TREES)
     model = model_class(name)
     options = model.options()
     chosen = (TEXT_OPTIONS if model.needs_text else OPTIONS) | MODELS.get(name, {})

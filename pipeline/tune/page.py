@@ -1,9 +1,10 @@
 """Renders the HTML page of a study: one file that works offline."""
 
+import pathlib
 from typing import Any
 
 from ctrpipe.common.figures import inline_svg
-from ctrpipe.pipeline.report.report import template
+from ctrpipe.common.pages import template
 from ctrpipe.pipeline.tune.plots import study_figures
 from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
 
@@ -15,7 +16,7 @@ def page(summary: Summary) -> str:
     report = summary.report
     plots = {title: inline_svg(figure, title) for title, figure in study_figures(report).items()}
     states = [trial["state"] for trial in report["trials"]]
-    return template("tune.html.jinja").render(
+    return template("tune.html.jinja", pathlib.Path(__file__).parent).render(
         report=report,
         best=summary.best,
         plots=plots,

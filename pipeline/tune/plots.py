@@ -36,7 +36,7 @@ def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None],
 
     The steps of a stopped trial count.
     """
-    better = max if report["objective"].endswith("auc") else min
+    better = min if report["objective"] == "validation_log_loss" else max
     spent, values, best = [], [], []
     steps, leader = 0, None
     for trial in report["trials"]:
@@ -92,7 +92,7 @@ def _coordinates(report: dict[str, Any]) -> Figure:
         [*((column, places[key][0][row]) for column, key in enumerate(keys)), (len(keys), heights[row])]
         for row in range(len(trials))
     ]
-    good = heights if report["objective"].endswith("auc") else 1 - heights
+    good = 1 - heights if report["objective"] == "validation_log_loss" else heights
     axis.add_collection(LineCollection(lines, array=good, cmap="viridis", linewidths=1 + 1.5 * (good == 1)))
     for column, key in enumerate(keys):
         _draw_axis(axis, column, places[key][1])

@@ -17,7 +17,7 @@ SHOWN = 10  # trials in the table
 
 def write_results(summary: Summary, output: pathlib.Path) -> None:
     """Writes best.yaml, tune.json and tune.html."""
-    from ctrpipe.pipeline.tune.page import page  # matplotlib: 0.4 s
+    from ctrpipe.pipeline.tune.page import page  # lazy: matplotlib takes 0.4 s
 
     write_text(output / BEST, summary.best)
     if summary.proposed:

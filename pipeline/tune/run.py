@@ -30,6 +30,7 @@ from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.tune import workers
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.results import write_results
@@ -61,7 +62,7 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
                 _beside_each_other(session)
             if not study.is_cut:
                 shutil.rmtree(session.work, ignore_errors=True)
-            from ctrpipe.pipeline.tune.confirm import confirm
+            from ctrpipe.pipeline.tune.confirm import confirm  # lazy, see the module's docstring
 
             summary = summarise(plan, study, confirm(plan, study, log, output))
         finally:
@@ -111,7 +112,7 @@ class _Session:
     """One call of `run_tune`, with the state that the sequential and the parallel loop share."""
 
     def __init__(self, plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path):
-        from ctrpipe.pipeline.training.data import count_rows  # imports Keras, see the module docstring
+        from ctrpipe.pipeline.training.data import count_rows  # lazy, see the module's docstring
 
         self.plan, self.study, self.log = plan, study, log
         self.work = output / "work"
@@ -159,13 +160,13 @@ class _Session:
 
         A model that is too slow is refused before it is trained. A constraint of Optuna would need a trained trial.
         """
-        from ctrpipe.pipeline.training.buildable import why_impossible  # imports Keras, see the module docstring
+        from ctrpipe.pipeline.training.buildable import why_impossible  # lazy, see the module's docstring
 
         if reason := why_impossible(config.model, config):
             return reason, {}
         if self.plan.p99_ms is None:
             return "", {}
-        from ctrpipe.pipeline.tune.latency import serving_p99  # imports Keras, see the module docstring
+        from ctrpipe.pipeline.tune.latency import serving_p99  # lazy, see the module's docstring
 
         key = config.model.model_dump_json()
         if key not in self._p99:
@@ -184,9 +185,9 @@ class _Session:
         if numbers["model"] != running.config.model.name:
             self.study.note_stage(running.trial, numbers["model"], numbers["step"])
             return False
-        value = numbers[f"validation_{self.plan.objective}"]
+        value = measured(self.plan.objective, numbers)
         if value is not None:
-            better = max if self.plan.objective == "auc" else min
+            better = min if self.plan.objective == "log_loss" else max
             running.best = value if running.best is None else better(value, running.best)
         evaluation = numbers["step"] * running.config.training.evaluations_per_epoch // running.steps_of_epoch
         # The best value so far, because the best weights are kept. An AUC that is not defined is reported as NaN.
@@ -216,7 +217,7 @@ def _short(value: Any) -> str:
 
 
 def _one_after_another(session: _Session) -> None:
-    from ctrpipe.pipeline.tune.trial import train_trial  # imports Keras, see the module docstring
+    from ctrpipe.pipeline.tune.trial import train_trial  # lazy, see the module's docstring
 
     while running := session.next():
         judge = functools.partial(session.judge, running)

@@ -16,6 +16,7 @@ import sqlalchemy.exc
 from optuna.trial import FrozenTrial, TrialState
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.trial import TrialResult
 
@@ -193,7 +194,7 @@ class Study:
         elif not result.stopped:
             trial.set_user_attr("refused", result.failure)
         state = TrialState.COMPLETE if best else TrialState.PRUNED
-        return self._end(trial, state, best[f"validation_{self._plan.objective}"] if best else None)
+        return self._end(trial, state, measured(self._plan.objective, best) if best else None)
 
     def refuse(self, trial: optuna.Trial, reason: str, **attributes: Any) -> FrozenTrial:
         """Ends a trial that is not trained. The sampler treats it as a bad one."""
@@ -230,7 +231,7 @@ def _open(
         study = optuna.create_study(
             storage=storage,
             study_name="tune",
-            direction="maximize" if plan.objective == "auc" else "minimize",
+            direction="minimize" if plan.objective == "log_loss" else "maximize",
             pruner=optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_FIRST),
             load_if_exists=True,
         )

@@ -63,12 +63,12 @@ def summarise(plan: TunePlan, study: Study, confirmation: dict[str, Any] | None 
         "trials": trials,
     }
     head = f"The best of {len(trials)} trials by validation {plan.objective.replace('_', ' ')}, {best.value:.6f}."
-    found = plan.best_config(best.params)
+    best_config = plan.best_config(best.params)
     proposed = None
     if confirmation and confirmation["proposed"]:
-        config = found if confirmation["proposed"] == "best" else plan.default_config()
+        config = best_config if confirmation["proposed"] == "best" else plan.default_config()
         proposed = _as_yaml(config, f"Proposed: the {confirmation['proposed']} configuration. {confirmation['text']}.")
-    return Summary(_as_yaml(found, head), proposed, report)
+    return Summary(_as_yaml(best_config, head), proposed, report)
 
 
 def _as_yaml(config: RunConfig, head: str) -> str:
@@ -128,7 +128,7 @@ def importance(study: Study) -> dict[str, float] | None:
 def best_first(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the completed trials of tune.json, the best first."""
     complete = [trial for trial in report["trials"] if trial["state"] == "complete"]
-    return sorted(complete, key=lambda trial: trial["value"], reverse=report["objective"].endswith("auc"))
+    return sorted(complete, key=lambda trial: trial["value"], reverse=report["objective"] != "validation_log_loss")
 
 
 def setting_text(value: Any) -> str:

@@ -68,7 +68,13 @@ def train_trial(
         for numbers in saved_evaluations(work):
             report({"model": config.model.name, **numbers})
         model = with_encoder(config.model, config.text)
-        trained = train(TrainingJob(model, config.training, *rows, config.seed, str(stages)), work, report)
+        trained = train(
+            TrainingJob(
+                model, config.training, *rows, config.seed, str(stages), group_weight=config.evaluation.group_weight
+            ),
+            work,
+            report,
+        )
         history = trained.history
         del trained
     except _Stopped:

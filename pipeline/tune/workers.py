@@ -26,7 +26,7 @@ def serve_trials(log: TransformedLog, stages: pathlib.Path, threads: int, connec
     # TensorFlow reads these when it is imported. All workers together have one thread per core.
     os.environ |= {"TF_NUM_INTRAOP_THREADS": str(threads), "TF_NUM_INTEROP_THREADS": "1"}
     load_tensorflow()
-    from ctrpipe.pipeline.tune.trial import train_trial  # imports Keras: 3 s, after the threads are set
+    from ctrpipe.pipeline.tune.trial import train_trial  # lazy: Keras takes 4 s, and the threads are set before
 
     def judge(numbers: dict[str, Any]) -> bool:
         connection.send((REPORT, numbers))

@@ -19,7 +19,7 @@ __all__ = ["Answer", "GrpcClient", "Inputs", "LabelSplit", "ModelClient", "RestC
 def __getattr__(name: str) -> Any:
     if name != "GrpcClient":
         raise AttributeError(f"module 'ctrpipe.serving.client' has no attribute {name!r}")
-    # Imports TensorFlow: 3.6 s of a core, which REST clients do not need.
+    # Lazy: TensorFlow takes 4 s, and REST clients do not need it.
     from ctrpipe.serving.client.grpc_client import GrpcClient
 
     return GrpcClient

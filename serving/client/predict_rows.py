@@ -63,7 +63,7 @@ class PredictedRow(NamedTuple):
 
 def predict_rows(
     client: ModelClient,
-    file: pathlib.Path,
+    file: pathlib.Path | str,
     rows: int,
     model: pathlib.Path | None = None,
     spec: LogSpec | None = None,

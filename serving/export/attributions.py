@@ -75,8 +75,8 @@ class Attributions:
 
         state = (tf.constant(0), logits, attributions)
         _, logits, attributions = tf.while_loop(lambda block, *_: block < blocks, one, state, parallel_iterations=1)
-        found = tf.reshape(attributions.concat(), [rows, len(self.columns)])
-        return tf.reshape(logits.concat(), [rows]), tf.repeat(tf.constant(self._baseline), rows), found
+        of_columns = tf.reshape(attributions.concat(), [rows, len(self.columns)])
+        return tf.reshape(logits.concat(), [rows]), tf.repeat(tf.constant(self._baseline), rows), of_columns
 
     def _of_block(self, packed: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the logits, [n], and the attributions, [n, columns], of one block of rows."""
@@ -116,10 +116,10 @@ class Attributions:
             tape.watch(parts)
             logits = logits_by_parts(self._model, batch, parts)[:, 0]
         weights = tf.repeat(tf.constant(self._weights), tf.shape(logits)[0] // points)
-        found = tape.gradient(logits, parts, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tape.gradient(logits, parts, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return {
             name: tf.reduce_sum(tf.reshape(value, tf.concat([[points], tf.shape(change[name])], 0)), 0)
-            for name, value in found.items()
+            for name, value in gradients.items()
         }
 
     def _stages(self, packed: Tensors) -> list[Tensors]:

@@ -86,8 +86,8 @@ class _Servable(tf.Module):
 
         def vectors(of: str, packed: Tensors) -> Tensors:
             assert isinstance(model, VectorModel)
-            found = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
-            return {VECTORS: tf.cast(found, tf.float32)}
+            of_rows = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
+            return {VECTORS: tf.cast(of_rows, tf.float32)}
 
         def candidate_logits(context: Tensors, candidates: Tensors) -> tf.Tensor:
             return tf.cast(model.candidate_logits(context, candidates), tf.float32)
@@ -228,8 +228,8 @@ class _Servable(tf.Module):
     def explained(self, packed: Tensors) -> Tensors:
         """Returns the primary task's probability [N], its logit, the baseline logit, and the attributions."""
         placed = self.placed(packed)
-        logit, baseline, found = self._attributions(placed)
-        columns = zip(self._attributions.columns, tf.unstack(found, axis=1), strict=True)
+        logit, baseline, by_column = self._attributions(placed)
+        columns = zip(self._attributions.columns, tf.unstack(by_column, axis=1), strict=True)
         task = self._tasks[0]
         calibration = self.calibration.tasks[task] if self.calibration else None
         probability = calibration.probabilities(logit, placed.get("ids")) if calibration else tf.sigmoid(logit)

@@ -66,14 +66,14 @@ def _in_groups(search: Search, users: tf.Tensor, floats: int, top: int) -> tuple
     size = max(1, GROUP_BYTES // (4 * floats))
     groups = (tf.shape(users)[0] + size - 1) // size
     shape = tf.TensorShape([None, top])
-    found = [tf.TensorArray(kind, groups, infer_shape=False, element_shape=shape) for kind in (tf.float32, tf.int32)]
+    arrays = [tf.TensorArray(kind, groups, infer_shape=False, element_shape=shape) for kind in (tf.float32, tf.int32)]
 
     def search_next(group: tf.Tensor, *arrays: tf.TensorArray) -> tuple[Any, ...]:
         answers = search(users[group * size : (group + 1) * size])
         return group + 1, *(array.write(group, answer) for array, answer in zip(arrays, answers, strict=True))
 
-    _, *found = tf.while_loop(lambda group, *_: group < groups, search_next, (0, *found), parallel_iterations=1)
-    scores, places = (array.concat() for array in found)
+    _, *arrays = tf.while_loop(lambda group, *_: group < groups, search_next, (0, *arrays), parallel_iterations=1)
+    scores, places = (array.concat() for array in arrays)
     return scores, places
 
 

@@ -157,7 +157,7 @@ def ask_in_turns(
     finally:
         if collecting:
             gc.enable()
-    counted = tuple({reason: count for reason, count in found.items() if count} for found in errors)
+    counted = tuple({reason: count for reason, count in of_side.items() if count} for of_side in errors)
     return Pairs(np.array(taken[0]), np.array(taken[1]), (counted[0], counted[1]))
 
 
@@ -169,12 +169,12 @@ def ratio_of_percentiles(pairs: Pairs, percentile: float, random: np.random.Gene
     blocks = len(pairs.first) // _BLOCK
     if blocks < _FEWEST_BLOCKS:
         return None
-    found = [
+    resampled = [
         first / second
         for _ in range(_RESAMPLES // _AT_ONCE)
         for first, second in _drawn_percentiles(pairs, blocks, percentile, random)
     ]
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     first, second = (float(np.percentile(values, percentile)) for values in (pairs.first, pairs.second))
     value = first / second  # of all pairs, also of those after the last whole block
     return Ratio(value, min(float(low), value), max(float(high), value))
@@ -186,12 +186,12 @@ def _drawn_percentiles(pairs: Pairs, blocks: int, percentile: float, random: np.
     A sample is how often each block was drawn: the latencies are sorted once.
     """
     often = random.multinomial(blocks, np.full(blocks, 1 / blocks), size=_AT_ONCE)
-    found = []
+    percentiles = []
     for values in (pairs.first[: blocks * _BLOCK], pairs.second[: blocks * _BLOCK]):
         order = np.argsort(values)
         below = np.cumsum(often[:, order // _BLOCK], axis=1)
-        found.append(values[order[np.argmax(below >= percentile / 100 * below[:, -1:], axis=1)]])
-    return np.stack(found, axis=1)
+        percentiles.append(values[order[np.argmax(below >= percentile / 100 * below[:, -1:], axis=1)]])
+    return np.stack(percentiles, axis=1)
 
 
 def ratio_of_rates(rates: Rates) -> Ratio | None:

@@ -65,19 +65,19 @@ class _Cell:
 
     def as_json(self, random: np.random.Generator) -> dict[str, Any]:
         """Returns the numbers of both servers, [the first's, the second's], and their ratios with intervals."""
-        found: dict[str, Any] = {"kind": self.kind, "rows": self.rows, "clients": self.clients}
+        numbers: dict[str, Any] = {"kind": self.kind, "rows": self.rows, "clients": self.clients}
         if self.pairs:
             both = self.pairs.first, self.pairs.second
-            found["pairs"] = len(both[0])
+            numbers["pairs"] = len(both[0])
             for percentile in _PERCENTILES:
                 known = [1000 * float(np.percentile(values, percentile)) if len(values) else None for values in both]
-                found[f"p{percentile}_ms"] = known
-                found[f"p{percentile}_ratio"] = _plain(ratio_of_percentiles(self.pairs, percentile, random))
-            return found | {"errors": list(self.pairs.errors)}
+                numbers[f"p{percentile}_ms"] = known
+                numbers[f"p{percentile}_ratio"] = _plain(ratio_of_percentiles(self.pairs, percentile, random))
+            return numbers | {"errors": list(self.pairs.errors)}
         assert self.rates
-        found["windows"] = len(self.rates.first)
-        found["rows_per_s"] = [self.rows * float(rates.mean()) for rates in (self.rates.first, self.rates.second)]
-        return found | {"rows_per_s_ratio": _plain(ratio_of_rates(self.rates)), "errors": list(self.rates.errors)}
+        numbers["windows"] = len(self.rates.first)
+        numbers["rows_per_s"] = [self.rows * float(rates.mean()) for rates in (self.rates.first, self.rates.second)]
+        return numbers | {"rows_per_s_ratio": _plain(ratio_of_rates(self.rates)), "errors": list(self.rates.errors)}
 
 
 def _plain(ratio: Ratio | None) -> dict[str, float] | None:

@@ -36,14 +36,14 @@ def with_history(rows: pa.RecordBatch, spec: LogSpec, length: int) -> pa.RecordB
 
 def _stretched(texts: list[list[bytes | None]], separator: bytes, length: int) -> list[pa.Array]:
     """Returns aligned sequences, one list of texts per column, all set to the same length."""
-    found: list[list[bytes]] = [[] for _ in texts]
+    columns: list[list[bytes]] = [[] for _ in texts]
     events = list(zip(*texts, strict=True))
     last = next((event for event in events if event[0]), None)
     if last is None:
         raise InputError("--history: no row has a history; give --data, a log with some")
     for event in events:
         last = event if event[0] else last
-        for column, text in zip(found, last, strict=True):
+        for column, text in zip(columns, last, strict=True):
             items = (text or b"").split(separator)
             column.append(separator.join((items * (length // len(items) + 1))[:length]))
-    return [pa.array(column, pa.binary()) for column in found]
+    return [pa.array(column, pa.binary()) for column in columns]

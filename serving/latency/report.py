@@ -5,13 +5,12 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-import jinja2
 from rich.console import Console
 from rich.table import Table
 
-from ctrpipe.common import palette
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
+from ctrpipe.common.pages import template
 from ctrpipe.serving.latency.machine import busy_caption
 from ctrpipe.serving.latency.sample import PERCENTILES, name_of
 
@@ -72,13 +71,13 @@ def tables(report: dict[str, Any]) -> Iterable[Table]:
         yield _ratio_table(report["targets"], caption)
 
 
-def _ratio_table(found: list[dict[str, Any]], caption: str | None) -> Table:
+def _ratio_table(ratios: list[dict[str, Any]], caption: str | None) -> Table:
     """Returns the server's ratios to the model alone, beside the bars where there are any."""
-    has_bars = "target" in found[0]
+    has_bars = "target" in ratios[0]
     table = Table(title="The server over the model alone", caption=caption)
     for name in ("ratio", "measured", *(("bar", "") if has_bars else ())):
         table.add_column(name, justify="left" if name in ("ratio", "") else "right")
-    for one in found:
+    for one in ratios:
         row = [one["name"], f"{one['value']:.2f}"]
         if has_bars:
             limit = f"{'<=' if one['at_most'] else '>='} {one['target']:.2f}"
@@ -150,14 +149,9 @@ def page(report: dict[str, Any]) -> str:
     """Returns the report as one HTML file with embedded plots."""
     from ctrpipe.serving.latency.plots import draw_plots  # lazy: matplotlib takes 0.3 s to import
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["number"] = _number
-    return environment.get_template("page.html.jinja").render(
+    return template("page.html.jinja", pathlib.Path(__file__).parent, number=_number).render(
         report=report,
         plots=draw_plots(report),
-        palette=palette.css(),
         remarks=list(remarks(report)),
         caption=busy_caption(max(report["busy"].values())),
         percentiles=[(f"p{percentile:g}", name_of(percentile)) for percentile in PERCENTILES],

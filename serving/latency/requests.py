@@ -127,8 +127,8 @@ def read_rows(
     missing = [name for name in (*SIGNATURES, "transform_features") if name not in servable.signatures]
     if missing:
         raise InputError(f"{version}: has no signature {missing[0]}; the benchmark takes models that ctrpipe exports")
-    found = _log_rows(log, spec, most) if log else _golden_rows(asset_path(version, Asset.GOLDEN), spec)
-    return RequestRows(servable, spec, with_history(found, spec, history) if history else found)
+    rows = _log_rows(log, spec, most) if log else _golden_rows(asset_path(version, Asset.GOLDEN), spec)
+    return RequestRows(servable, spec, with_history(rows, spec, history) if history else rows)
 
 
 def _log_rows(log: pathlib.Path, spec: LogSpec, most: int) -> pa.RecordBatch:

@@ -106,8 +106,8 @@ def measure_latency(
         measured["ratios"] = ratios(measured["cells"])
         measured["near_ceiling"] = near_ceiling(measured["cells"], report["ceiling"])
         report["models"].append(measured)
-    found = targets(report["models"][0]["ratios"]) if report["models"] else []
-    report["targets"] = found if bars else [{"name": one["name"], "value": one["value"]} for one in found]
+    judged = targets(report["models"][0]["ratios"]) if report["models"] else []
+    report["targets"] = judged if bars else [{"name": one["name"], "value": one["value"]} for one in judged]
     return report
 
 

@@ -39,7 +39,7 @@ class ScoreResult:
         scored: The number of lines with scores.
         rejected: The number of malformed lines.
         model_version: The version that scored the log.
-        output: The output folder.
+        output: The output folder, or its URL in a store.
         parts: The number of files of scores.
         parts_before: The number of these files that an interrupted scoring had completed.
         start_seconds: Seconds until the first part started: planning, loading the model.
@@ -54,7 +54,7 @@ class ScoreResult:
     scored: int
     rejected: int
     model_version: str
-    output: pathlib.Path
+    output: pathlib.Path | str
     parts: int
     parts_before: int
     start_seconds: float

@@ -21,10 +21,13 @@ from ctrpipe.serving.server.row_cost import RowCosts
 MOST_WAITING_RUNS = 64  # large requests that wait for their turn, each in a thread
 _LARGE_BODY_BYTES = 256 << 10
 _LONG_SECONDS = 0.05
+# TensorFlow keeps the interpreter while it takes strings over: 4 ms for four times as many.
+_MANY_STRINGS = 1 << 16
 # A request that takes more than this runs in pieces, each of which takes about so long or so much.
 _UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
 _PIECE_SECONDS, _PIECE_BYTES = 0.1, 32 << 20
 _FEWEST_ROWS = 16
+_AT_ONCE = contextlib.nullcontext()
 _held = threading.local()
 
 
@@ -115,6 +118,15 @@ class _Lane:
     def leave(self) -> None:
         self._turns.release()
 
+    @contextlib.contextmanager
+    def turn(self, timeout_seconds: float | None) -> Iterator[None]:
+        """Inside the block it is the thread's turn."""
+        self.enter(timeout_seconds)
+        try:
+            yield
+        finally:
+            self.leave()
+
 
 class Admission:
     """What requests may take of the processors and, in the graph, of the memory together. Thread-safe.
@@ -131,9 +143,9 @@ class Admission:
         self._costs = RowCosts()
         self._long = _Lane(long_runs or max(processors // 2, 1), waiting)
         self._large = _Lane(processors, waiting)
+        self._parsing = _Lane(1, waiting)
 
-    @contextlib.contextmanager
-    def reading(self, size: int, timeout_seconds: float | None = None) -> Iterator[None]:
+    def reading(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Inside the block a body of `size` bytes is read and answered; of large ones, as many as there are processors.
 
         Reading keeps the interpreter: with a thread for each large body, a short request waited for all of them.
@@ -142,14 +154,19 @@ class Admission:
             OverBudget: too many large bodies wait.
             ServingError: the time is over before its turn.
         """
-        if size <= _LARGE_BODY_BYTES:
-            yield
-            return
-        self._large.enter(timeout_seconds)
-        try:
-            yield
-        finally:
-            self._large.leave()
+        return self._large.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
+
+    def parsing(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
+        """Inside the block a body of `size` bytes is decompressed and parsed; of large ones, one at a time.
+
+        They could not be parsed at the same time anyway: only one thread has the interpreter. A short request would
+        wait for each of the threads that want it.
+
+        Raises:
+            OverBudget: too many large bodies wait.
+            ServingError: the time is over before its turn.
+        """
+        return self._parsing.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
 
     @contextlib.contextmanager
     def admitted(
@@ -168,7 +185,8 @@ class Admission:
         rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         costs = [self._costs.of(servable, signature) for signature in signatures]
         size, seconds = sum(cost.size(rows) for cost in costs), sum(cost.seconds(rows) for cost in costs)
-        is_long, piece = seconds > _LONG_SECONDS, None
+        strings = sum(array.size for array in inputs.values() if array.dtype == object)
+        is_long, piece = seconds > _LONG_SECONDS or strings > _MANY_STRINGS, None
         if (seconds > _UNCUT_SECONDS or size > _UNCUT_BYTES) and all(cost.in_pieces for cost in costs):
             pieces = max(seconds / _PIECE_SECONDS, size / _PIECE_BYTES)
             piece = max(int(rows / pieces), _FEWEST_ROWS)

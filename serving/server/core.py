@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.stores import is_url
 from ctrpipe.serving.layout import Asset, asset_path, graph_file
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server import model_config
@@ -29,6 +30,7 @@ from ctrpipe.serving.server.session_options import session_config
 from ctrpipe.serving.server.shadow import Shadow
 from ctrpipe.serving.server.versions import LoadExecutors, Version, VersionManager
 from ctrpipe.serving.server.warmup import replay_warmup
+from ctrpipe.serving.stored import Mirror
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class ServerCore:
         self._models: dict[str, VersionManager] = {}
         self._retired: dict[str, VersionManager] = {}  # removed from the config; they keep their status
         self._config = self._read_config()
+        self._mirrors: dict[str, Mirror] = {}  # by model, of those whose versions are in a store
         self._requested = self._config  # the latest config that was stored, be it refused afterwards (V6)
         try:
             model_config.check_list(self._config)
@@ -123,9 +126,19 @@ class ServerCore:
         sys.setswitchinterval(SWITCH_SECONDS)
         map_large_pieces_alone()
         with self._reloading:
-            self._apply(self._config, look=self._options.file_system_poll_wait_seconds >= 0)
+            self._apply(self._config, look=False)
+            for name, mirror in self._mirrors.items():
+                wanted = self._models[name].policy.wanted
+                if mirror.is_empty():
+                    mirror.follow(wanted)
+                elif self._options.file_system_poll_wait_seconds <= 0:  # otherwise the copies are served at once
+                    mirror.try_to_follow(wanted)
+            if self._options.file_system_poll_wait_seconds >= 0:
+                self._poll()
         if self._options.file_system_poll_wait_seconds > 0:
             self._repeat("versions", self._options.file_system_poll_wait_seconds, self._poll)
+            # Not waited for at the end: a store that is away is asked for a while.
+            self._repeat("stores", self._options.file_system_poll_wait_seconds, self._follow_stores, awaited=False)
         self._repeat("memory", _TIDY_SECONDS, return_unused_pages)
         if failed := self._await_models(self._models):
             reason = one_line(_unavailable("servable", failed), 1000)
@@ -265,6 +278,9 @@ class ServerCore:
             manager = self._models.get(model.name) or self._retired.pop(model.name, None) or self._manager(model.name)
             manager.base_path, manager.policy = base, policy
             models[model.name] = manager
+        urls = {model.name: model.base_path for model in config.model_config_list.config if is_url(model.base_path)}
+        former = {mirror.url: mirror for mirror in self._mirrors.values()}
+        self._mirrors = {name: former.get(url) or Mirror(url) for name, url in urls.items()}
         removed = {name: manager for name, manager in self._models.items() if name not in models}
         for manager in removed.values():
             manager.retire()
@@ -332,7 +348,7 @@ class ServerCore:
 
     # Background threads -----------------------------------------------------------------------------------------------
 
-    def _repeat(self, name: str, seconds: float, work: Callable[[], None]) -> None:
+    def _repeat(self, name: str, seconds: float, work: Callable[[], None], awaited: bool = True) -> None:
         def follow() -> None:
             while not self._stopping.wait(seconds):
                 try:
@@ -342,7 +358,15 @@ class ServerCore:
 
         thread = threading.Thread(target=follow, name=name, daemon=True)
         thread.start()
-        self._threads.append(thread)
+        if awaited:
+            self._threads.append(thread)
+
+    def _follow_stores(self) -> None:
+        """Copies the versions in stores that are to be served; the next poll finds the copies."""
+        for name, mirror in list(self._mirrors.items()):
+            manager = self._models.get(name)
+            if manager is not None:
+                mirror.try_to_follow(manager.policy.wanted)
 
     def _poll(self) -> None:
         managers = list(self._models.values())

@@ -3,6 +3,7 @@
 The warm-up makes the same calls.
 """
 
+import heapq
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -21,11 +22,13 @@ from tensorflow_serving.apis import (
 from ctrpipe.serving.server import examples
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import CLASSIFY, REGRESS
-from ctrpipe.serving.server.grpc_tensors import Filling, to_array, to_proto
+from ctrpipe.serving.server.grpc_parsing import Contents
+from ctrpipe.serving.server.grpc_tensors import Filling, fill_proto, to_array
 from ctrpipe.serving.server.served import ServedVersion
 
 _METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
 SIGNATURE_DEF = "signature_def"
+_SHOWN_NAMES = 1000
 
 
 def predict(
@@ -34,8 +37,11 @@ def predict(
     timeout_seconds: float | None = None,
     as_content: bool = False,
     check_method: bool = False,
+    contents: Contents | None = None,
 ) -> predict_pb2.PredictResponse:
-    """Answers Predict. Raises ServingError (G4-G6), also for errors of the session."""
+    """Answers Predict; `contents` are those that the request is without. Raises ServingError (G4-G6), also for errors
+    of the session.
+    """
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     definition = version.signatures.get(signature)
     if definition is None:
@@ -46,7 +52,7 @@ def predict(
             f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
             f"Was: {definition.method_name}",
         )
-    inputs = _inputs(definition, request.inputs)
+    inputs = _inputs(definition, request.inputs, contents or {})
     outputs = _outputs(definition, request.output_filter)
     return predict_response(version, signature, version.run(signature, inputs, outputs, timeout_seconds), as_content)
 
@@ -58,7 +64,7 @@ def predict_response(
     response = predict_pb2.PredictResponse()
     _set_spec(response.model_spec, version, signature)
     for name, value in outputs.items():
-        response.outputs[name].CopyFrom(to_proto(np.asarray(value), as_content))
+        fill_proto(response.outputs[name], np.asarray(value), as_content)
     return response
 
 
@@ -68,7 +74,7 @@ def arrays(response: predict_pb2.PredictResponse) -> dict[str, np.ndarray]:
 
 
 def _inputs(
-    definition: meta_graph_pb2.SignatureDef, sent: Mapping[str, tensor_pb2.TensorProto]
+    definition: meta_graph_pb2.SignatureDef, sent: Mapping[str, tensor_pb2.TensorProto], contents: Contents
 ) -> dict[str, np.ndarray]:
     if len(sent) > len(definition.inputs) or (len(sent) < len(definition.inputs) and not definition.defaults):
         raise bad_request(
@@ -91,7 +97,7 @@ def _inputs(
                 f"{','.join(sorted(definition.defaults))}"
             )
         try:
-            arrays[alias] = to_array(proto, filling)
+            arrays[alias] = to_array(proto, filling, contents.get(alias) if alias in sent else None)
         except ValueError as error:
             raise bad_request(f"tensor parsing error: {alias}") from error
     if len(used) != len(sent):
@@ -273,4 +279,5 @@ def _fill_values(result: regression_pb2.RegressionResult, values: np.ndarray) ->
 
 
 def _braces(names: Iterable[str]) -> str:
-    return "{" + ",".join(sorted(names)) + "}"
+    """Returns the names in braces; of very many the first ones, as a message is cut anyway (G10)."""
+    return "{" + ",".join(heapq.nsmallest(_SHOWN_NAMES, names)) + "}"

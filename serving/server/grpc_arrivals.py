@@ -8,7 +8,9 @@ above its budget, the calls that have waited longest are cancelled, and gRPC fre
 """
 
 import contextlib
+import functools
 import threading
+import time
 from collections.abc import Iterator
 
 import grpc
@@ -17,10 +19,16 @@ from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_messages import plain_message
 from ctrpipe.serving.server.memory import return_unused_pages
+from ctrpipe.serving.server.unread import Unread
 
 MOST_WAITING = 256
 _LOOK_SECONDS = 0.05
+_MOMENT_SECONDS = 0.1
 _SMALL_BYTES = 1 << 20
+_FREE_BYTES = 4 << 10  # of an answer, not counted
+_COPIES = 2  # grpcio keeps an answer as Python's bytes and as its own
+_UNREAD_SECONDS = 50.0  # which a client has to read an answer, as over REST
+_QUICK_SECONDS = 0.5  # the same, where memory is short
 
 
 class Arrivals:
@@ -31,6 +39,8 @@ class Arrivals:
     connection has few calls that wait, so that it is not the one that gives way, however fast another connection opens
     calls or resets them.
 
+    The answer of a call is counted until its client has read it.
+
     Args:
         most: Calls that may wait.
         budget: The memory of all requests.
@@ -39,9 +49,11 @@ class Arrivals:
     def __init__(self, budget: Budget, most: int = MOST_WAITING):
         self._most = most
         self._budget = budget
+        self._unread = Unread(budget)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._waiting: dict[int, grpc.ServicerContext] = {}  # by age
+        self._since: dict[int, float] = {}
         self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # the same, by connection
 
     @contextlib.contextmanager
@@ -49,7 +61,7 @@ class Arrivals:
         """Counts a call among those that wait, until the block ends."""
         key, peer = id(context), context.peer()
         with self._lock:
-            self._waiting[key] = context
+            self._waiting[key], self._since[key] = context, time.monotonic()
             self._peers.setdefault(peer, {})[key] = context
             gives_way = self._give_way() if len(self._waiting) > self._most else None
         if gives_way:
@@ -68,6 +80,7 @@ class Arrivals:
 
     def _remove(self, key: int, peer: str) -> None:
         self._waiting.pop(key, None)
+        self._since.pop(key, None)
         calls = self._peers.get(peer, {})
         calls.pop(key, None)
         if not calls:
@@ -83,16 +96,23 @@ class Arrivals:
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):
             self.relieve()
+            self._unread.expire(_UNREAD_SECONDS)
 
     def relieve(self) -> None:
-        """Cancels the older half of the calls that wait if the process takes more memory than it may."""
-        if not self._waiting or self._budget.excess() <= 0:
+        """Makes room if the process takes more memory than it may.
+
+        It drops answers that are not being read, and then the older half of the calls that wait. A call that has waited
+        for a moment is none of those whose message does not end.
+        """
+        if not (self._waiting or self._unread.size) or self._budget.excess() <= 0:
             return
+        self._unread.expire(_QUICK_SECONDS)
         return_unused_pages()
         if self._budget.excess() <= 0:
             return
         with self._lock:
-            calls = list(self._waiting.items())
+            latest = time.monotonic() - _MOMENT_SECONDS
+            calls = [(key, context) for key, context in self._waiting.items() if self._since[key] <= latest]
             older = calls[: (len(calls) + 1) // 2]
             for key, context in older:
                 self._remove(key, context.peer())
@@ -104,9 +124,19 @@ class Arrivals:
         with self._lock:
             calls = list(self._waiting.values())
             self._waiting.clear()
+            self._since.clear()
             self._peers.clear()
         for context in calls:
             context.cancel()
+
+    def answered(self, context: grpc.ServicerContext, size: int) -> None:
+        """Counts an answer until its client has read it, or is gone."""
+        if size <= _FREE_BYTES:
+            return
+        key = object()
+        self._unread.add(key, _COPIES * size, context.cancel)
+        if not context.add_callback(functools.partial(self._unread.remove, key)):
+            self._unread.remove(key)  # the call has ended
 
     def message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Waits for the message of a call and returns it.

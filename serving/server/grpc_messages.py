@@ -13,6 +13,7 @@ from tensorflow_serving.apis import input_pb2
 from ctrpipe.serving.server.body_cost import count_byte
 from ctrpipe.serving.server.budget import Held
 from ctrpipe.serving.server.errors import ServingError, bad_request
+from ctrpipe.serving.server.inflate import Damaged, inflate
 
 # The tags of strings in a tensor, of examples, features and their values, and of sizes in a shape: each may be followed
 # by a length of 0. A message has at most as many elements as it has such bytes.
@@ -61,14 +62,13 @@ def plain_message(body: bytes, limit: int, held: Held) -> bytes:
         return body
     size = plain_size(body, limit)
     held.grow(size)
-    decompressor = zlib.decompressobj(32 + zlib.MAX_WBITS)
     try:
-        plain = decompressor.decompress(body, size + 1)
-    except zlib.error as error:
+        plain, is_whole, _ = inflate(body, size, 32 + zlib.MAX_WBITS)
+    except Damaged as error:
         raise ServingError("INTERNAL", f"The message is compressed and damaged: {error}") from error
     if len(plain) > limit:
         raise _too_long(limit)
-    if not decompressor.eof:
+    if not is_whole:
         raise ServingError("INTERNAL", "The message is compressed and its end is missing")
     held.shrink(size - len(plain))
     return plain

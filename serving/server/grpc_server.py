@@ -11,16 +11,17 @@ from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.admission import Slots
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.grpc_api import GrpcApi
+from ctrpipe.serving.server.grpc_api import Answer, GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
 from ctrpipe.serving.server.grpc_messages import check_examples, check_message, plain_message, plain_size
+from ctrpipe.serving.server.grpc_parsing import parse
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.profiler import ProfilerHandler
 from ctrpipe.serving.server.reload_guard import is_loopback
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 _NO_LIMIT = 2**31 - 1
 # Calls of one connection at the same time; a client of gRPC keeps others back until one of them has ended.
 _MOST_STREAMS = 100
+# A connection that says nothing, or has no call, takes one of the process's files. A client of gRPC opens another one
+# with its next call.
+_HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
 # Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
@@ -65,7 +69,7 @@ class GrpcServer:
 
     def __init__(self, core: ServerCore, options: ServerOptions, port: int | None):
         api = GrpcApi(core, options)
-        self._budget, self._reading = core.budget, core.admission.reading
+        self._budget, self._admission = core.budget, core.admission
         self._arrivals = Arrivals(core.budget)
         self._watches: dict[int, Callable[..., None]] = {}  # by call: sends an answer
         # One thread of TF Serving's always waits for the next call.
@@ -138,7 +142,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
 
-    def _handler(self, request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:
+    def _handler(self, request_class: Any, answer: Answer) -> grpc.RpcMethodHandler:
         """Returns the handler of a method. It takes a stream, so that it decides itself how the message is awaited."""
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
@@ -149,13 +153,17 @@ class GrpcServer:
                 with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
-                    with self._reading(plain_size(body, self._most_bytes), _seconds_left(context)):
-                        body = plain_message(body, self._most_bytes, held)
-                        held.grow(check_message(body))
-                        request = request_class.FromString(body)
+                    size = plain_size(body, self._most_bytes)
+                    with self._admission.reading(size, _seconds_left(context)):
+                        with self._admission.parsing(size, _seconds_left(context)):
+                            body = plain_message(body, self._most_bytes, held)
+                            held.grow(check_message(body))
+                            request, contents = parse(request_class, body)
                         del body
                         held.grow(check_examples(request))
-                        return bytes(answer(request, _seconds_left(context)).SerializeToString())
+                        response = bytes(answer(request, contents, _seconds_left(context)).SerializeToString())
+                    self._arrivals.answered(context, len(response))
+                    return response
             finally:
                 self._places.release()
             raise AssertionError("abort raises")
@@ -222,6 +230,8 @@ def _channel_arguments(flag: str, most_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
+        ("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS),
     ]
     for pair in filter(None, flag.split(",")):
         key, separator, value = pair.partition("=")

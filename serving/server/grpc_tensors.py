@@ -4,15 +4,20 @@ Except for strings, there is no Python loop over the elements.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
+from ctrpipe.serving.server.grpc_messages import MOST_ELEMENTS
+from ctrpipe.serving.server.grpc_parsing import varint
+
 # A TensorProto may hold one value and a shape of any size; TensorFlow fills the shape with the value. Above this many
 # filled bytes a request is refused: 50 bytes of it took 12 seconds and gigabytes of memory, and of 64 MB the C library
 # keeps most in each thread.
 _MAX_FILLED_BYTES = 1 << 24
+_MOST_DIMENSIONS = 254  # as in TensorFlow's TensorShape
 _STRING_BYTES = 64  # of an empty string, in TensorFlow and Python together; its length is added
 
 _VALUES = {
@@ -57,38 +62,43 @@ class Filling:
             raise ValueError(f"{values} values of {bytes_each} bytes, none of which was sent")
 
 
-def to_array(proto: tensor_pb2.TensorProto, filling: Filling | None = None) -> np.ndarray:
+def to_array(
+    proto: tensor_pb2.TensorProto, filling: Filling | None = None, content: np.ndarray | None = None
+) -> np.ndarray:
     """Returns the tensor as an array; strings as an array of bytes objects.
 
     Args:
         proto: The tensor.
         filling: What other tensors of the same request were filled with.
+        content: The bytes of its `tensor_content`, where the proto is without.
 
     Raises:
         ValueError: the shape, dtype and content contradict each other, or too many values were not sent.
     """
     filling = filling or Filling()
     shape = proto.tensor_shape
+    if len(shape.dim) > _MOST_DIMENSIONS:  # the product of many sizes has millions of digits
+        raise ValueError(f"{len(shape.dim)} dimensions")
     sizes = [dim.size for dim in shape.dim]
     if any(size < 0 for size in sizes):  # unknown_rank is not looked at, as in TensorFlow's TensorShape
         raise ValueError("the shape is not known")
     size = math.prod(sizes)
     dtype = _NUMBERS.get(proto.dtype)
-    content = proto.tensor_content
-    if dtype is not None and content:
-        if len(content) != size * dtype.itemsize:
-            raise ValueError(f"{len(content)} bytes of content for {size} values of {dtype}")
-        return np.frombuffer(content, dtype).reshape(sizes)
+    sent = proto.tensor_content or (b"" if content is None else content)
+    if dtype is not None and len(sent):
+        if len(sent) != size * dtype.itemsize:
+            raise ValueError(f"{len(sent)} bytes of content for {size} values of {dtype}")
+        return np.frombuffer(sent, dtype).reshape(sizes)
     if proto.dtype not in _KNOWN:
         raise ValueError(f"no type of numbers or strings: {proto.dtype}")
-    if proto.dtype in _VALUES and not content:
+    if proto.dtype in _VALUES and not len(sent):
         values = getattr(proto, _VALUES[proto.dtype])
         if dtype is None:
             return _strings(proto, size, filling).reshape(sizes)
         if len(values) == size and size <= _FEW:
             narrow = _VALUES[proto.dtype] == "int_val"
             return np.fromiter(values, np.int64 if narrow else dtype, size).astype(dtype).reshape(sizes)
-    return _parse(proto, size, filling)
+    return _parse(proto, size, filling, sent)
 
 
 def _strings(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.ndarray:
@@ -105,23 +115,27 @@ def _strings(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.n
     return array
 
 
-def _count_sent(proto: tensor_pb2.TensorProto) -> int:
+def _count_sent(proto: tensor_pb2.TensorProto, content: Any) -> int:
     """Returns an upper bound of the number of values sent.
 
     In `tensor_content`, a value takes at least one byte.
     """
-    if proto.tensor_content:
-        return len(proto.tensor_content)
+    if len(content):
+        return len(content)
     if proto.dtype in _PARTS:
         part, field = _PARTS[proto.dtype]
         return len(getattr(proto, field)) * np.dtype(part).itemsize // int(tf.as_dtype(proto.dtype).size)
     return len(getattr(proto, _VALUES[proto.dtype]))
 
 
-def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.ndarray:
+def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling, content: Any) -> np.ndarray:
     """Returns the tensor as TensorFlow parses it. If too few values were sent, the last one is repeated."""
     is_string = proto.dtype == types_pb2.DT_STRING
-    filling.add(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
+    filling.add(size - _count_sent(proto, content), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
+    if is_string and size > MOST_ELEMENTS:  # a byte of the content is an empty string
+        raise ValueError(f"{size} strings")
+    if len(content) and not proto.tensor_content:
+        proto.tensor_content = bytes(content)
     try:
         value = tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
         return np.asarray(value, object if is_string else None)  # for a scalar string, TensorFlow returns bytes
@@ -129,16 +143,19 @@ def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling) -> np.nda
         raise ValueError(str(error)) from error
 
 
-def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorProto:
-    """Returns the array in `tensor_content`, or in its dtype's `*_val` field, TF Serving's default (G7)."""
+def fill_proto(proto: tensor_pb2.TensorProto, array: np.ndarray, as_content: bool = False) -> None:
+    """Writes the array to an empty proto: as `tensor_content`, or as values of its dtype, TF Serving's default (G7).
+
+    The proto is a part of the answer, which takes no copy.
+    """
     kind = tf.as_dtype(array.dtype).as_datatype_enum
-    proto = tensor_pb2.TensorProto(dtype=kind)
+    proto.dtype = kind
     proto.tensor_shape.SetInParent()  # a scalar has a shape too: one without dimensions
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
     if kind == types_pb2.DT_STRING and as_content:
         strings = array.reshape(-1).tolist()
-        proto.tensor_content = b"".join([*(_varint(len(value)) for value in strings), *strings])  # EncodeStringList
+        proto.tensor_content = b"".join([*(varint(len(value)) for value in strings), *strings])  # EncodeStringList
     elif kind == types_pb2.DT_STRING:
         proto.string_val.extend(array.reshape(-1).tolist())
     elif kind in _PARTS and not as_content:
@@ -147,18 +164,11 @@ def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorPr
     elif as_content or kind not in _VALUES:
         proto.tensor_content = array.tobytes()
     elif kind in _FIXED_WIDTH_TAGS and array.size > _FEW:
-        proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + _varint(array.nbytes) + array.tobytes())
+        flat = array.reshape(-1)
+        for at in range(0, array.size, _AT_ONCE):  # in pieces: other threads run between them
+            packed = flat[at : at + _AT_ONCE].tobytes()
+            proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + varint(len(packed)) + packed)
     else:
         flat, values = array.reshape(-1), getattr(proto, _VALUES[kind])
         for at in range(0, array.size, _AT_ONCE):  # in pieces: the memory of a million Python integers would be kept
             values.extend(flat[at : at + _AT_ONCE].tolist())
-    return proto
-
-
-def _varint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)

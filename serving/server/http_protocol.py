@@ -12,6 +12,7 @@ import ctypes
 import email.utils
 import functools
 import logging
+import resource
 import select
 import socket
 import struct
@@ -28,6 +29,7 @@ from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.http_request import SHORT_BYTES, Limits, Phase, Refusal, Request, RequestReader
+from ctrpipe.serving.server.unread import Unread
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ _PIPELINED_BYTES = 1 << 20  # of the long bodies that wait on one connection, be
 JSON = b"application/json"
 HTML = b"text/html"
 _LINGER_SECONDS = 2.0
+_CLOSED_SHARE = 64  # the part of the connections that are closed at once where there are too many
 # A stopping server closes a kept connection once it has been quiet for so long: a busy client's next request may be on
 # its way.
 _ATTACH_FILTER = 26  # SO_ATTACH_FILTER of Linux, which the module socket does not name
@@ -78,14 +81,25 @@ class HttpServer:
         app: Answers the requests.
         threads: Maximum number of requests answered at the same time.
         limits: Limits of each connection.
-        budget: What the bodies of all connections may take.
+        budget: What the bodies and the answers of all connections may take.
         busy_poll_seconds: See BusyPoll; applies only while a single connection sends requests.
+        most_connections: Above them, those that have been idle for longest are closed; 0 = half of the files that the
+            process may have open.
     """
 
-    def __init__(self, app: Application, threads: int, limits: Limits, budget: Budget, busy_poll_seconds: float = 0.0):
+    def __init__(
+        self,
+        app: Application,
+        threads: int,
+        limits: Limits,
+        budget: Budget,
+        busy_poll_seconds: float = 0.0,
+        most_connections: int = 0,
+    ):
         self.app = app
         self.limits = limits
         self.budget = budget
+        self.unread = Unread(budget)
         self.busy_poll = BusyPoll(busy_poll_seconds)
         self.slots = Slots(threads)
         self.pool = concurrent.futures.ThreadPoolExecutor(threads + MOST_WAITING_RUNS, thread_name_prefix="rest")
@@ -93,6 +107,7 @@ class HttpServer:
         self.latest: HttpProtocol | None = None
         self.connections: set[HttpProtocol] = set()
         self.stopping = False
+        self._most_connections = most_connections or _connection_limit()
         self._sweeping = False
         self._turns: deque[HttpProtocol] = deque()
 
@@ -110,6 +125,18 @@ class HttpServer:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
+
+    def connected(self, connection: "HttpProtocol") -> None:
+        """Notes a new connection, and closes idle ones if there are too many.
+
+        Without a file for it, no client's connection would be accepted. Some are closed at once: to find the oldest
+        takes a look at all of them.
+        """
+        self.connections.add(connection)
+        if len(self.connections) > self._most_connections:
+            idle = sorted((each for each in self.connections if each.is_idle), key=lambda each: each.since)
+            for each in idle[: 1 + self._most_connections // _CLOSED_SHARE]:
+                each.close()
 
     def drop_oldest_body(self, newcomer: "HttpProtocol") -> bool:
         """Refuses the request whose body has been arriving for longest, if that is longer than the newcomer's.
@@ -155,6 +182,11 @@ class HttpServer:
         for connection in list(self.connections):
             connection.check(now)
         self.watch(loop)
+
+
+def _connection_limit() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if files == resource.RLIM_INFINITY else files // 2
 
 
 class _Server(uvicorn.Server):
@@ -243,7 +275,8 @@ class HttpProtocol(asyncio.Protocol):
         self._is_ending = False  # the response under way is the last one
         self._is_lingering = False  # the client reads the last response; whatever it sends is ignored
         self._paused_since: float | None = None  # since when the client does not read its responses
-        self._since = 0.0  # when the connection became idle, or its request began
+        self._answer_bytes = 0  # of the latest response
+        self.since = 0.0  # when the connection became idle, or its request began
         self.began = 0.0  # when the latest request began to arrive
         self._since_chunk = 0.0  # when the latest chunk's size line arrived
         self._unread = b""  # received data that is not parsed yet
@@ -254,6 +287,15 @@ class HttpProtocol(asyncio.Protocol):
     def _ignores(self) -> bool:
         """Whether received data is ignored."""
         return self._is_ending or self._reader.phase is _REFUSED
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request has arrived, not even its headers."""
+        is_empty = self._reader.phase in (_IDLE, _HEADERS) and not self._unread
+        return is_empty and not (self._current or self._waiting or self._transport.is_closing())
+
+    def close(self) -> None:
+        self._transport.close()
 
     @property
     def holds_body(self) -> bool:
@@ -272,9 +314,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._since = self._loop.time()
+        self.since = self._loop.time()
         self._uvicorn_connections.add(self)
-        self._server.connections.add(self)
+        self._server.connected(self)
         self._server.watch(self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -282,6 +324,7 @@ class HttpProtocol(asyncio.Protocol):
         self._server.connections.discard(self)
         self._is_ending = True
         self._reader.close()
+        self._server.unread.remove(self)
         self._drop_waiting()
         self._unread = b""
         if self._current:
@@ -291,9 +334,15 @@ class HttpProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused_since = self._loop.time()
+        size = max(self._answer_bytes, self._transport.get_write_buffer_size())
+        self._server.unread.add(self, size, self._drop_answer)
+
+    def _drop_answer(self) -> None:
+        self._loop.call_soon(self._transport.abort)  # not within a write
 
     def resume_writing(self) -> None:
         self._paused_since = None
+        self._server.unread.remove(self)
         self.go_on()
 
     def eof_received(self) -> bool:
@@ -355,19 +404,19 @@ class HttpProtocol(asyncio.Protocol):
         began, chunks = reader.began, reader.chunks
         if reader.phase is _IDLE:
             self.began = self._loop.time()
-        found = reader.feed(piece)
+        requests = reader.feed(piece)
         if reader.phase is not _IDLE:
             now = self._loop.time()
             if reader.began != began:
                 self.began = now
-                self._since = self._since if self._current else now
+                self.since = self.since if self._current else now
             if reader.chunks != chunks:
                 self._since_chunk = now
         if reader.wants_continue and not (self._current or self._waiting):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if found:
-            self._waiting += found
-            self._waiting_bytes += sum(map(_held_bytes, found))
+        if requests:
+            self._waiting += requests
+            self._waiting_bytes += sum(map(_held_bytes, requests))
             self._next()
             if not self._reads_on:
                 self._pause_or_resume()
@@ -439,7 +488,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _finish(self, request: Request, response: Response) -> None:
         self._current = None
-        self._since = self._loop.time()
+        self.since = self._loop.time()
         self._send(response, request)
 
     def _send(self, response: Response, request: Request | None) -> None:
@@ -460,6 +509,7 @@ class HttpProtocol(asyncio.Protocol):
             response.headers,
             b"keep-alive" if keep_alive else b"close",
         )
+        self._answer_bytes = len(response.body)
         if request and request.method == "HEAD":
             self._transport.write(head)
         elif len(response.body) <= SLICE_BYTES:
@@ -493,7 +543,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """Ends the connection if it has been idle, or its client slow, for too long."""
-        limits, waited, phase = self._limits, now - self._since, self._reader.phase
+        limits, waited, phase = self._limits, now - self.since, self._reader.phase
         if self._paused_since is not None:
             if now - self._paused_since > limits.idle_timeout:
                 self._transport.abort()
@@ -521,7 +571,7 @@ class HttpProtocol(asyncio.Protocol):
         A connection in use just now has time for a further request, whose answer says `Connection: close`.
         """
         if self._reader.phase is _IDLE and not self._current and not self._waiting:
-            quiet = self._loop.time() - self._since
+            quiet = self._loop.time() - self.since
             if quiet < _QUIET_SECONDS:
                 self._loop.call_later(_QUIET_SECONDS - quiet, self.shutdown)
             elif self._has_arrived():

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
-from ctrpipe.serving.layout import local_path
+from ctrpipe.common.store_folders import local_copy
+from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.versions import Policy
 from ctrpipe.serving.text_proto import read_text_proto
@@ -22,10 +23,11 @@ def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServer
     return config
 
 
-def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
+def single_model(name: str, base_path: pathlib.Path | str) -> model_server_config_pb2.ModelServerConfig:
     """Returns the config of a single model with the default policy."""
     config = model_server_config_pb2.ModelServerConfig()
-    config.model_config_list.config.add(name=name, base_path=str(base_path.absolute()), model_platform=PLATFORM)
+    base = str(base_path) if is_url(base_path) else str(pathlib.Path(base_path).absolute())
+    config.model_config_list.config.add(name=name, base_path=base, model_platform=PLATFORM)
     return config
 
 
@@ -43,7 +45,7 @@ def check_list(config: model_server_config_pb2.ModelServerConfig) -> None:
             raise bad_request(f"Illegal to list model {model.name} multiple times in config list")
         seen.add(model.name)
     for model in config.model_config_list.config:
-        if not model.base_path.startswith(("/", "file://")):
+        if not model.base_path.startswith(("/", "file://")) and not is_url(model.base_path):
             raise bad_request(
                 f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
             )
@@ -87,7 +89,7 @@ def check_folders(config: model_server_config_pb2.ModelServerConfig, served: Col
     """
     for model in config.model_config_list.config:
         path = base_path(model)
-        if path not in served and not os.path.isdir(path):
+        if path not in served and not is_url(model.base_path) and not os.path.isdir(path):
             raise ServingError("NOT_FOUND", f"Could not find base path {path} for servable {model.name}")
 
 
@@ -119,8 +121,11 @@ def _platform(model: model_server_config_pb2.ModelConfig) -> str:
 
 
 def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
-    """Returns the folder of a model's versions. The config has it as a path or as file:///path."""
-    return local_path(model.base_path)
+    """Returns the folder of a model's versions. The config has it as a path, as file:///path, or as a store's URL.
+
+    Of a URL, it is the folder of the copies on this machine.
+    """
+    return local_copy(model.base_path) if is_url(model.base_path) else local_path(model.base_path)
 
 
 def policy(model: model_server_config_pb2.ModelConfig) -> Policy:

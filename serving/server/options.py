@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import installed_version
 from ctrpipe.common.processes import cores, on_intel
-from ctrpipe.serving.layout import local_path
+from ctrpipe.common.stores import is_url, local_path
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
@@ -51,7 +51,9 @@ class ServerOptions:
     load any folder, and have a trace written to any folder).
     """
 
-    model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
+    model_base_path: Path | str | None = _flag(
+        None, "Folder of a model's versions, or its URL in a store; not read with --model_config_file."
+    )
     model_name: str = _flag("default", "The model's name; not read with --model_config_file.")
     rest_api_port: int = _flag(0, "Port of the REST API; 0 = none. Must differ from --port.")
     port: int = _flag(8500, "Port of the gRPC API; 0 = none.")
@@ -224,6 +226,10 @@ def _path(text: str) -> Path | None:
     return local_path(text) if text else None
 
 
+def _base_path(text: str) -> Path | str | None:
+    return text if is_url(text) else _path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _FlagParser(
         prog="ctrpipe serve",
@@ -236,7 +242,8 @@ def _parser() -> argparse.ArgumentParser:
         kind = next(part for part in (typing.get_args(kinds[field.name]) or (kinds[field.name],)) if part)
         shown = "" if field.default in (None, "") else f" [default: {str(field.default).lower()}]"
         text = (field.metadata["help"] + shown).replace("%", "%%")
-        extra: dict[str, Any] = {"type": _path if kind is Path else kind, "metavar": kind.__name__.upper()}
+        convert = {"model_base_path": _base_path}.get(field.name, _path) if kind is Path else kind
+        extra: dict[str, Any] = {"type": convert, "metavar": kind.__name__.upper()}
         if kind is bool:
             extra = _BOOLEAN_ARGUMENT
         parser.add_argument(f"--{field.name}", default=field.default, help=text, **extra)

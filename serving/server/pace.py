@@ -41,14 +41,14 @@ class Paces:
 
     def is_short(self, kind: Hashable, size: int) -> bool:
         """Returns whether a request of `size` bytes is likely to take less than SHORT_SECONDS."""
-        found = self._paces.get(kind)
-        return found is not None and found[1].is_short(size)
+        known = self._paces.get(kind)
+        return known is not None and known[1].is_short(size)
 
     def record(self, kind: Hashable, servable: Any, size: int, seconds: float) -> None:
         """Records the time of a request. Another loaded version than before starts anew."""
-        found = self._paces.get(kind)
-        if found is None or found[0]() is not servable:
+        known = self._paces.get(kind)
+        if known is None or known[0]() is not servable:
             if len(self._paces) >= _MOST_KINDS:
                 self._paces.clear()
-            found = self._paces[kind] = (weakref.ref(servable), Pace())
-        found[1].record(size, seconds)
+            known = self._paces[kind] = (weakref.ref(servable), Pace())
+        known[1].record(size, seconds)

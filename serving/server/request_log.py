@@ -17,7 +17,7 @@ from tensorflow_serving.apis import classification_pb2, logging_pb2, model_pb2, 
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from ctrpipe.serving.server import grpc_answers
-from ctrpipe.serving.server.grpc_tensors import to_proto
+from ctrpipe.serving.server.grpc_tensors import fill_proto
 from ctrpipe.serving.server.metrics import Metrics
 from ctrpipe.serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
 from ctrpipe.serving.server.served import ServedVersion
@@ -99,7 +99,7 @@ def predict_record(
     request = record.predict_log.request
     _set_request(request.model_spec, version, signature)
     for name, array in inputs.items():
-        request.inputs[name].CopyFrom(to_proto(array))
+        fill_proto(request.inputs[name], array)
     record.predict_log.response.CopyFrom(grpc_answers.predict_response(version, signature, outputs))
     return record
 

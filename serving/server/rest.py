@@ -13,6 +13,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
@@ -27,6 +28,7 @@ from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import DEFAULT_SIGNATURE, classify, regress
 from ctrpipe.serving.server.http_protocol import HTML, HttpServer, Response, uvicorn_server
 from ctrpipe.serving.server.http_request import Limits, Request
+from ctrpipe.serving.server.inflate import Damaged, inflate
 from ctrpipe.serving.server.json_body import has_booleans, parse_body
 from ctrpipe.serving.server.json_examples import format_classify, format_regress, parse_examples
 from ctrpipe.serving.server.json_response import error_body, format_predict
@@ -238,7 +240,7 @@ class RestApi:
         with self._core.admission.reading(len(body), reading.seconds_left()):
             if route.method == "predict":
                 return self._predict(route, number, request, body, reading)
-            return self._score_examples(route, number, parse_body(body, reading), reading)
+            return self._score_examples(route, number, body, reading)
 
     def _held(self, request: Request) -> Held:
         """Returns what the request holds of the budget; the connection gives it back."""
@@ -261,19 +263,20 @@ class RestApi:
         if size > limit:
             raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
         self._held(request).grow(size)
-        decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
         try:
-            plain = decompressor.decompress(packed, size + 1)
-        except zlib.error:
+            plain, is_whole, has_more = inflate(packed, size, 16 + zlib.MAX_WBITS)
+        except Damaged:
             return b""
-        return plain if decompressor.eof and not decompressor.unused_data else b""
+        return plain if is_whole and not has_more else b""
 
-    def _score_examples(self, route: _Route, number: int | None, parsed: dict[str, Any], reading: Reading) -> bytes:
+    def _score_examples(self, route: _Route, number: int | None, body: bytes, reading: Reading) -> bytes:
         """Answers classify and regress requests."""
         method = route.method
-        signature = _signature_name(parsed)
-        batch = parse_examples(parsed, reading)
-        del parsed
+        with self._core.admission.parsing(len(body), reading.seconds_left()):
+            parsed = parse_body(body, reading)
+            signature = _signature_name(parsed)
+            batch = parse_examples(parsed, reading)
+            del parsed
         with self._core.use(route.name or "", number, route.label) as version:
             check = self._options.enable_signature_method_name_check
             make: Callable[[], PredictionLog]
@@ -303,7 +306,7 @@ class RestApi:
         is_done = False
         with stack:
             try:
-                answer = self._run(version, parse_body(body, reading, self._reads_doubles(version)), body, reading)
+                answer = self._run(version, body, reading)
                 is_done = True
             finally:
                 seconds = time.perf_counter() - started
@@ -311,16 +314,25 @@ class RestApi:
                     self._paces.record(_kind(request), version.servable, len(request.body), seconds)
         return answer
 
-    def _run(self, version: ServedVersion, request: dict[str, Any], body: bytes, reading: Reading) -> bytes:
-        """Returns the response to a parsed request, whose values are freed before the model runs."""
-        signature = _signature_name(request) or DEFAULT_SIGNATURE
-        dtypes = version.input_types.get(signature)
-        if dtypes is None:
-            raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
-        if not dtypes:
-            raise bad_request(f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}")
-        inputs, by_row = parse_predict(request, dtypes, has_booleans(body), reading)
-        request.clear()
+    def _inputs(self, version: ServedVersion, body: bytes, reading: Reading) -> tuple[str, dict[str, np.ndarray], bool]:
+        """Returns the signature and the inputs of a request, and whether it is by row.
+
+        The parsed values are freed before the model runs.
+        """
+        with self._core.admission.parsing(len(body), reading.seconds_left()):
+            request = parse_body(body, reading, self._reads_doubles(version))
+            signature = _signature_name(request) or DEFAULT_SIGNATURE
+            dtypes = version.input_types.get(signature)
+            if dtypes is None:
+                raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
+            if not dtypes:
+                name = request.get("signature_name") or "DEFAULT"
+                raise bad_request(f"Failed to get input map for signature: {name}")
+            return signature, *parse_predict(request, dtypes, has_booleans(body), reading)
+
+    def _run(self, version: ServedVersion, body: bytes, reading: Reading) -> bytes:
+        """Returns the response to a request."""
+        signature, inputs, by_row = self._inputs(version, body, reading)
         reading.check_time()
         outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())
         if self._core.request_log and self._core.request_log.picks():
@@ -338,11 +350,11 @@ class RestApi:
 
     def _reads_doubles(self, version: ServedVersion) -> bool:
         """Returns whether a signature has an input of float64, whose last bits RapidJSON decides (J12)."""
-        found = self._doubles.get(version.servable)
-        if found is None:
-            found = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
-            self._doubles[version.servable] = found
-        return found
+        has_doubles = self._doubles.get(version.servable)
+        if has_doubles is None:
+            has_doubles = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
+            self._doubles[version.servable] = has_doubles
+        return has_doubles
 
 
 def _kind(request: Request) -> tuple[str, bytes]:
@@ -373,10 +385,10 @@ def _in_order(message: Message) -> Any:
 
     Python prints the fields that have a value first.
     """
-    found = json_format.MessageToDict(
+    values = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    return _sorted_by_number(message.DESCRIPTOR, found)
+    return _sorted_by_number(message.DESCRIPTOR, values)
 
 
 def _sorted_by_number(kind: Descriptor, value: Any) -> Any:

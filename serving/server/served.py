@@ -74,9 +74,11 @@ class ServedVersion:
             left = _countdown(turn.seconds_left)
 
             def run(piece: dict[str, np.ndarray]) -> dict[tuple[str, str], np.ndarray]:
-                found = self.servable.run_together(outputs, piece[""], left())
+                results = self.servable.run_together(outputs, piece[""], left())
                 return {
-                    (signature, alias): found[signature][alias] for signature in found for alias in found[signature]
+                    (signature, alias): results[signature][alias]
+                    for signature in results
+                    for alias in results[signature]
                 }
 
             joined = run_in_pieces(run, {"": values}, turn.piece_rows)

@@ -75,7 +75,7 @@ def measure(
     """
     os.environ.update(setting.environment)
     load_tensorflow()
-    # Imported here, because TensorFlow reads the environment on import. Importing it takes 4 s of a core, which the
+    # Lazy: TensorFlow reads the environment when it is imported. It takes 4 s of a core, which the
     # process that starts the trials does not need to spend.
     from tensorflow.core.protobuf import config_pb2
 
@@ -104,7 +104,7 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     Raises:
         InputError: the version has no recorded request of the signature.
     """
-    # Imports TensorFlow, which only the trials' processes need; see measure.
+    # Lazy: TensorFlow takes 4 s, and only the trials' processes need it; see measure.
     import tensorflow as tf
 
     from ctrpipe.serving.server.warmup import read_records

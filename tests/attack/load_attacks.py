@@ -1,6 +1,7 @@
 """Many clients at once: slow ones, steady ones, ones that vanish."""
 
 import concurrent.futures
+import contextlib
 import socket
 import struct
 import time
@@ -60,6 +61,17 @@ def aborted_connections(target: Target) -> list[Measure]:
     return found
 
 
+def idle_connections(target: Target) -> list[Measure]:
+    """2,000 connections that ask nothing, to a server that may have 512 files."""
+    if not target.models:
+        return []
+    with target.another(files=512) as small, contextlib.ExitStack() as stack, Bystander(small) as other:
+        for _ in range(target.take(2000, 600)):
+            stack.enter_context(socket.create_connection(small.rest, 10))
+        time.sleep(1)
+    return other.measures()
+
+
 def concurrent_calls(target: Target) -> list[Measure]:
     """1,000 calls at the same time: all are answered rightly."""
 
@@ -75,4 +87,4 @@ def concurrent_calls(target: Target) -> list[Measure]:
     return [Measure(f"wrong or missing answers of {count}", answers.count(False), 0)]
 
 
-ATTACKS = (many_slow_clients, steady_clients, aborted_connections, concurrent_calls)
+ATTACKS = (many_slow_clients, steady_clients, aborted_connections, idle_connections, concurrent_calls)

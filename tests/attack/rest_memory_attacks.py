@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import gzip
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -79,6 +80,23 @@ def packed_numbers(target: Target) -> list[Measure]:
     return _attacked(target, attack)
 
 
+def unread_answers(target: Target) -> list[Measure]:
+    """400 clients that have 6 MB echoed, asked for by 6 kB of gzip, and read nothing."""
+    row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 6_000_000, "b": True, "m": [1.0, 2.0]}
+    body = gzip.compress(json.dumps({"signature_name": "mixed", "instances": [row]}).encode())
+    data = request(body, headers=("Content-Encoding: gzip",))
+
+    def attack(limited: Target) -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(target.take(400, 100)):
+                connection = stack.enter_context(socket.create_connection(limited.rest, 10))
+                connection.sendall(data)
+                time.sleep(0.02)
+            time.sleep(1)
+
+    return _attacked(target, attack)
+
+
 def _together(target: Target, data: bytes) -> Callable[[Target], None]:
     def ask(limited: Target) -> None:
         for _ in range(target.take(5, 1)):
@@ -94,4 +112,4 @@ def _together(target: Target, data: bytes) -> Callable[[Target], None]:
     return attack
 
 
-ATTACKS = (unfinished_bodies, bodies_in_advance, packed_strings, packed_numbers)
+ATTACKS = (unfinished_bodies, bodies_in_advance, packed_strings, packed_numbers, unread_answers)

@@ -6,6 +6,7 @@ import pathlib
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
@@ -21,7 +22,9 @@ from tests.fuzz.rest_requests import MODEL
 from tests.fuzz.server import NAME, Server, started
 
 _QUEUED_CALLS = 256
-LEAST_QUIET_SECONDS = 0.1  # less says nothing about a server beside whose clients others compute
+# Less says nothing about a server beside whose clients others compute: attackers of this process, and attackers of
+# processes that give way to everyone else.
+LEAST_QUIET_SECONDS, LEAST_QUIET_ASIDE = 0.1, 0.03
 ASK_SECONDS = 0.01  # between the requests of a bystander
 METADATA = f"GET {MODEL}/metadata HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 LOOP_MILLISECONDS = 20.0
@@ -77,10 +80,10 @@ class Target:
         return int(long if self.long else short)
 
     @contextlib.contextmanager
-    def another(self, *flags: str) -> Iterator["Target"]:
-        """Serves the same models with other flags until the block ends."""
+    def another(self, *flags: str, files: int = 0) -> Iterator["Target"]:
+        """Serves the same models with other flags until the block ends, with at most so many open files if given."""
         assert self.models  # a server that is not ours has the flags that it has
-        with started(self.models, flags) as server:
+        with started(self.models, flags, files) as server:
             yield Target(server, self.long, self.models)
 
 
@@ -151,12 +154,12 @@ class GrpcBystander:
 
     Attributes:
         seconds: Of each of its calls.
-        failed: Calls that were not answered rightly.
+        failures: Calls that were not answered rightly, by what became of them.
     """
 
     def __init__(self, target: Target):
         self.seconds: list[float] = []
-        self.failed = 0
+        self.failures: Counter[str] = Counter()
         self._address = target.server.grpc
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask, daemon=True)
@@ -173,10 +176,10 @@ class GrpcBystander:
             while not self._stop.wait(ASK_SECONDS):
                 asked = time.perf_counter()
                 try:
-                    right = list(stub.Predict(request, timeout=60).outputs["y"].float_val) == [2.5, 1.0]
-                except grpc.RpcError:
-                    right = False
-                self.failed += not right
+                    if list(stub.Predict(request, timeout=60).outputs["y"].float_val) != [2.5, 1.0]:
+                        self.failures["wrong"] += 1
+                except grpc.RpcError as error:
+                    self.failures[f"{error.code().name}: {error.details()}"[:120]] += 1
                 self.seconds.append(time.perf_counter() - asked)
 
     def __enter__(self) -> Self:
@@ -193,13 +196,13 @@ def p99(seconds: Sequence[float]) -> float:
     return sorted(seconds)[len(seconds) * 99 // 100] if seconds else 0.0
 
 
-def patience(quiet: Sequence[float], target: Target) -> float:
+def patience(quiet: Sequence[float], target: Target, least: float = LEAST_QUIET_SECONDS) -> float:
     """Returns what 99 of 100 answers may take beside an attack, in seconds: three times what they take in quiet.
 
     Where that is less than the attackers, processes of the same machine, cost by themselves, it is more. An attack of
     the short sizes has too few answers for a hundredth.
     """
-    return 3 * max(p99(quiet), LEAST_QUIET_SECONDS) if target.long else 1.0
+    return 3 * max(p99(quiet), least) if target.long else 1.0
 
 
 class LoopWatch:

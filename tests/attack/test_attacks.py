@@ -33,10 +33,18 @@ IN_FULL_ALONE = {
 }
 
 
+# Small, but each with a server of its own and seconds of its work: what they attack has tests in
+# tests/serving/test_rest_memory.py and tests/contract/test_batching.py.
+IN_TEST_ALL = ("bodies_in_advance", "packed_strings", "spoiled_batches", "unfinished_bodies")
+SMALL = [
+    pytest.param(attack, id=attack.__name__, marks=[pytest.mark.large] * (attack.__name__ in IN_TEST_ALL))
+    for attack in ATTACKS
+    if attack.__name__ not in IN_FULL_ALONE
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "attack", [each for each in ATTACKS if each.__name__ not in IN_FULL_ALONE], ids=lambda attack: attack.__name__
-)
+@pytest.mark.parametrize("attack", SMALL)
 def test_an_attack_keeps_its_bounds(target, attack):
     measures = attack(target)
     assert measures and [str(measure) for measure in measures if not measure.met] == []

@@ -9,15 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import backends, memory, reader, tables, train
-from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, spread, write
+from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, write
 from benchmarks.harness.ours import Ours
 from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
 from benchmarks.harness.settings import MODELS, TARGETS, TEXTS, Shape, our_options, peer_options
+from benchmarks.harness.turns import spread
 from benchmarks.peers.client import NAMES
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.sharded_tables import Measured, bytes_per_row
 from benchmarks.tables import Growth, shape_of
-from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
+from benchmarks.train import Comparison, Sides, chosen_models, steps_for
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import check_hyperparameters
@@ -71,9 +72,9 @@ def test_what_an_epoch_waits_for_its_rows():
 
 
 def test_every_reader_reads_the_same_rows(tmp_path):
-    benchmark, _ = reader.prepare(tmp_path, rows=130, fields=3, batch_size=32)
+    stored, _ = reader.prepare(tmp_path, rows=130, fields=3, batch_size=32)
     found = {}
-    for name, (read, _) in benchmark.readers().items():
+    for name, read in stored.readers().items():
         batches = [np.concatenate([inputs["ids"], label], axis=1) for inputs, label in read()]
         assert [len(batch) for batch in batches] == [32, 32, 32, 32, 2]
         found[name] = np.concatenate(batches)
@@ -89,7 +90,7 @@ def test_every_reader_reads_the_same_rows(tmp_path):
 
 
 def test_memory_is_counted_above_the_baseline():
-    found = memory.result({"baseline_bytes": 100, "peak_bytes": 150}, {"baseline_bytes": 20, "peak_bytes": 120})
+    found = memory.used_by({"baseline_bytes": 100, "peak_bytes": 150}, {"baseline_bytes": 20, "peak_bytes": 120})
     assert (found["ratio"], found["ours"]["used_bytes"], found["theirs"]["used_bytes"]) == (0.5, 50, 100)
     assert memory.Line("cin", found["ratio"], 0.5).as_json()["met"] is True
     assert memory.Line("cin", 0.51, 0.5).as_json()["met"] is False
@@ -181,10 +182,10 @@ def test_the_fastest_peer_alternates_with_ours():
     log: list = []
     peers = {name: Recorder(name, speeds, log) for name, speeds in [("a", {"fm": 5.0}), ("b", {"fm": 8.0}), ("c", {})]}
     settings = {"training": {}, "rounds": 2, "steps": 7, "seconds": 1.0, "device": "cpu"}
-    found = Benchmark(Recorder("ours", {"fm": 12.0}, log), peers, Shape(), **settings).compare("fm")
+    found = Sides(Recorder("ours", {"fm": 12.0}, log), peers, Shape(), **settings).compare("fm")
     assert (found.peer, found.trials) == ("b", {"a": 5.0, "b": 8.0})
     assert log == [("a", 2), ("b", 2), ("ours", 2), ("ours", 7), ("b", 7), ("ours", 7), ("b", 7)]
-    assert found.ratios == [1.5, 1.5]
+    assert (found.ours, found.theirs) == ([12.0, 12.0], [8.0, 8.0])
 
 
 class OfFloat32(Recorder):
@@ -201,7 +202,7 @@ def test_a_peer_that_fails_in_bfloat16_alone_is_left_out():
         peers = {"a": OfFloat32("a", {"fm": 8.0}, []), **{name: Recorder(name, {"fm": 5.0}, []) for name in others}}
         settings = {"training": {}, "rounds": 1, "steps": 7, "seconds": 1.0, "device": "cpu"}
         ours = Recorder("ours", {"fm": 12.0}, [])
-        return Benchmark(ours, peers, Shape(), peer_precision=precision, **settings).compare("fm")
+        return Sides(ours, peers, Shape(), peer_precision=precision, **settings).compare("fm")
 
     assert (compared("float32", "b").peer, compared("float32", "b").trials) == ("a", {"a": 8.0, "b": 5.0})
     assert (compared("mixed_bfloat16", "b").peer, compared("mixed_bfloat16", "b").trials) == ("b", {"b": 5.0})
@@ -213,7 +214,7 @@ def test_a_peer_that_fails_in_float32_ends_the_comparison():
     failing.train = lambda *arguments, **options: (_ for _ in ()).throw(ProcessError("it ended"))
     settings = {"training": {}, "rounds": 1, "steps": 7, "seconds": 1.0, "device": "cpu"}
     with pytest.raises(ProcessError, match="it ended"):
-        Benchmark(Recorder("ours", {"fm": 12.0}, []), {"a": failing}, Shape(), **settings).compare("fm")
+        Sides(Recorder("ours", {"fm": 12.0}, []), {"a": failing}, Shape(), **settings).compare("fm")
 
 
 @pytest.mark.parametrize("peer", [None, *NAMES])
@@ -290,9 +291,9 @@ def test_the_step_of_a_table_reads_a_history_of_any_model(model):
 
     small, large = (shape_of(rows, fields=2, dim=4, batch=8, history=7) for rows in (60, 600))
     ours = Training("tensorflow", 1)
-    benchmark = tables.Benchmark(ours, ours, model, (small, large), rounds=1, steps=2, seconds=1.0)
-    assert benchmark.grow("lazy_adam", 1.2).ratios == [1.0]
-    assert benchmark.step_ms(ours, large, "lazy_adam", 1.2, 2, 1) == pytest.approx(15)
+    sides = tables.TwoTables(ours, ours, model, (small, large), rounds=1, steps=2, seconds=1.0)
+    assert sides.grow("lazy_adam", 1.2).as_json()["ratio"]["median"] == 1.0
+    assert sides.step_ms(ours, large, "lazy_adam", 1.2, 2, 1) == pytest.approx(15)
     assert {request["history"] for request in asked} == {7}
     assert [request["sizes"] for request in asked] == [(30, 30), (300, 300)] * 2 + [(300, 300)]
 
@@ -409,5 +410,5 @@ class OfZoo:
 def test_models_of_the_zoo_have_a_peer_where_its_folder_is_given(zoo, peer):
     theirs = OfZoo()
     settings = {"training": {}, "rounds": 1, "steps": 3, "seconds": 1, "device": "cpu", "zoo": zoo}
-    found = Benchmark(OfZoo(), {"fuxictr": theirs}, Shape(history=7), **settings).compare("din")
+    found = Sides(OfZoo(), {"fuxictr": theirs}, Shape(history=7), **settings).compare("din")
     assert found.peer == peer and theirs.asked == ([("din", 7, "folder")] * 2 if zoo else [])

@@ -12,7 +12,7 @@ from ctrpipe.common.errors import InputError
 
 
 class FakeServable:
-    """Answers what it is asked, that of the user sent once after a hundredth of the others' time."""
+    """Answers every signature; `serving_candidates` in a hundredth of the others' time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wrong: float = 0.0):
         self.wrong = wrong

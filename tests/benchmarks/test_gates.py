@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from benchmarks import gates
-from ctrpipe.pipeline.evaluation.estimates import auc_estimate
+from ctrpipe.common.estimates import auc_estimate
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_report_has_a_rate_for_each_rule_and_each_list():
     ]
     worst = report["slices"][-1]  # twenty values of 20 clicks each
     assert worst["before"] == 1 and worst["after"] == 0
-    drops, slices, lists = gates.tables(report)
+    drops, slices, lists = gates.tables(report).renderables
     assert (drops.row_count, slices.row_count, lists.row_count) == (len(gates.RULES), 6, 3)
 
 

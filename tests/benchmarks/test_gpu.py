@@ -398,7 +398,7 @@ def test_a_model_s_processes_train_it_in_each_pair_of_precisions(monkeypatch):
 
     for name, fake in (("Ours", Fake), ("Peer", Fake), ("busy", lambda: 0.0), ("step_flops", lambda *_: 4e9)):
         monkeypatch.setattr(train, name, fake)
-    monkeypatch.setattr(train.Benchmark, "compare", compare)
+    monkeypatch.setattr(train.Sides, "compare", compare)
     pairs = [(own, train.their_precision(own, "same")) for own in ("float32", "mixed_bfloat16")]
     settings = {"training": {}, "shape": Shape(), "rounds": 1, "steps": 1, "seconds": 1.0, "precisions": pairs}
     groups = (("fuxictr",), ("recbole",))

@@ -73,3 +73,17 @@ def test_the_rsgi_application_answers_with_the_api():
 
     asyncio.run(Application(Api()).rsgi(Scope(), Protocol()))
     assert answered == [(200, [("content-type", "application/json")], b"POST /short ab")]
+
+
+def test_a_server_may_cost_so_much():
+    def one(side, rows, low, high):
+        return http.Difference(side, rows, 0.1, 1.0, (low + high) / 2, low, high)
+
+    found = http.verdicts(
+        [one("ours", 100, 0, 0), one("a", 100, 0, 9), one("ours", 1, 0, 0), one("a", 1, 0.07, 0.2)]
+        + [one("b", 1, -0.1, 0.06), one("c", 1, 0.05, 0.07)]
+    )
+    assert [line.partition(", ")[0] for line in found] == ["a", "b", "c"]
+    assert found[0].endswith("costs more than 0.06 ms: ours stays") and "+0.0700 to +0.2000 ms" in found[0]
+    assert found[1].endswith("costs at most 0.06 ms: it can replace ours")
+    assert "not decided at 0.06 ms" in found[2]

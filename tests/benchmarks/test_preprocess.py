@@ -17,7 +17,7 @@ from benchmarks.harness.preprocess_sides import TOP, Run, config
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.preprocess import (
     LIBRARY_ROWS,
-    Benchmark,
+    Measurements,
     chosen_peers,
     growth,
     loss,
@@ -92,15 +92,15 @@ def test_what_the_start_hides_is_not_said_to_grow():
 
 
 def test_the_libraries_are_loaded_by_a_run_that_does_not_count(tmp_path):
-    benchmark, sizes = Benchmark(tmp_path, rounds=3), []
+    measurements, sizes = Measurements(tmp_path, rounds=3), []
 
     def once(rows):
         sizes.append(rows)
         return run(rows, 10.0 - len(sizes))
 
-    assert benchmark._measure(once, 5000).usage.seconds == 7.0
+    assert measurements._measure(once, 5000).usage.seconds == 7.0
     assert sizes == [LIBRARY_ROWS, 5000, 5000, 5000]
-    assert [(each.run.rows, each.run.usage.seconds) for each in benchmark.done] == [(5000, 7.0)]
+    assert [(each.run.rows, each.run.usage.seconds) for each in measurements.done] == [(5000, 7.0)]
 
 
 def test_speed_up_is_that_of_the_marginal_time():
@@ -148,7 +148,7 @@ def graph(folder: pathlib.Path, prefix: str, vocabulary: list[str]) -> str:
 
 @pytest.fixture
 def log(tmp_path) -> pathlib.Path:
-    """Ten rows, of which the ninth is the validation row: a, b, nothing, something else, a, a, ..."""
+    """Ten rows; the ninth is the validation row: a, b, nothing, something else, a, a, ..."""
     values = ["a", "b", "", "z"] + ["a"] * 22
     rows = [["0"] * 14 + ["other"] * 26] * 8 + [["0"] * 14 + values] * 2
     path = tmp_path / "log.tsv"

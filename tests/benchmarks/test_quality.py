@@ -156,7 +156,7 @@ def test_the_validation_rows_choose_and_a_training_is_kept(tmp_path: pathlib.Pat
     trainings = Trainings(rows, tmp_path / "kept")
     result = trainings.best(side, "lr", 6, 1, 3)  # type: ignore[arg-type]
     assert result.settings == {"noise": 0.5}
-    assert side.trained == 3 + 2  # three settings, of which the best has two more seeds
+    assert side.trained == 3 + 2  # three settings, and two more seeds of the best one
     labels = rows.split("test")[1]
     expected = [sklearn.metrics.roc_auc_score(labels, values) for values in result.probabilities]
     assert [run["auc"] for run in result.runs] == pytest.approx(expected) and len(expected) == 3
@@ -260,10 +260,10 @@ def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() 
     assert {name: ahead["model"] for name, ahead in trees["ahead"].items()} == {"ours": "fm", "ours_averaged": "lr"}
     lines = {line["bar"]: line["met"] for line in bars(values)}
     assert lines == {
-        "ours, lr beside recbole": True,
-        "ours, the best beside the best of theirs": False,
-        "ours_averaged, lr beside recbole": True,
-        "ours_averaged, the best beside the best of theirs": True,
+        "ours, lr against recbole": True,
+        "ours, our best against their best": False,
+        "ours_averaged, lr against recbole": True,
+        "ours_averaged, our best against their best": True,
     }
     printed = table(values, "title")
     assert [str(column.header) for column in printed.columns][6:10:2] == ["ours ahead, AUC", "ours_averaged ahead, AUC"]
@@ -278,7 +278,7 @@ def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() 
         tuple(line) for line in cells[1:]
     ]
     assert shown[0] == "1,000 training rows, 50 to choose by, 500 to test; 8 trials a model."
-    assert shown[-1].startswith("- Missed, 1 of 4: ours, the best beside the best of theirs (-")
+    assert shown[-1].startswith("- Missed, 1 of 4: ours, our best against their best (-")
 
 
 def test_ours_averaged_differs_from_ours_in_the_average_alone() -> None:
@@ -292,7 +292,7 @@ def test_ours_averaged_differs_from_ours_in_the_average_alone() -> None:
 def test_the_bar_allows_a_margin(behind: float, met: bool) -> None:
     ahead: dict[str, Any] = {"model": "fm", "difference": -behind}
     [line] = bars([{"side": "recbole", "model": "fm", "auc": [0.7], "ahead": {"ours": ahead}}])
-    assert line == {"bar": "ours, fm beside recbole", "ahead": -behind, "met": met}
+    assert line == {"bar": "ours, fm against recbole", "ahead": -behind, "met": met}
 
 
 def test_test_rows_of_one_class_are_refused() -> None:

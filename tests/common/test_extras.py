@@ -49,7 +49,7 @@ def test_every_extra_of_the_table_has_the_packages_of_the_metadata():
         names = {module: {name.lower().replace("_", "-") for name in owners.get(module, [])} for module in modules}
         asked = packages(extra)
         assert all(names[module] & asked or not names[module] for module in set(modules) - BROUGHT), extra
-        if extra != "hub":  # not installed where the tests run
+        if extra not in ("hub", "mlflow", "wandb"):  # not installed where the tests run
             # `tfx` is a module of the package ml-pipelines-sdk too
             assert {name for name in asked if not any(name in found for found in names.values())} == set(), extra
     assert packages("all") == set().union(*map(packages, MODULES))

@@ -267,7 +267,7 @@ def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):
         assert time.monotonic() < end
         time.sleep(0.05)
     if number == signal.SIGINT:
-        assert process.stderr.read().count("Traceback") == 1  # that of the process itself
+        assert process.stderr.read().count("Traceback") == 1  # the traceback of the process itself
 
 
 def echo(prefix, connection):

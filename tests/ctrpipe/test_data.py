@@ -6,10 +6,12 @@ import sys
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ctrpipe
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import days_of, files_of, log_of, table_of, write_frame
 from ctrpipe.pipeline.config import check_config
@@ -173,3 +175,13 @@ def test_three_tables_are_a_split_by_files(tmp_path):
     assert log_of(config, "log.parquet", tmp_path) == (config, ["log.parquet"])
     with pytest.raises(InputError, match="a dict has the keys train, validation and test, not train, valid; give"):
         log_of(config, {"train": "a", "valid": "b"}, tmp_path)
+
+
+def test_objects_in_a_frame_are_flattened_by_name(tmp_path):
+    rows = [{"click": n % 2, "ad": {"campaign": f"c{n % 3}", "bid": {"price": n / 2}}, "n": n} for n in range(60)]
+    for frame in (pl.DataFrame(rows), pd.DataFrame(rows), pa.Table.from_pylist(rows)):
+        draft = ctrpipe.init(frame)
+        assert {"ad.campaign", "ad.bid.price"} <= {
+            name for each in draft.config["features"] for name in each["columns"]
+        }
+        assert not ctrpipe.check(draft).errors

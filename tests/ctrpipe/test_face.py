@@ -138,12 +138,13 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
     assert scoring.model_version == run.metrics["model_version"] and scoring.drift["columns"]
     shows_itself(scoring, "1,200", f"{whole.mean():.4f}")
     assert png(scoring.plot()) and len(pq.read_table(tmp_path / "scores")) == 1200
-    assert len(ctrpipe.score(run.model, frame(10)).to_pandas()) == 10
+    for model in (run.model, str(run.output)):
+        assert len(ctrpipe.score(model, frame(10)).to_pandas()) == 10
 
 
 @slow
 def test_a_server_ends_with_its_block_and_refuses_wrong_flags(run):
-    with ctrpipe.serve(run.model, name="clicks") as server:
+    with ctrpipe.serve(str(run.output), name="clicks") as server:
         assert server.url == f"{server.rest}/v1/models/clicks"
         assert len(server.predict(COLUMNS).to_pandas()["ctr"]) == 3
     server.close()
@@ -288,7 +289,7 @@ def test_an_explanation_is_what_the_command_finds(run, tmp_path):
     report = json.loads(json.dumps(found.report))
     stored, expected_stored = report.pop("stored_rows"), expected.pop("stored_rows")
     assert report == expected
-    assert len(stored) == len(expected_stored) == 10  # five of which the model is most certain, five most wrong
+    assert len(stored) == len(expected_stored) == 10  # five are the most certain, five the most wrong
     for row, expected_row in zip(stored, expected_stored, strict=True):
         parts, expected_parts = row.pop("columns"), expected_row.pop("columns")
         assert [part["name"] for part in parts] == [part["name"] for part in expected_parts]
@@ -398,6 +399,26 @@ def test_a_frame_is_replayed_day_by_day(tmp_path):
     assert png(replay.plot())
     with pytest.raises(ctrpipe.InputError, match="expected some of retrain, warm, frozen"):
         ctrpipe.replay(CONFIG, log, tmp_path / "other", day="date", policies=["thaw"])
+
+
+@pytest.mark.parametrize(
+    ("call_it", "says"),
+    [
+        (lambda: ctrpipe.check(None), "a configuration of type NoneType: expected a YAML file or a dict"),
+        (lambda: ctrpipe.check(frame(9)), "a configuration of type DataFrame: expected a YAML file or a dict"),
+        (lambda: ctrpipe.drift(3, "a", "b"), "a configuration of type int: expected a YAML file or a dict"),
+        (lambda: ctrpipe.compare(3, 4), "a model of type int: expected runs, sweeps, scorings or their folders"),
+        (lambda: ctrpipe.load(None), "a model of type NoneType: expected a run or a folder"),
+        (lambda: ctrpipe.serve(frame(9)), "a model of type DataFrame: expected a run or a folder"),
+        (lambda: ctrpipe.check(CONFIG, []), "data: an empty list; give at least one file"),
+        (lambda: ctrpipe.init([]), "data: an empty list; give at least one file"),
+        (lambda: ctrpipe.init(None), "data: None; give a path"),
+        (lambda: ctrpipe.check(CONFIG, {"train": [], "validation": "a", "test": "b"}), "data: an empty list"),
+    ],
+)
+def test_an_argument_of_another_type_is_one_line(call_it, says):
+    with pytest.raises(ctrpipe.InputError, match=f"^{says}"):
+        call_it()
 
 
 def test_a_mistake_is_the_line_that_the_command_prints(tmp_path):

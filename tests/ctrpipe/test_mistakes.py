@@ -46,7 +46,7 @@ def test_a_result_and_its_picture_show_themselves_in_a_notebook():
     formatter = pytest.importorskip("IPython").core.interactiveshell.InteractiveShell().display_formatter
     shown, _ = formatter.format(ctrpipe.check(CONFIG, frame(20)))
     assert re.match("<table>.*20 rows read, 0 malformed", shown["text/html"])
-    from ctrpipe.pipeline.report.charts import Bar, BarChart, chart_figure
+    from ctrpipe.common.charts import Bar, BarChart, chart_figure
 
     bars = [Bar("a", 1.0, (0.5, 1.5)), Bar("b", -1.0)]
     shown, _ = formatter.format(chart_figure([BarChart("title", bars, "label")]))

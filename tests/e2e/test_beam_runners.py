@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -249,21 +250,29 @@ def scores(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path, wor
     return pa.concat_tables(found).to_pydict()
 
 
-STAGES = (whole_transform, statistics, predictions, scores)
+Stage = Callable[[pathlib.Path, pathlib.Path, pathlib.Path, Workers], object]
+STAGES: tuple[Stage, ...] = (whole_transform, statistics, predictions, scores)
 
 
 @pytest.fixture(scope="module")
-def alone(payload, model, tmp_path_factory) -> dict[str, object]:
-    """What each stage makes in one process."""
-    here = Workers(processes=1)
-    return {stage.__name__: stage(payload, model, tmp_path_factory.mktemp("alone"), here) for stage in STAGES}
+def alone(payload, model, tmp_path_factory) -> Callable[[Stage], object]:
+    """What a stage makes in one process."""
+
+    @functools.cache
+    def made(stage: Stage) -> object:
+        return stage(payload, model, tmp_path_factory.mktemp("alone"), Workers(processes=1))
+
+    return made
 
 
-@pytest.mark.parametrize("stage", STAGES)
+# Each of Dask's processes imports what a stage needs: those that import most are in `make test-all`.
+@pytest.mark.parametrize(
+    "stage", [stage if stage is whole_transform else pytest.param(stage, marks=pytest.mark.large) for stage in STAGES]
+)
 def test_two_processes_of_dask_make_what_one_process_makes(stage, dask, payload, model, alone, tmp_path):
     workers = Workers(beam_args=dask, scratch=tmp_path)
-    assert alone[stage.__name__]
-    assert stage(payload, model, tmp_path, workers) == alone[stage.__name__]
+    assert alone(stage)
+    assert stage(payload, model, tmp_path, workers) == alone(stage)
 
 
 # The runner decides nothing about a job but its address, see above: each stage goes to one of them. What a stage makes
@@ -281,7 +290,7 @@ JOBS = [
 def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload, model, alone, tmp_path):
     arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
     before = len(job_server.graphs)
-    assert stage(payload, model, tmp_path, Workers(beam_args=arguments, scratch=tmp_path)) == alone[stage.__name__]
+    assert stage(payload, model, tmp_path, Workers(beam_args=arguments, scratch=tmp_path)) == alone(stage)
     assert len(job_server.graphs) > before
     for graph in job_server.graphs[before:]:
         assert_complete(graph)

@@ -27,7 +27,7 @@ STOPS = [
     ("GatedEvaluator ...", 1.0, signal.SIGINT),
     ("AtomicPusher ...", 0.0, signal.SIGKILL),
 ]
-FEW = [STOPS[1], STOPS[2], STOPS[4]]  # before, in and after the training
+FEW = [("mlp: 700 examples", 0.0, signal.SIGINT), STOPS[4]]  # in and after the training
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`ctrpipe run --seeds`: the other trainings are those of runs with these seeds."""
+"""`ctrpipe run --seeds`: the other trainings equal runs with these seeds."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_each_seed_of_both_sides_is_trained_as_a_run_with_this_seed_would(tmp_pa
     own = [seeds[side]["trainings"][0]["metrics"]["auc"] for side in ("model", "baseline")]
     assert own == pytest.approx([metrics["auc"], metrics["baseline"]["auc"]])
 
-    # 2. The difference is that of `ctrpipe compare`.
+    # 2. `ctrpipe compare` gives the same difference.
     files = {side: [output / one["scores"] for one in seeds[side]["trainings"]] for side in ("model", "baseline")}
     compared = ctrpipe.compare(files["baseline"], files["model"]).slices[0]["differences"]
     [by_metric] = compared.values()

@@ -89,8 +89,13 @@ def external(url: str, grpc: str | None) -> Server:
 
 
 @contextlib.contextmanager
-def started(models: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Server]:
+def started(models: pathlib.Path, flags: Sequence[str] = (), files: int = 0) -> Iterator[Server]:
     """Serves MODELS/ctr on free ports until the block ends.
+
+    Args:
+        models: The folder of the models.
+        flags: Of the server.
+        files: That the process may have open; 0 = as many as this one.
 
     Raises:
         Broken: it ends, or has no version in time, or does not stop.
@@ -98,6 +103,8 @@ def started(models: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Server]
     rest, rpc = free_port(), free_port()
     own = [f"--rest_api_port={rest}", f"--port={rpc}", f"--model_name={NAME}", f"--model_base_path={models / NAME}"]
     command = [*SERVE, *own, *flags]
+    if files:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$0" "$@"', *command]
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "log"
         with log.open("w") as file:

@@ -92,7 +92,9 @@ def copied() -> set[str]:
     return {source for line in lines for source in line.split()}
 
 
-@pytest.mark.slow
+@pytest.mark.large(
+    like="tests/kubeflow/test_image_and_manifests.py::test_the_image_has_the_code_the_lock_and_no_rights"
+)
 def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of_the_project(tmp_path):
     for source in copied() - {"locks/3.11.lock"}:
         (tmp_path / source).parent.mkdir(exist_ok=True)

@@ -2,11 +2,16 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 import yaml
 
+from benchmarks.harness.store_servers import KEYS
+from ctrpipe.common import stores
+from ctrpipe.common.store_folders import CACHE
+from ctrpipe.serving.stored import newest_stored
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.kubeflow.launcher import Launcher
 from tests.warm_python import warm_python
@@ -104,3 +109,30 @@ def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, la
         parents.append(lineage["parent"])
     assert metrics[0] == metrics[1]
     assert parents[0] == parents[1] and parents[0]["model"] == str(first) and parents[0]["weights"]
+
+
+@pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
+def test_log_report_and_models_may_be_in_a_store(volume, launched, s3, tmp_path, monkeypatch):
+    """Each step has a disk of its own, and the metrics are those of the same run on a volume."""
+    url = f"{s3.url}/runs/cluster"
+    stores.write_file(f"{s3.url}/log.tsv", volume / "log.tsv")
+    parameters = {"data": [f"{s3.url}/log.tsv"], "output": url, "settings": ["seed=3"]}
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+
+    class OwnDisks(Launcher):
+        def _run(self, name):
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+            super()._run(name)
+
+    launcher = OwnDisks(volume / "pipeline.yaml", tmp_path / "bucket", parameters)
+    launcher.run(processes=1)
+    assert not launcher.failed, launcher.failed
+    cluster, here = (
+        json.loads(stores.read_bytes(f"{url}/metrics.json")),
+        json.loads((volume / "cluster" / "metrics.json").read_text()),
+    )
+    assert newest_stored(f"{url}/models/ctr") == int(cluster.pop("model_version")) and here.pop("model_version")
+    assert cluster == here
+    assert stores.is_file(f"{url}/report.html")
+    kept = [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]
+    assert not any(KEYS["AWS_SECRET_ACCESS_KEY"].encode() in path.read_bytes() for path in kept)

@@ -21,6 +21,7 @@ _COMPARED: set[str] = set()  # models that the running test has compared
 BASE = {"embedding_dim": 4, "embedding_stddev": 0.5}
 MLP = {**BASE, "hidden_units": (8,)}
 TOKENS = {**MLP, "layers": 2, "heads": 2, "key_dim": 3, "value_dim": 2, "ffn_dim": 6, "dense_units": (5,)}
+NO_CROSS_DROPOUT = {"exponential_dropout": 0.0, "linear_dropout": 0.0}
 ENCODER = {
     "encoder_layers": 2,
     "encoder_width": 6,
@@ -32,6 +33,7 @@ ENCODER = {
 UNI = {"token_dim": 6, "token_ffn": 5, "attention_dim": 3, "hidden_units": (8,)}
 SMALL = {
     "lr": {"l2": 0.01},
+    "lightgbm": {"l2": 0.01, "trees": 3, "leaves": 4, "depth": 3},
     "fm": BASE,
     "ffm": {**BASE, "embedding_dim": 3},
     "afm": {**BASE, "attention_units": 3},
@@ -53,6 +55,18 @@ SMALL = {
     "transformer_pe": TOKENS,
     "hetero_att": TOKENS,
     "hiformer": {**TOKENS, "qk_rank": 3, "v_rank": 5},
+    "fibinet": {**MLP, "reduction": 2},
+    "mask_net": {**BASE, "hidden_units": (8, 6), "reduction": 0.5},
+    "edcn": {**BASE, "layers": 2},
+    "final_mlp": {**MLP, "second_units": (6,), "gate_units": (8,), "heads": 2, "second_context": ("f1",)},
+    "final_net": {**BASE, "hidden_units": (8, 6), "second_units": (6,), "gating": True},
+    "gdcn": {**MLP, "layers": 2},
+    "ppnet": {**MLP, "priors": ("f1", "m"), "gate_units": 3},
+    "pepnet": {**MLP, "priors": ("f1",), "domains": ("f3",), "gate_units": 3},
+    "fcn": {**BASE, "exponential_layers": 2, "linear_layers": 2, "heads": 2, **NO_CROSS_DROPOUT},
+    "wukong": {**MLP, "layers": 2, "products": 3, "compressed": 2, "rank": 2, "block_units": (5,)},
+    "qnn": {**BASE, "layers": 2, "heads": 2, "products": 2, "dropout": 0.0, "normalization": "layer"},
+    "rank_mixer": {**BASE, "tokens": 2, "token_dim": 6, "layers": 2, "ffn_dim": 5, "experts": 2},
     "fism": BASE,
     "nais": {**BASE, "attention_units": 3},
     "din": {**MLP, "attention_hidden_units": (5,)},
@@ -60,6 +74,8 @@ SMALL = {
     "dien": {**MLP, "units": 6},
     "sim": {**MLP, "found": 3, "search_units": 3, "key_dim": 2},
     "sequence_transformer": {**MLP, "width": 8, "layers": 2, "ffn_dim": 12},
+    "hstu": {**MLP, "width": 6, "layers": 2, "times": "actions"},
+    "one_trans": {**MLP, "width": 6, "layers": 2, "ffn_dim": 5, "user_tokens": 2, "candidate_tokens": 2},
     "two_tower": {**MLP, "vector_dim": 3, "temperature": 0.5},
     "starspace": BASE,
     "mmoe": {**MLP, "experts": 3, "expert_units": 5, "interaction": {"name": "mlp", "hidden_units": [6]}},
@@ -86,14 +102,17 @@ SMALL = {
 # Together they have every class of layer and every base class of a model; `make test-all` alone runs a matrix's cases
 # of the other models. test_kinds_of_models.py says whether they still do.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
-FAMILIES += ("deepfm", "crossnet", "autoint", "transformer")
-FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower", "starspace", "ple", "esmm")
+FAMILIES += ("lightgbm", "deepfm", "crossnet", "autoint", "transformer")
+FAMILIES += ("fibinet", "mask_net", "edcn", "final_mlp", "final_net", "gdcn")
+FAMILIES += ("pepnet", "fcn", "wukong", "qnn", "rank_mixer")
+FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower")
+FAMILIES += ("hstu", "one_trans", "starspace", "ple", "esmm")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
 # Together they have every kind of input, and every base class that models of several files share: for what takes
 # seconds a model and is no layer's own.
 KINDS = ("xdeepfm", "hiformer", "dien", "two_tower", "ple", "bert4ctr", "cascading_nn_gbdt")
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
-IN_ORDER = ("bst", "sequence_transformer", "dien")  # those to which the order of a history matters
+IN_ORDER = ("bst", "sequence_transformer", "dien", "hstu", "one_trans")  # those to which the order of a history matters
 WITH_HISTORY = ("fism", "nais", "din", "sim", *IN_ORDER)
 WITH_ITEMS = (*WITH_HISTORY, "two_tower", "starspace")  # those whose data has a candidate
 WITH_TASKS = ("mmoe", "ple", "esmm")
@@ -226,10 +245,16 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
     model(batch_of(name))
     random = np.random.default_rng(5)
     # With small weights the layer norms of an encoder leave of the fields less than a test's tolerance.
-    scale = 0.8 if "key_dim" in SMALL[name] else 0.4
+    scale = 0.8 if "key_dim" in SMALL[name] or name in ("rank_mixer", "one_trans") else 0.4
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=scale, size=weight.shape).astype(np.float32))
     return model
+
+
+@functools.cache
+def unchanged(name: str) -> CTRModel:
+    """`randomised(name)`, made once for all tests of a process: they only read it."""
+    return randomised(name)
 
 
 def embed(table: np.ndarray, ids: np.ndarray) -> np.ndarray:

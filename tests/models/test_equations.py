@@ -92,6 +92,38 @@ def test_lr_is_the_sum_of_its_weights():
     compare(model, inputs, linear(model, inputs))
 
 
+@compares("lightgbm")
+def test_lightgbm_is_its_trees_on_weights_and_ordinals():
+    """Trees of one cut each: a dense feature, a field's weight, an ordinal, and the regression's logit."""
+    model, inputs = randomised("lightgbm"), batch()
+    compare(model, inputs, linear(model, inputs))  # without trees it is the regression
+    fields, dense = feature_map().fields, inputs["dense"]
+    weights = embed(value(model.linear.table), inputs["ids"])[:, :, 0]
+    slots = np.cumsum([0] + [field.slots for field in fields])
+    single = [place for place, field in enumerate(fields) if field.slots == 1]
+    ordinals = np.stack([inputs["ids"][:, slots[place]] - fields[place].offset for place in single], axis=1)
+    values = np.concatenate([dense, weights, ordinals, linear(model, inputs)], axis=1)
+    np.testing.assert_allclose(model.values(inputs), values, atol=len(fields) * 2**-16)
+    cuts = np.median(values, axis=0)
+    chosen = [0, dense.shape[1], values.shape[1] - 1]
+    expected = np.zeros(len(dense))
+    parts = [np.zeros((3, 7)) for _ in range(5)]
+    parts[2][:], parts[3][:] = np.arange(7), np.arange(7)
+    for tree, place in enumerate(chosen):
+        cut = cuts[place] + 1e-3  # no row is as near to it as rounding is coarse
+        parts[0][tree, 0], parts[1][tree, 0], parts[2][tree, 0], parts[3][tree, 0] = place, cut, 1, 2
+        parts[4][tree, 1:3] = [0.25 * (tree + 1), -0.5]
+        expected += np.where(values[:, place] <= cut, 0.25 * (tree + 1), -0.5)
+    model.trees.assign(*parts)
+    model.are_trained.assign([1.0])
+    compare(model, inputs, column(expected))
+    model.shift_logits(0.75)
+    compare(model, inputs, column(expected + 0.75))
+    model.fold()  # two trees have two levels less
+    assert model.trees._grown == (3, 1)
+    compare(model, inputs, column(expected + 0.75))
+
+
 @compares("fm")
 def test_fm():
     model, inputs = randomised("fm"), batch()
@@ -448,6 +480,7 @@ def test_every_model_is_compared_with_a_reference():
         "test_two_tower",
         "test_starspace",
         "test_multi_task_models",
+        "test_interaction_models",
     ):
         importlib.import_module(f"tests.models.{module}")
     assert sorted(REFERENCED) == [model.name for model in available()] == sorted(SMALL)
@@ -466,6 +499,6 @@ def test_a_test_that_does_not_compare_what_it_says_fails(compared):
 
 
 def test_models_of_one_number_refuse_several_labels():
-    for name in ("fm", "ffm", "afm", "fnn", "deepfm"):
+    for name in ("fm", "ffm", "afm", "fnn", "deepfm", "lightgbm"):
         with pytest.raises(ValueError, match=f"{name} predicts one task.*ctr, cvr"):
             create(name, two_tasks())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.base.candidates import join_candidates
 from ctrpipe.models.base.feature_map import Field
 from ctrpipe.models.base.history_model import History
 from ctrpipe.models.dien import auxiliary_loss
@@ -14,20 +15,25 @@ from ctrpipe.models.layers.attentional_gru import AttentionalGRU
 from ctrpipe.models.layers.behavior_transformer import BehaviorTransformer
 from ctrpipe.models.layers.candidate_attention import CandidateAttention
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.hash_search import HashSearch
 from ctrpipe.models.layers.history_attention import HistoryAttention
 from ctrpipe.models.layers.history_transformer import HistoryTransformer
+from ctrpipe.models.layers.hstu_layer import HSTULayer
 from ctrpipe.models.layers.interest_evolution import InterestEvolution
 from ctrpipe.models.layers.smoothed_attention import SmoothedAttention
 from ctrpipe.models.layers.soft_search import SoftSearch
+from ctrpipe.models.layers.unified_layer import UnifiedLayer
 from tests.models.small_models import (
     IN_ORDER,
     SMALL,
     WITH_HISTORY,
     compare,
     compares,
+    divided,
     history_batch,
     history_map,
     randomised,
+    with_items,
 )
 
 LENGTH = 5
@@ -214,6 +220,131 @@ def test_sequence_transformer(changes):
     compare(model, inputs, mlp(model, inputs, read))
 
 
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("times", ["actions", ""])
+@compares("hstu")
+def test_hstu(times):
+    model, inputs = randomised("hstu", times=times), history_batch()
+    table, project, read = value(model.table.table), model.project[0], []
+    first_action = model.feature_map.fields[4].offset
+    for row in inputs["ids"]:
+        vectors = [candidate(table, row), *(e for _, e in reversed(events(table, row)))]
+        states = [x @ value(project.kernel) + value(project.bias) for x in vectors]
+        actions = [action - first_action for action in row[ACTIONS : ACTIONS + LENGTH] if action][::-1]
+        for layer in model.stacks[0]:
+            places = value(layer.places)
+            of_time = [0.0, *(value(layer.times)[action] if times else 0.0 for action in actions)]
+            parts = [
+                np.split(silu(normed(layer.norm, x) @ value(layer.project.kernel) + value(layer.project.bias)), 4)
+                for x in states
+            ]
+            after = []
+            for i, (x, (gate, _, q, _)) in enumerate(zip(states, parts, strict=True)):
+                mixed = np.zeros_like(x)
+                # The candidate is place 0; it has no bucket of time, and an item does not read it.
+                seen = range(i, len(states))
+                for j in seen:
+                    bias = places[j - i] + (of_time[j] if j else 0.0)
+                    for part in (slice(0, 3), slice(3, 6)):
+                        weight = silu(q[part] @ parts[j][3][part] + bias) / len(seen)
+                        mixed[part] += weight * parts[j][1][part]
+                out = normed(layer.norm_read, mixed) * gate
+                after.append(out @ value(layer.out.kernel) + value(layer.out.bias) + x)
+            states = after
+        read.append(states[0])
+    compare(model, inputs, mlp(model, inputs, read))
+
+
+def unified(layer, tokens: list[tuple[str, int, np.ndarray]]) -> list[tuple[str, int, np.ndarray]]:
+    """A layer of OneTrans on tokens, each with its group and its number in it; of the last one, the candidate's."""
+
+    def weight(group: str, number: int, name: str) -> np.ndarray:
+        found = value(getattr(layer, f"{group}_{name}"))
+        return found if group == "items" or name.startswith("norm") else found[number]
+
+    def scaled(group: str, number: int, name: str, x: np.ndarray) -> np.ndarray:
+        return x / np.sqrt((x**2).mean() + 1e-6) * weight(group, number, name)
+
+    after = []
+    for place, (group, number, x) in enumerate(tokens):
+        if layer.last and group != "candidate":
+            continue
+        query = scaled(group, number, "norm", x) @ weight(group, number, "query")
+        mixed = np.zeros_like(x)
+        seen = [np.split(scaled(g, n, "norm", y) @ weight(g, n, "key_value"), 2) for g, n, y in tokens[: place + 1]]
+        for part in (slice(0, 3), slice(3, 6)):
+            weights = softmax(np.array([query[part] @ key[part] for key, _ in seen]) / math.sqrt(3))
+            mixed[part] = sum(w * val[part] for w, (_, val) in zip(weights, seen, strict=True))
+        x = x + mixed @ weight(group, number, "out")
+        hidden = scaled(group, number, "norm_ffn", x) @ weight(group, number, "widen")
+        hidden = hidden + weight(group, number, "widen_bias")
+        hidden = np.array([0.5 * each * (1 + math.erf(each / math.sqrt(2))) for each in hidden])
+        x = x + hidden @ weight(group, number, "narrow") + weight(group, number, "narrow_bias")
+        after.append((group, number, x))
+    return after
+
+
+@compares("one_trans")
+def test_one_trans():
+    model, inputs = randomised("one_trans"), history_batch()
+    table, expected = value(model.table.table), []
+    positions = value(model.positions[0])
+    for row, numbers in zip(inputs["ids"], inputs["dense"], strict=True):
+        newest = [e @ value(model.of_items[0].kernel) for _, e in reversed(events(table, row))]
+        tokens = [("items", 0, x + positions[age]) for age, x in enumerate(newest)][::-1]
+        # The dense features are the user's: only the columns of the candidate's ids are the candidate's.
+        columns = {
+            "user": (model.of_user, np.concatenate([table[row[USER]], numbers])),
+            "candidate": (model.of_candidate, np.concatenate([table[row[ITEM]], table[row[KIND]]])),
+        }
+        for group, (layer, x) in columns.items():
+            made = (x @ value(layer.kernel) + value(layer.bias)).reshape(2, 6)
+            tokens += [(group, number, token) for number, token in enumerate(made)]
+        for layer in model.stack:
+            tokens = unified(layer, tokens)
+        x = np.concatenate([token for group, _, token in tokens if group == "candidate"])
+        for layer in model.tower.hidden:
+            x = np.maximum(x @ value(layer.kernel) + value(layer.bias), 0)
+        expected.append(x @ value(model.tower.logits.kernel) + value(model.tower.logits.bias))
+    compare(model, inputs, np.array(expected))
+
+
+@pytest.mark.parametrize("search", ["hash", "attention"])
+def test_a_search_over_one_history_for_many_candidates_is_that_of_their_rows(search):
+    data, inputs = with_items("sim"), history_batch()
+    model = randomised("sim", data, search=search, found=2)
+    context, candidates = divided(data, inputs)
+    joined = {name: np.asarray(values) for name, values in join_candidates(data, context, candidates).items()}
+    found, expected = model.candidate_logits(context, candidates), model(joined, training=False)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-6, atol=2e-6)
+
+
+def test_one_trans_without_columns_of_the_user_has_no_tokens_of_the_user():
+    item, history = ("item", "categorical", 9), ("items", "sequence", 9, 4, "feature", "mean", "item")
+    model = create("one_trans", FeatureMap.from_sizes([item, history]), **SMALL["one_trans"])
+    logits = model({"ids": np.array([[3, 5, 9, 0, 0], [7, 0, 0, 0, 0]], np.int32)})
+    assert logits.shape == (2, 1) and model.user_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "layer", [HSTULayer(2, 3), UnifiedLayer(2, 5), UnifiedLayer(2, 5, last=True)], ids=["hstu", "unified", "last"]
+)
+def test_a_layer_over_items_and_candidate_is_what_its_configuration_says(layer):
+    items, is_item = np.ones((2, 5, 4), np.float32), np.ones((2, 5), bool)
+    if isinstance(layer, HSTULayer):
+        inputs = items, np.ones((2, 4), np.float32), is_item, np.ones((2, 5), np.int32)
+    else:
+        inputs = items, np.ones((2, 2, 4), np.float32), np.ones((2, 3, 4), np.float32), is_item
+    shapes = [output.shape for output in layer(*inputs)]
+    copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert [output.shape for output in copy(*inputs)] == shapes
+    assert copy.count_params() == layer.count_params() > 0
+
+
 def test_an_encoded_item_depends_on_older_items_only():
     random = np.random.default_rng(2)
     layer = HistoryTransformer(width=4, layers=2, ffn_dim=3)
@@ -289,7 +420,10 @@ def test_the_auxiliary_loss_is_added_in_training_alone():
     assert losses[0.0] == 0 < losses[1.0] == pytest.approx(losses[2.0] / 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{}, {"search": "hard", "category": "kinds"}], ids=["soft", "hard"])
+SEARCHES = [{}, {"search": "hard", "category": "kinds"}, {"search": "hash"}, {"search": "attention"}]
+
+
+@pytest.mark.parametrize("changes", SEARCHES, ids=["soft", "hard", "hash", "attention"])
 @compares("sim")
 def test_sim(changes):
     model, inputs = randomised("sim", **changes, found=2), history_batch(14)
@@ -297,7 +431,14 @@ def test_sim(changes):
     for row in inputs["ids"]:
         v, items = candidate(table, row), [e for _, e in events(table, row)]
         parts = []
-        if changes:
+        best = None
+        if changes.get("search") == "hash":
+            planes = value(model.searches[0].planes)
+            scores = [int(((e @ planes > 0) == (v @ planes > 0)).sum()) for e in items]
+            found = [items[place] for place in sorted(range(len(items)), key=lambda place: -scores[place])[:2]]
+        elif changes.get("search") == "attention":
+            found, best = items, 2  # of each head
+        elif changes:
             found = [e for place, e in enumerate(items) if row[KINDS + place] == row[KIND]][-2:]
         else:
             search = model.searches[0]
@@ -306,11 +447,14 @@ def test_sim(changes):
             parts.append(
                 sum((r * e for r, e in zip(scores, items, strict=True)), np.zeros_like(v)) / max(len(items), 1)
             )
-        sizes.append(len(found))
+        sizes.append(min(len(found), 2))
         keys = [(e @ value(attention.of_item.kernel)).reshape(2, 2) for e in found]
         query = (v @ value(attention.of_candidate.kernel)).reshape(2, 2)
         for head in range(2):
-            weights = softmax(np.array([key[head] @ query[head] for key in keys])) if found else []
+            scores = np.array([key[head] @ query[head] for key in keys])
+            if best is not None and len(scores) > best:
+                scores = np.where(scores >= np.sort(scores)[-best], scores, -np.inf)
+            weights = softmax(scores) if found else []
             parts.append(sum((w * e for w, e in zip(weights, found, strict=True)), np.zeros_like(v)))
         read.append(np.concatenate(parts))
     assert set(sizes) == {0, 1, 2}
@@ -339,7 +483,9 @@ def test_longer_padding_changes_no_logit(name):
         filled = np.full(other.shape, 5.0, np.float32)
         filled[tuple(slice(size) for size in weight.shape)] = np.asarray(weight)
         other.assign(filled)
-    np.testing.assert_allclose(np.asarray(longer({**inputs, "ids": ids})), np.asarray(model(inputs)), atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(longer({**inputs, "ids": ids})), np.asarray(model(inputs)), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", WITH_HISTORY)
@@ -442,6 +588,8 @@ def test_a_feature_map_refuses_ids_that_are_not_those_of_the_shared_field(fields
         (lambda: HistoryAttention(heads=0), "heads=0"),
         (lambda: SoftSearch(0), "units=0"),
         (lambda: CandidateAttention(key_dim=0), "key_dim=0"),
+        (lambda: CandidateAttention(found=0), "found=0"),
+        (lambda: HashSearch(0), "bits=0"),
         (lambda: create("sim", history_map(), search="near"), "`search` should be one of"),
         (lambda: create("sim", history_map(), found=0), "found=0"),
         (
@@ -457,6 +605,12 @@ def test_a_feature_map_refuses_ids_that_are_not_those_of_the_shared_field(fields
         (lambda: HistoryTransformer(layers=0), "layers=0"),
         (lambda: BehaviorTransformer(output="last"), "`output` should be one of"),
         (lambda: BehaviorTransformer(position_dim=0), "position_dim=0"),
+        (lambda: create("hstu", history_map(), width=5), "Received: 2 and 5"),
+        (lambda: create("hstu", history_map(), times="hours"), "items, kinds, actions. Received: times='hours'"),
+        (lambda: create("one_trans", history_map(), width=5), "Received: 2 and 5"),
+        (lambda: create("one_trans", history_map(), user_tokens=0), "user_tokens=0"),
+        (lambda: HSTULayer(buckets=-1), "buckets=-1"),
+        (lambda: UnifiedLayer(heads=0), "heads=0"),
     ],
 )
 def test_impossible_arguments_are_refused(make, message):
@@ -471,7 +625,7 @@ def test_impossible_arguments_are_refused(make, message):
         ActivationUnit((3,)),
         HistoryTransformer(width=6, positions="learned"),
         InterestEvolution(3),
-        CandidateAttention(key_dim=3),
+        CandidateAttention(key_dim=3, found=2),
         BehaviorTransformer(position_dim=4),
         BehaviorTransformer(position_dim=4, output="candidate"),
     ],

@@ -31,6 +31,7 @@ from tests.models.small_models import (
     feature_map,
     map_of,
     randomised,
+    unchanged,
     with_items,
 )
 
@@ -40,7 +41,7 @@ SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are add
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_every_weight_gets_a_gradient(name):
-    model, inputs = randomised(name), batch_of(name, 64)
+    model, inputs = unchanged(name), batch_of(name, 64)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.sin(model(inputs)))
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
@@ -51,7 +52,7 @@ def test_every_weight_gets_a_gradient(name):
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_a_row_does_not_depend_on_other_rows(name):
-    model, inputs = randomised(name), batch_of(name)
+    model, inputs = unchanged(name), batch_of(name)
     one = {key: value[2:3] for key, value in inputs.items()}
     np.testing.assert_allclose(model(one), model(inputs)[2:3], rtol=1e-5, atol=1e-6)
 
@@ -78,7 +79,7 @@ CORRECTED = [name for name in SMALL if name not in (*WITH_TASKS, "cascading_nn_g
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(KINDS, CORRECTED))
 def test_a_model_of_fake_negatives_answers_b_over_1_minus_b(name):
-    model, inputs = randomised(name), batch_of(name)
+    model, inputs = unchanged(name), batch_of(name)
     corrected = randomised(name, dataclasses.replace(map_of(name), fake_negatives=True))
     biased = np.asarray(model(inputs), np.float64)
     odds = np.minimum(np.exp(biased), 1 - 1e-6)  # b / (1 - b)
@@ -132,7 +133,7 @@ def models_to_compile() -> Iterator[ParameterSet]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "jit"), models_to_compile())
 def test_compiled_equals_eager(name, jit):
-    model, inputs = randomised(name), batch_of(name)
+    model, inputs = unchanged(name), batch_of(name)
     compiled = tf.function(lambda values: model(values), autograph=False, jit_compile=jit)
     np.testing.assert_allclose(compiled(inputs), model(inputs), rtol=1e-4, atol=1e-5)
 
@@ -251,7 +252,7 @@ def jax_task(name: str, data: FeatureMap, model: CTRModel, *candidates: Mapping[
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(FAMILIES))
 def test_jax_gives_the_same(name, jax_logits):
-    model = randomised(name)
+    model = unchanged(name)
     found = jax_logits(jax_task(name, map_of(name), model))
     np.testing.assert_allclose(found, model(batch_of(name)), rtol=1e-4, atol=1e-5)
 

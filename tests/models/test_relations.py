@@ -369,16 +369,71 @@ def field_weights(name: str, model: keras.Model) -> list[tuple[keras.Variable, l
         found += [(gate.kernel, [flat]) for gate in getattr(model, "gates", [])[:3]]  # those of the first level
     if name == "fnn":
         found.append((model.dense_weights.vectors, [dense]))
+    found += of_new_models(name, model, rows, flat)
     into_tower = {
+        "wukong": range(20),
         "fnn": [*flat, *fields, *dense],
         "pnn": [*flat, *pairs(rows, "inner"), *range(16), *pairs(rows, "kernel")],
         "dlrm": [*range(4), *lower_pairs(["bottom", *fields])],
         "autoint": cells(rows, 6),
     }
-    if getattr(model, "tower", None) is not None:
+    if getattr(model, "tower", None) is not None and name not in IN_ORDER_OF_FIELDS[1:]:
         first = model.reduce if name == "features_only" else model.tower.hidden[0]
         found.append((first.kernel, [into_tower.get(name, flat)]))
     return found
+
+
+def of_new_models(name: str, model: keras.Model, rows: list, flat: list) -> list[tuple[keras.Variable, list[list]]]:
+    """Those of the interaction models since 2021."""
+    found = []
+    if name == "gdcn":
+        for layer in model.crosses:
+            found += [(layer.kernel, [flat, flat]), (layer.gate, [flat, flat]), (layer.bias, [flat])]
+        found.append((model.logit.kernel, [[*flat, *range(8)]]))
+    if name == "final_mlp":
+        found += [(stream.hidden[0].kernel, [flat]) for stream in model.streams]
+        for gate in model.gates:
+            found += [(gate.logits.kernel, [range(8), flat]), (gate.logits.bias, [flat])]
+    if name == "mask_net":
+        first = model.blocks[0]
+        found += [(model.norm.scale, [rows]), (model.norm.shift, [rows]), (first.hidden.kernel, [flat])]
+        found += [(first.mask.kernel, [range(first.widen.units), flat]), (first.mask.bias, [flat])]
+        found += [(block.widen.kernel, [flat]) for block in model.blocks]
+    if name == "fcn":
+        halves = [(row, half) for half in range(2) for row in rows]
+        for layer in (*model.exponential, *model.linear_crosses):
+            found += [(layer.kernel, [halves, rows]), (layer.bias, [halves])]
+            found += [(layer.norm.gamma, [rows]), (layer.norm.beta, [rows])]
+        found += [(logit.kernel, [halves]) for logit in (model.exponential_logit, model.linear_logit)]
+    if name == "final_net":
+        first, second = (block.hidden[0].dense.kernel for block in model.blocks)
+        found += [(first, [[*flat, *(("gated", cell) for cell in flat)]]), (second, [flat])]
+        found += [(model.gating.kernel, [rows, rows]), (model.gating.bias, [rows])]
+    if name == "edcn":
+        for regulation, cross, deep in zip(model.regulations, model.crosses, model.deep, strict=True):
+            found += [(regulation.gates, [range(2), rows]), (cross.kernel, [flat]), (cross.bias, [flat])]
+            found += [(deep.hidden[0].kernel, [flat, flat]), (deep.hidden[0].bias, [flat])]
+        found.append((model.logit.kernel, [[(part, cell) for part in range(3) for cell in flat]]))
+    if name in ("ppnet", "pepnet"):
+        for layers, gates in zip(model.layers_of, model.gates_of, strict=True):
+            found.append((layers[0].hidden[0].kernel, [flat]))
+            found += [(gate.hidden.kernel, [[*flat, *range(4 * len(model.priors))]]) for gate in gates]
+    if name == "pepnet":
+        gate = model.embedding_gate
+        found += [(gate.hidden.kernel, [[*range(4), *flat]]), (gate.gate.kernel, [range(3), flat])]
+        found.append((gate.gate.bias, [flat]))
+    if name == "wukong":
+        first = model.stack[0]
+        found += [(weight, [rows]) for weight in (first.project, first.compress, first.residual)]
+        products = cells(rows, 2)
+        found += [(weight, [products]) for weight in (first.norm_products.gamma, first.norm_products.beta)]
+        found.append((first.mlp.hidden[0].kernel, [products]))
+    return found
+
+
+# A convolution along the fields, a matrix for the first field of a pair, heads and tokens that cut the embeddings: the
+# order of the fields is a part of these models.
+IN_ORDER_OF_FIELDS = ("ccpm", "fibinet", "qnn", "rank_mixer")
 
 
 def lower_pairs(names: list) -> list:
@@ -427,7 +482,7 @@ def test_permuting_fields_with_their_parameters_changes_no_output(name):
         move(source, axes, target, target_axes)
     expected, found = np.asarray(model(inputs)), np.asarray(moved(permuted(inputs)))
     assert np.ptp(expected) > 0.05  # the fields matter
-    if name == "ccpm":  # convolves along the fields, so that their order is a part of the model
+    if name in IN_ORDER_OF_FIELDS:
         assert np.abs(found - expected).max() > 0.01
     else:
         close(found, expected)

@@ -1,6 +1,7 @@
 """Every model through every way in which Keras and TensorFlow store it."""
 
 import dataclasses
+import functools
 import json
 
 import keras
@@ -33,6 +34,7 @@ ONE_TASK = (
     "deepfm",
     "cascading_deepfm",
     "cascading_nn_gbdt",
+    "lightgbm",
 )
 
 
@@ -40,8 +42,9 @@ def equal(found, expected) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@functools.cache
 def model_and_logits(name: str):
-    """With two tasks where the model has several."""
+    """With two tasks where the model has several. All tests only read it."""
     data = map_of(name)
     if name not in ONE_TASK:
         data = dataclasses.replace(data, tasks=("ctr", "cvr"))

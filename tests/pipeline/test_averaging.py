@@ -98,7 +98,7 @@ def mean_by_equation(weights: list[list[np.ndarray]], span: int) -> list[np.ndar
 
 @pytest.mark.slow
 def test_a_training_keeps_and_a_refit_returns_the_average_of_their_evaluations(files, tmp_path, monkeypatch) -> None:
-    """`seen` has the weights of the training's evaluations, then those of the refit's."""
+    """`seen` has the weights at the training's evaluations, then at the refit's."""
     seen: list[list[np.ndarray]] = []
     add = WeightAverage.add
 

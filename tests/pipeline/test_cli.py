@@ -85,7 +85,9 @@ def test_help_imports_no_library_that_only_work_needs(arguments):
 def test_comparing_and_reporting_load_no_library_that_they_do_without(tmp_path):
     slow = {"pandas", "pydantic", "scipy", "sklearn", "matplotlib.pyplot", "tensorflow", "keras", "tfx"}
     for name, noise in (("a", 0.4), ("b", 0.05)):
-        write_scored(run_left(tmp_path / name) / "report_data" / "predictions.parquet", scored(noise=noise))
+        write_scored(
+            run_left(tmp_path / name, keeps=False) / "report_data" / "predictions.parquet", scored(noise=noise)
+        )
     for arguments in (["report", tmp_path / "a"], ["compare", tmp_path / "a", tmp_path / "b"]):
         code, modules = modules_of(*arguments)
         assert code == 0 and modules.isdisjoint(slow), arguments

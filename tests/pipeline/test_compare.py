@@ -308,7 +308,7 @@ LOG = {
 
 @pytest.fixture
 def scorings(tmp_path):
-    """A log of 200 rows, the third of which is malformed, in two scorings, and its configuration."""
+    """A log of 200 rows, whose third row is malformed, in two scorings, and its configuration."""
     labels, probabilities = answers(200, 0.3)
     lines = [f"{label:.0f}\t{'a' if row % 3 else ''}" for row, label in enumerate(labels)]
     lines[2] = "broken"

@@ -193,11 +193,11 @@ def test_known_layouts_have_their_names(tmp_path):
     assert {found[f"I{n}"] for n in (1, 2, 5)} == {"numeric"} and found["C1"] == found["C26"] == "categorical"
 
 
-def test_ratings_have_a_threshold_and_a_split_by_chance(tmp_path):
+def test_ratings_have_a_threshold_and_a_split_by_time(tmp_path):
     text, unsure = draft([as_ratings(tmp_path)])
     values = yaml.safe_load(text)
     assert values["data"]["labels"] == {"ctr": {"column": "c3", "threshold": 4}}
-    assert values["data"]["split"] == {"by": "hash"}
+    assert values["data"]["split"] == {"by": "time", "column": "c4", "validation": 0.1, "test": 0.1}
     assert values["features"][-1] == {"columns": ["c4"], "kind": "time"}
     assert any("no header" in sentence for sentence in unsure)
 
@@ -234,7 +234,7 @@ def test_a_second_label_and_a_row_s_own_number_are_left_out(tmp_path):
         ("", None, "the file has no rows"),
         ("a,b\nx,2\nw,44\nq,61\n", None, "none of a, b looks like a label; name it with --label"),
         ("a,y\n1,0\n2,1\n", "z", "--label z: no such column; it has a, y"),
-        ("a,y\nx,0\nx,1\nz,0\n", "a", "--label a: x, z are not values of a label"),
+        ("a,y\nx,0\nw,1\nz,0\n", "a", "--label a: w, x, z are not values of a label"),
         ("y\n0\n1\n", None, "no column besides the label"),
     ],
 )

@@ -110,7 +110,6 @@ def test_a_split_marker_is_left_out_and_no_label(tmp_path: pathlib.Path, name: s
         ("dataset", ["north", "south"]),
         ("manifold", [0, 1, 2]),
         ("is_valid", [0, 1]),
-        ("transport", ["train"]),
         ("paid", [0, 1]),
         ("weekend", [0, 1]),
     ],
@@ -143,7 +142,7 @@ def test_what_is_1_in_clicked_rows_alone_is_left_out_whatever_its_name(tmp_path:
         ("order", ["1", ""], "0", True),
         ("dwell", ["3.5", "0.4", ""], ["", "NULL"], True),
         ("referrer", ["", "web"], ["", "web"], False),
-        ("coupon", ["", "5.5", "1.2"], ["", "0.5"], False),
+        ("coupon", ["", "5.5", "1.2"], ["", "5.5", "1.2", "0.5"], False),
     ],
 )
 def test_what_has_a_value_in_clicked_rows_alone_is_left_out(

@@ -78,7 +78,7 @@ def test_tfma_s_metrics_of_each_slice_are_those_of_its_rows(judged, log):
         stored = value.encode() if isinstance(value, str) else value
         slices[((name, value),)] = rows_where(log, name, stored)
     by_slice = found.get_metrics_for_all_slices()
-    assert set(by_slice) == set(slices)  # a missing value is in no slice but that of all rows
+    assert set(by_slice) == set(slices)  # a missing value is in the slice of all rows alone
     for key, rows in slices.items():
         label, score = np.array(log["click"])[rows], np.array(log["p"], np.float32)[rows]
         values = {name: value["doubleValue"] for name, value in by_slice[key].items()}
@@ -241,7 +241,7 @@ def test_predictions_lie_beside_the_rows_that_they_are_for(tmp_path, judged, log
 
 
 def random_rows(rows: int, seed: int) -> dict[str, list]:
-    """Combinations of a site, a page and an hour, each with missing values, some of which come once, some often."""
+    """Combinations of a site, a page and an hour, each with missing values. Some combinations come once, some often."""
     random = np.random.default_rng(seed)
     sites = random.choice(np.array([b"", b"a", b"b", "\u65e5".encode(), None], object), rows)
     pages = np.array([b"%d" % value if value else None for value in random.geometric(0.1, rows) - 1], object)

@@ -114,6 +114,29 @@ def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
     assert max(found.values()) < 1e-5, found
 
 
+def normalised(rows: int) -> list[float]:
+    """Least move of a weight, and largest difference between one device and several, with batch normalisation."""
+    model = {"name": "mlp", "embedding_dim": 4, "embedding_stddev": 0.5, "hidden_units": [6], "normalization": "batch"}
+    data = batches([rows] * 3)
+    one, several = (learner(model, distribution=layout) for layout in ("one_device", "mirrored"))
+    before = one.weights()
+    for trained in (one, several):
+        trained.fit(data)
+    moved = min(map(_distance, one.weights(), before))
+    apart = [
+        *map(_distance, several.weights(), one.weights()),
+        _distance(several.predict(data)[1], one.predict(data)[1]),
+    ]
+    return [moved, max(apart)]
+
+
+@pytest.mark.large(like="tests/models/test_tower.py::test_a_training_moves_the_statistics_and_a_skipped_step_does_not")
+@pytest.mark.parametrize("rows", [24, 21])
+def test_several_devices_normalise_with_the_statistics_of_the_whole_batch(rows):
+    moved, apart = on_devices("normalised", rows)
+    assert moved > 1e-3 and apart < 1e-5
+
+
 def programs(optimizer: str) -> list[list[int]]:
     """How many programs a training compiles for its step and for its predictions, on one device and on several."""
     layouts = {"distribution": "one_device"}, {"distribution": "mirrored", "shard_tables": True}

@@ -45,7 +45,7 @@ def stamp(moment: float) -> str:
 
 
 class Clicks:
-    """Rows of ten days, of which some are clicked days later."""
+    """Rows of ten days. Some are clicked days later."""
 
     def __init__(self, rows: int, seed: int, mean_delay: float = DAY):
         random = np.random.default_rng(seed)

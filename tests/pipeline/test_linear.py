@@ -50,7 +50,7 @@ def design(ids: np.ndarray) -> np.ndarray:
 
 
 def features(packed: dict[str, np.ndarray], of: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns the features of rows, with prices scaled as those of the rows `of`."""
+    """Returns the features of rows. Prices are scaled by the mean and deviation of the rows `of`."""
     prices = (packed["dense"][:, :1].astype(np.float64) - of["dense"][:, :1].mean()) / of["dense"][:, :1].std()
     return np.concatenate([design(packed["ids"]), prices], axis=1)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score, roc_auc_score
 
+from ctrpipe.common.grouped_auc import group_aucs
 from ctrpipe.pipeline.evaluation.lists import (
     Lists,
     effective_catalogue_size,
-    grouped_auc,
     hit_rate,
     ndcg,
     popularity_strata,
@@ -73,9 +73,9 @@ def test_grouped_auc_is_the_mean_of_the_users_auc_by_their_impressions(drawn):
         if 0 < labels.sum() < len(labels):
             aucs.append(roc_auc_score(labels, own))
             sizes.append(len(labels))
-    assert grouped_auc(lists.lists, lists.labels, scores) == pytest.approx(np.average(aucs, weights=sizes))
+    assert group_aucs(lists.lists, lists.labels, scores).value == pytest.approx(np.average(aucs, weights=sizes))
     assert len(set(sizes)) > 3 and len(sizes) < lists.count
-    assert grouped_auc(np.array([0, 0, 1]), np.array([1, 1, 0]), np.arange(3.0)) is None
+    assert group_aucs(np.array([0, 0, 1]), np.array([1, 1, 0]), np.arange(3.0)).value is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.split import SPLITS
 HERE = Workers(processes=1)
 ROWS = 600
 WORD, NUMBER = "canary", 1e30
-# By what the log is divided; `when` is the column of the time, `user` that of the group.
+# By what the log is divided; `when` is the column of the time, `user` the column of the group.
 DIVISIONS = {
     "order": {"by": "order"},
     "hash": {"by": "hash", "validation": 0.2, "test": 0.2},

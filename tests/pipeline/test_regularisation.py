@@ -28,6 +28,12 @@ def test_fewer_rows_than_stated_regularise_more() -> None:
     assert scaled["dropout"] == pytest.approx(0.75)
 
 
+def test_each_layers_own_dropout_is_scaled() -> None:
+    model = Model(name="mlp", dropout=[0.5, 0.0])
+    scaled = regularised(model, Training(regularisation_rows=10_000), 40_000)[0].hyperparameters
+    assert scaled["dropout"] == pytest.approx([0.2, 0.0])
+
+
 def test_other_hyperparameters_and_other_trainings_stay() -> None:
     assert regularised(MODEL, Training(table_l2=0.5), 10) == (MODEL, Training(table_l2=0.5))
     wide = Model(name="deepfm", embedding_dim=8, hidden_units=(4,), dropout=0.0)

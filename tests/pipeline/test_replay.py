@@ -100,6 +100,27 @@ def test_what_is_there_is_not_done_again_and_another_policy_may_come_later(days,
         run_replay(plan_of(days, window=2), tmp_path / "out")
 
 
+def test_a_training_that_was_interrupted_costs_what_a_whole_one_does(days, calls, tmp_path, monkeypatch):
+    """The rest of a training is cheaper: it would pass for the cost of retraining on that day."""
+    run = tmp_path / "out" / "seed=1" / "runs" / "first" / NAMES[2]
+
+    def killed(arguments, folder):
+        folder.mkdir(parents=True)
+        (folder / "checkpoint").touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "_call", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    assert (run / "checkpoint").exists()
+    [first, *_] = run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    assert first["cpu_seconds"] == 10 and not (run / "checkpoint").exists()
+    (run / "model").touch()
+    run_replay(plan_of(days, policies=("retrain", "frozen")), tmp_path / "out")
+    assert (run / "model").exists()  # the training is finished, and shared
+
+
 def test_more_seeds_come_later_and_each_trains_all_of_its_own(days, calls, tmp_path):
     out = tmp_path / "out"
     first = run_replay(plan_of(days, policies=("warm",)), out)

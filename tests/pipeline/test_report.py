@@ -1,5 +1,6 @@
 """The report of a run whose names and values are hostile, and of a folder that is not as a run leaves it."""
 
+import functools
 import html.parser
 import json
 import pathlib
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,7 @@ import sklearn.metrics
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.report.plots import precision_recall_curve, roc_curve
-from ctrpipe.pipeline.report.report import SCRIPT, write_report
+from ctrpipe.pipeline.report.report import PLOTS, SCRIPT, write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
@@ -33,8 +35,16 @@ NO_METRIC = {**dict.fromkeys(SUMMARY), "examples": 1}
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
-def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
-    """A folder as `ctrpipe run` leaves it; `name` stands wherever a user's text may."""
+@functools.cache
+def drawn(name: str) -> bytes:
+    """The charts of `run_left`, which take ten times as long as the rest of its report."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_report(run_left(pathlib.Path(folder), name, keeps=False))
+        return (pathlib.Path(folder) / "report_data" / PLOTS).read_bytes()
+
+
+def run_left(folder: pathlib.Path, name: str = "C9", keeps: bool = True) -> pathlib.Path:
+    """A folder as `ctrpipe run` leaves it; `name` stands wherever a user's text may. `keeps`: with its charts."""
     data = folder / "report_data"
     data.mkdir(parents=True)
     slices = {name: {name: SUMMARY, "none": NO_METRIC, **{text: SUMMARY for text in HOSTILE}}}
@@ -76,11 +86,13 @@ def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
     written["seconds"] = {name: 1.25}
     for file, value in written.items():
         (data / f"{file}.json").write_text(json.dumps(value))
+    if keeps:
+        (data / PLOTS).write_bytes(drawn(name))
     return folder
 
 
 def explained(name: str) -> dict:
-    """What `ctrpipe explain` writes of a run with two columns, one of which is named so."""
+    """What `ctrpipe explain` writes of a run with two columns. One of them has this name."""
 
     def loss(value: float) -> dict:
         return {"value": value, "interval": [value - 0.125, value + 0.125]}
@@ -360,7 +372,7 @@ def test_a_report_with_kept_plots_imports_no_library_for_drawing_or_arrays(tmp_p
 
 
 def test_plots_that_cannot_be_kept_are_one_line(tmp_path):
-    run_left(tmp_path)
+    run_left(tmp_path, keeps=False)
     (tmp_path / "report_data" / "plots.json").mkdir()
     (tmp_path / "report_data" / "plots.json" / "file").touch()
     one_line(*call("report", tmp_path), "plots.json: cannot be written (Is a directory)")

@@ -135,7 +135,7 @@ def luminance(colour: list[float]) -> float:
 
 
 def test_nothing_runs_but_the_pages_script_and_nothing_is_asked_for(browser, run):
-    """Comes last: the logs are those of all that was done with the page."""
+    """Comes last: the logs are of everything that was done with the page."""
     assert browser.log("browser") == []
     assert {address.partition("#")[0] for address in browser.requests()} == {(run / "report.html").as_uri()}
     assert browser.run("return document.scripts.length") == 1

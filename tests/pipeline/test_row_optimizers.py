@@ -21,7 +21,7 @@ OTHER_ADAM = {"adam_beta_1": 0.6, "adam_beta_2": 0.95, "adam_epsilon": 0.01}
 
 
 def batches(count: int) -> list:
-    """Random ids, of which some come several times in a batch, some in no batch, some in some batches."""
+    """Random ids: some come several times in a batch, some in no batch, some in some batches."""
     random = np.random.default_rng(4)
     found = []
     for _ in range(count):

@@ -6,14 +6,14 @@ import scipy.stats
 import sklearn.metrics
 
 from ctrpipe.common import metrics
-from ctrpipe.pipeline.compare.rows_and_seeds import difference
-from ctrpipe.pipeline.evaluation.estimates import (
+from ctrpipe.common.estimates import (
     Estimate,
     auc_estimate,
     calibration_estimate,
     log_loss_estimate,
     rig_estimate,
 )
+from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from studies.seed_noise import rates
 
 ROWS = 300

@@ -33,7 +33,7 @@ def payload(folder: pathlib.Path, seed: int, shift: float = 0.0, labels: bool = 
 
 @pytest.fixture
 def version(tmp_path) -> pathlib.Path:
-    """A version's folder as far as it is needed, its statistics those of its training rows."""
+    """A version's folder as far as it is needed, with the statistics of its training rows."""
     train = payload(tmp_path / "train", seed=1, labels=True)
     statistics = generate_statistics({"train": train}, 1000, 0, Workers(processes=1))["train"]
     files = statistics_assets(statistics, ROWS)

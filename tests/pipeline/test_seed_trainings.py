@@ -17,8 +17,8 @@ import ctrpipe
 from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.components import seed_trainings
-from ctrpipe.pipeline.components.log_trainer import TrainerInputs, TrainerSettings
 from ctrpipe.pipeline.components.seed_trainings import SeedSettings, SideSettings, train_seeds
+from ctrpipe.pipeline.components.trainer_settings import TrainerInputs, TrainerSettings
 from ctrpipe.pipeline.config import Model, RunConfig, Training
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.evaluation.seeds import Seeds, SeedSide, SeedTraining, read_seeds, write_seeds

@@ -89,7 +89,7 @@ def test_a_value_is_judged_by_the_clicks_it_should_have():
 @pytest.mark.parametrize("rate", [0.02, 0.17, 0.8])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_chance_blocks_a_calibrated_model_in_at_most_one_of_twenty(rate, weighted):
-    """20 values a model. Weighted rows are those of a log of which most rows without a click were left out."""
+    """20 values a model. Weighted rows are from a log without most of its negatives."""
     random, repeats = np.random.default_rng([int(100 * rate), weighted]), 80
     codes, probabilities, clicks = draw(random, repeats * 3000, rate, 20 * repeats)
     weights = None

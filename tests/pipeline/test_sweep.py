@@ -431,7 +431,7 @@ def test_an_impossible_point_stops_everything_in_one_line(done, tmp_path):
 
 
 class Clock:
-    """Time that passes as the stages say: the seconds of a batch are those of the model that it trains."""
+    """Time that passes as the stages say: a batch takes as long as the model that it trains."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -521,7 +521,7 @@ def test_a_training_costs_what_all_its_stages_cost(config, tmp_path, clock):
             expected_numbers = [each.mean(), np.median(each), sorted(each)[17], sorted(each)[18]]
             assert [got[key] for key in ("average", "median", "p90", "p95")] == pytest.approx(expected_numbers), stage
         assert found[name]["inference"]["p95"] == pytest.approx(1000 / 50 * 0.25)
-    # Percentiles do not add up; those of the sum, which is the same in all repeats, are all (5 + 10 + .5) s / 50 rows.
+    # Percentiles do not add up. The sum is the same in all repeats: all its percentiles are (5 + 10 + .5) s / 50 rows.
     assert found["two steps"]["training"]["p95"] == pytest.approx(310)
 
 

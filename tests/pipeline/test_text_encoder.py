@@ -120,7 +120,7 @@ def test_mistakes_are_one_line(tmp_path):
 
 
 def write_clicks_by_word(folder: pathlib.Path, features) -> np.ndarray:
-    """Packed rows for training and validation, of which those with one word are clicks; their tokens."""
+    """Packed rows for training and validation, and their tokens. Rows with one certain word are clicks."""
     random = np.random.default_rng(1)
     tokens = random.integers(5, features.text.vocabulary_size, (ROWS, LENGTH)).astype(np.int32)
     word = random.random(ROWS) < 0.5

@@ -15,6 +15,7 @@ from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.checkpoint import saved_seconds
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import warmup_factor
@@ -110,7 +111,13 @@ def test_a_killed_training_goes_on_where_it_was(files, tmp_path):
 
     with pytest.raises(Killed):
         train(TrainingJob(MODEL, Training(**SETTINGS), MAP, *files, 1), tmp_path / "killed", kill)
+    # Of an hour that a former process needed, the checkpoint tells; what came after it is lost.
+    saved = tmp_path / "killed" / "checkpoint" / "progress.json"
+    assert 0 < saved_seconds(tmp_path / "killed") < 600
+    saved.write_text(json.dumps({**json.loads(saved.read_text()), "seconds": 3600.0}))
     resumed, probabilities = run(files, tmp_path / "killed")
+    assert 3600 < resumed.progress.seconds < 4200 and saved_seconds(tmp_path / "killed") == resumed.progress.seconds
+    assert saved_seconds(tmp_path / "absent") == 0
     np.testing.assert_allclose(probabilities, expected, atol=1e-6)
     assert len(resumed.progress.evaluations) == len(whole.progress.evaluations)
 
@@ -221,6 +228,11 @@ for optimizer, steps in (("adam", 1), ("lazy_adam", 1), ("rowwise_adagrad", 4)):
         result = train(job, work / optimizer / distribution)
         weights.append(result.learner.weights())
     apart += [float(np.abs(two - one).max()) for two, one in zip(*weights, strict=True)]
+normalised = Model(**{**model.model_dump(), "normalization": "batch"})
+steps = list(TrainingJob(normalised, Training(batch_size=61), MAP, *files[0], 1).data(files[0][0], 0, 0, 4))
+two, one = (make_learner(normalised, Training(distribution=each), MAP, 1) for each in ("mirrored", "one_device"))
+assert two.fit(steps) - one.fit(steps) < 1e-5 and len(steps[0][1]) == 61
+of_batches = max(float(np.abs(a - b).max()) for a, b in zip(two.weights(), one.weights(), strict=True))
 learner = make_learner(MODEL, Training(distribution="mirrored"), MAP, 1)
 learner.load_state(learner.state())
 seeds = [
@@ -228,7 +240,7 @@ seeds = [
     for variable in learner.network.non_trainable_variables
     if variable.name == "seed_generator_state"
 ]
-print(json.dumps({"apart": apart, "seeds": seeds}))
+print(json.dumps({"apart": apart, "seeds": seeds, "of_batches": of_batches}))
 """
 
 
@@ -247,7 +259,7 @@ def test_two_devices_train_the_same_model_as_one_and_drop_out_apart(tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     assert run.returncode == 0, run.stderr[-2000:]
     found = json.loads(run.stdout.splitlines()[-1])
-    assert max(found["apart"]) < 1e-5
+    assert max(found["apart"]) < 1e-5 and found["of_batches"] < 1e-4
     assert found["seeds"] and all(first[0] + 1 == second[0] for first, second in found["seeds"])
 
 

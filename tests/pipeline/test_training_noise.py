@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from ctrpipe.common.estimates import Estimate
 from ctrpipe.pipeline.config import Gates
-from ctrpipe.pipeline.evaluation.estimates import Estimate
 from ctrpipe.pipeline.evaluation.gates import change_gate
 from ctrpipe.pipeline.evaluation.trainings import ENOUGH_FREEDOM, STATED, noisy_difference
 

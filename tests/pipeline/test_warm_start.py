@@ -133,7 +133,7 @@ def test_moments_pass_between_adam_on_everything_and_on_the_rows_of_a_batch(tmp_
 
 @pytest.mark.parametrize("share", [1.0, 0.1])
 def test_the_share_of_the_negatives_is_corrected_once(tmp_path, share):
-    before = trained(tmp_path / "kept")  # its logits are those of all rows, whatever share it was trained on
+    before = trained(tmp_path / "kept")  # its logits are for all rows, whatever share it was trained on
     learner = learner_of(MODEL, dataclasses.replace(TODAY, negative_sampling=share), "lazy_adam", seed=7)
     take(learner, start(tmp_path / "kept"), WarmStart())
     inputs = {"ids": np.array([[5]], "i4"), "dense": np.array([[0.3]], "f4")}  # a, which was 3

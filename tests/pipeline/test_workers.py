@@ -109,7 +109,7 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
 def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp_path, monkeypatch):
     """The chief alone reads the parent; the other worker has its weights and moments from the chief.
 
-    The training rows are half of the negatives, by which the logits are shifted in both.
+    The training rows are half of the negatives, so the logits are shifted in both.
     """
     half = dataclasses.replace(MAP, negative_sampling=0.5)
     changes = {"backend": backend, "optimizer": "lazy_adam", "epochs": 1, "warm_start": WarmStart()}

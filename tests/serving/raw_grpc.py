@@ -8,7 +8,7 @@ import time
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-END_HEADERS, ACK = 4, 1
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -35,6 +35,13 @@ def opened_calls(method: str, calls: int) -> bytes:
     headers = _call_headers(method)
     streams = [frame(HEADERS, END_HEADERS, 2 * number + 1, headers) for number in range(calls)]
     return b"".join([PREFACE, frame(SETTINGS, 0, 0), frame(SETTINGS, ACK, 0), *streams])
+
+
+def asked_calls(method: str, message: bytes, calls: int) -> bytes:
+    """The frames of a connection that opens calls, each with its short message, and lets no answer in."""
+    data = b"\0" + struct.pack(">I", len(message)) + message
+    sent = [frame(DATA, END_STREAM, 2 * number + 1, data) for number in range(calls)]
+    return opened_calls(method, calls) + b"".join(sent)
 
 
 def reset_calls(method: str, first: int, calls: int) -> bytes:

@@ -11,7 +11,7 @@ from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server.admission import Admission, Slots
 from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.row_cost import RowCosts, measure
+from ctrpipe.serving.server.row_cost import RowCost, RowCosts, measure
 from tests.serving.packed_servable import shared_version
 
 MIB = 1 << 20
@@ -173,3 +173,32 @@ def test_no_more_than_some_large_requests_wait(monkeypatch):
     for thread in threads:
         thread.join()
     assert len(refused) == 3
+
+
+def test_large_bodies_are_parsed_one_at_a_time(monkeypatch):
+    """Whatever the processors are: only one thread has the interpreter."""
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    admission, large = Admission(Budget(8 << 30, resident=lambda: 0)), 1 << 20
+    with admission.reading(large), admission.parsing(large), admission.reading(large):
+        with admission.parsing(1000, 0.0):
+            pass  # a small one does not wait
+        with pytest.raises(ServingError) as late, admission.parsing(large, 0.05):
+            pytest.fail("it is parsed")
+        assert late.value.code == "DEADLINE_EXCEEDED"
+    with admission.parsing(large, 0.0):
+        pass
+
+
+def test_a_run_of_many_strings_takes_its_turn_as_a_long_one_does(monkeypatch):
+    """TensorFlow keeps the interpreter while it takes strings over."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    admission = Admission(Budget(8 << 30, resident=lambda: 0))
+    monkeypatch.setattr(admission._costs, "of", lambda servable, signature: RowCost(0, 1, 0.0))
+    many, few = np.full(100_000, b"", object), np.full(1000, b"", object)
+    with admission.admitted(None, ["x"], {"s": many}):
+        with admission.admitted(None, ["x"], {"s": few}, 0.0):
+            pass
+        with admission.admitted(None, ["x"], {"n": np.zeros(100_000)}, 0.0):
+            pass  # numbers are taken over without the interpreter
+        with pytest.raises(ServingError), admission.admitted(None, ["x"], {"s": many}, 0.05):
+            pytest.fail("it runs")

@@ -23,7 +23,7 @@ from tensorflow_serving.apis import (
 from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
 from ctrpipe.models.base.ctr_model import empty_row
-from ctrpipe.models.base.registry import derives_from, model_class
+from ctrpipe.models.base.registry import is_boosted, model_class
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
 from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
@@ -43,7 +43,9 @@ from tests.serving import packed_servable, text_servable
 
 pytestmark = pytest.mark.slow
 
-IN_EVERY_RUN = ("din", "esmm")  # candidates and histories, several labels and plain columns; tests/e2e has texts
+# Candidates, histories and plain columns. Several labels are in test_both_protocols.py, test_pieces.py and
+# test_calibration.py, texts in tests/e2e.
+IN_EVERY_RUN = ("din",)
 NAMES = cases_of(IN_EVERY_RUN)
 DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}
@@ -101,7 +103,7 @@ def server(tmp_path_factory):
 
 
 def explains(name):
-    return not derives_from(name, "cascading_nn_gbdt")
+    return not is_boosted(name)
 
 
 def exported(name, folder):

@@ -182,8 +182,8 @@ def test_the_connection_with_the_most_calls_gives_way():
     assert found == dict(enumerate([message, *["cancelled"] * 4, message, message]))
 
 
-def test_half_of_the_calls_that_wait_end_where_the_process_takes_too_much():
-    """Those that have waited longest: their messages may have come in part."""
+def test_half_of_the_calls_that_wait_end_where_the_process_takes_too_much(monkeypatch):
+    """Those that have waited longest: their messages may have come in part. One that waits for a moment stays."""
     taken = [100]
     budget = Budget(1000, resident=lambda: taken[0])
     arrivals, calls = Arrivals(budget), [Call(str(number)) for number in range(5)]
@@ -191,6 +191,10 @@ def test_half_of_the_calls_that_wait_end_where_the_process_takes_too_much():
         arrivals.relieve()
         assert not found
         taken[0] = 1001
+        monkeypatch.setattr("ctrpipe.serving.server.grpc_arrivals._MOMENT_SECONDS", 60.0)
+        arrivals.relieve()
+        assert not found
+        monkeypatch.setattr("ctrpipe.serving.server.grpc_arrivals._MOMENT_SECONDS", 0.0)
         arrivals.relieve()
         taken[0] = 900
         arrivals.relieve()

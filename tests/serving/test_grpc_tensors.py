@@ -1,13 +1,22 @@
+import time
+
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from ctrpipe.serving.server.grpc_tensors import to_array, to_proto
+from ctrpipe.serving.server.grpc_messages import MOST_ELEMENTS
+from ctrpipe.serving.server.grpc_tensors import fill_proto, to_array
 
 KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64, bool]
 WIDE = [np.float16, ml_dtypes.bfloat16, np.complex64, np.complex128]
+
+
+def to_proto(values, as_content=False):
+    proto = tensor_pb2.TensorProto()
+    fill_proto(proto, values, as_content)
+    return proto
 
 
 @pytest.mark.parametrize("kind", KINDS + WIDE, ids=lambda kind: np.dtype(kind).name)
@@ -124,3 +133,21 @@ def test_any_type_with_no_values_is_an_array_or_an_error(kind, size):
         assert to_array(proto).shape == (1,)
     except ValueError:
         assert size > 1 or kind not in {types_pb2.DT_FLOAT, types_pb2.DT_STRING}
+
+
+def test_the_sizes_of_too_many_dimensions_are_not_multiplied():
+    """Their product has millions of digits: it took seconds, in which the interpreter did nothing else."""
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_FLOAT)
+    for _ in range(30_000):
+        proto.tensor_shape.dim.add(size=1 << 62)
+    began = time.process_time()
+    with pytest.raises(ValueError, match="30000 dimensions"):
+        to_array(proto)
+    assert time.process_time() - began < 1
+
+
+def test_the_strings_of_a_content_are_as_many_as_a_message_may_have():
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, tensor_content=bytes(MOST_ELEMENTS + 1))
+    proto.tensor_shape.dim.add(size=MOST_ELEMENTS + 1)
+    with pytest.raises(ValueError, match=f"{MOST_ELEMENTS + 1} strings"):
+        to_array(proto)

@@ -620,3 +620,31 @@ def wait_for(condition):
     end = time.monotonic() + 5
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
+
+
+def test_idle_connections_make_room_for_others(monkeypatch):
+    """The ones that have been idle for longest are closed, and none that is being answered or sends a body."""
+    goes_on = threading.Event()
+
+    def answer(request):
+        if request.target == "/wait":
+            assert goes_on.wait(20)
+        return echo(request)
+
+    monkeypatch.setattr("ctrpipe.serving.server.http_protocol._connection_limit", lambda: 8)
+    with served(answer, never) as connect:
+        waiting, sending = connect(post("a", "/wait")), connect(post("b" * 10)[:-3])
+        time.sleep(0.1)
+        idle = []
+        for _ in range(12):
+            idle.append(connect())
+            time.sleep(0.02)
+        assert len(connect.server.connections) == 8
+        for connection in idle[:6]:
+            assert connection.recv(1) == b""
+        idle[-1].sendall(post("c").encode())
+        assert b"/x c" in idle[-1].recv(1 << 16)
+        sending.sendall(b"bbb")
+        assert b"/x bbbbbbbbbb" in sending.recv(1 << 16)
+        goes_on.set()
+        assert b"/wait a" in waiting.recv(1 << 16)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.stores import local_path
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.layout import (
     Asset,
     asset_path,
+    base_path_of,
     find_version,
-    local_path,
     make_assets_folder,
     model_files,
     newest_version,
@@ -53,6 +54,25 @@ def test_a_folder_without_a_version_is_one_line(tmp_path):
     assert versions(tmp_path / "absent") == [] and newest_version(tmp_path) is None
     with pytest.raises(InputError, match="no model version here"):
         find_version(tmp_path)
+
+
+def test_a_run_stands_for_the_model_that_it_pushed(tmp_path):
+    run = tmp_path / "run"
+    base = make(run / "models" / "ctr", "3", "12")
+    assert base_path_of(run) == run  # not a finished run
+    (run / "metrics.json").touch()
+    assert base_path_of(run) == base_path_of(base) == base and find_version(run) == base / "12"
+    assert base_path_of(base / "3") == base / "3"
+    (run / "models" / "nothing").mkdir()
+    assert base_path_of(run) == base
+    make(run / "models" / "other", "1")
+    with pytest.raises(InputError, match=r"run: this run pushed models of several names, ctr, other; give .*run/"):
+        find_version(run)
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "metrics.json").touch()
+    with pytest.raises(InputError, match="blocked: this run pushed no model; its report says which gate"):
+        find_version(blocked)
 
 
 def test_tf_serving_finds_the_file_that_it_knows(tmp_path):

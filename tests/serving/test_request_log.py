@@ -103,18 +103,21 @@ def test_what_came_over_grpc_is_logged_as_it_came(base, tmp_path):
     )
     several = inference_pb2.MultiInferenceRequest(input=regress.input)
     several.tasks.add(model_spec=regress.model_spec, method_name="tensorflow/serving/regress")
+    large = predict_pb2.PredictRequest(model_spec=spec, inputs={"x": tf.make_tensor_proto(np.tile(X, 10_000))})
+    assert len(large.inputs["x"].tensor_content) == 80_000  # kept beside the message while it is answered
     with server(base, tmp_path, sampling_rate=1.0) as addresses:
         with grpc.insecure_channel(addresses.grpc) as channel:
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             answers = [
                 stub.Predict(predict),
+                stub.Predict(large),
                 stub.Regress(regress),
                 stub.Classify(classify),
                 stub.MultiInference(several),
             ]
     records = read(tmp_path)
     logged = [getattr(record, record.WhichOneof("log_type")) for record in records]
-    assert [one.request for one in logged] == [predict, regress, classify, several]
+    assert [one.request for one in logged] == [predict, large, regress, classify, several]
     assert [one.response for one in logged] == answers
 
 

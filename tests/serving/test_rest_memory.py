@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from ctrpipe.serving.server import rest
+from ctrpipe.serving.server import inflate, rest
 from ctrpipe.serving.server.admission import Admission
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError
@@ -58,7 +58,7 @@ def test_what_gzip_makes_of_a_body_is_held_before_it_is_decompressed(ask, monkey
     def unpacked(*_):
         raise AssertionError("decompressed")
 
-    monkeypatch.setattr(rest.zlib, "decompressobj", unpacked)
+    monkeypatch.setattr(rest, "inflate", unpacked)
     status, message, _ = ask(packed, GZIP, max_memory=MIB)
     assert status == 503 and "try again later" in message
 
@@ -139,7 +139,7 @@ def test_a_size_that_lies_decompresses_no_more_than_it_says(monkeypatch):
     class Zlib:
         MAX_WBITS, error, decompressobj = zlib.MAX_WBITS, zlib.error, Recorded
 
-    monkeypatch.setattr(rest, "zlib", Zlib)
+    monkeypatch.setattr(inflate, "zlib", Zlib)
     packed = gzip.compress(b" " * (2 * MIB))
     request = Request("POST", "/v1/models/m:predict", GZIP, packed[:-4] + (100).to_bytes(4, "little"))
     api = RestApi(Core(1 << 40), ServerOptions(model_base_path="x"), Metrics())

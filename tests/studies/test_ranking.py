@@ -72,13 +72,15 @@ def test_the_paper_s_figures_stand_in_the_row_of_their_side_where_it_has_the_dat
         ["popularity", "fism", "recbole fism"], dict.fromkeys(["HR", "NDCG"], {"mean": 0.5, "half": 0.1})
     )
     trainings = {"fism": [{"validation_auc": 0.8, "evaluations": 3}]}
+    report = {"users": 8, "seeds": 1, "against": "recbole", "against_seeds": 1}
+    report |= {"sides": sides, "trainings": trainings, "differences": []}
     for paper in ranking.PAPER.values():
-        table = ranking._table(sides, trainings, [], paper)
+        table = ranking.table(report | {"paper": paper})
         cells = [f"{paper[name][0]:.4f}, {paper[name][1]:.4f}" for name in ("popularity", "fism")]
         assert list(table.columns[-1].cells) == [*cells, ""] and "He et al. 2018" in table.caption
         assert list(table.columns[3].cells) == ["", "0.8000", ""]
         assert set(paper) <= {"popularity", "item_knn", *ranking.MODELS}
-    assert len(ranking._table(sides, trainings, [], {}).columns) == 5
+    assert len(ranking.table(report | {"paper": {}}).columns) == 5
 
 
 def test_the_files_of_movielens(tmp_path):
@@ -155,7 +157,7 @@ def test_published_files_that_do_not_fit_each_other_are_named(published, tmp_pat
     lists = folder / "pinterest-20.test.negative"
     lines = lists.read_text().splitlines(keepends=True)
     lists.write_text("".join([lines[0], lines[2], lines[1], *lines[3:]]))
-    with pytest.raises(InputError, match=rf"line 2: is of \(2,{items[2][-1]}\), that of .* of \(1,{items[1][-1]}\)"):
+    with pytest.raises(InputError, match=rf"line 2: is of \(2,{items[2][-1]}\), and in .* of \(1,{items[1][-1]}\)"):
         found(folder, tmp_path)
     lists.write_text("".join(lines[:-1]))
     with pytest.raises(InputError, match="test.negative: has 7 lines, pinterest-20.test.rating 8"):

@@ -68,7 +68,7 @@ def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch)
     for name, found in models.items():
         if name != "bert4ctr":
             assert found["behind"]["difference"] == pytest.approx(main["auc"] - found["test"][0]["auc"])
-    # The features that it starts from are those of features_only; the text that it starts from has seen each text once.
+    # It starts from the features of features_only, and from a text encoder that has seen each text once.
     work, mark = folder / "out" / "work", "checkpoint/progress.json"
     started_from = {path.name.split("-")[0]: (path / mark).read_text() for path in (work / "stages").iterdir()}
     assert started_from["features_only"] == (work / "features_only-1" / mark).read_text()

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.models.base.feature_map import WEIGHT
+from ctrpipe.models.base.feature_map import GROUP, WEIGHT
 from ctrpipe.transforms.features.packed_files import INPUTS, Rows
 from ctrpipe.transforms.features.slots import tensor_slices
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.vectors import is_vector, vector_array
@@ -72,7 +73,7 @@ class PackedValues:
 
 
 def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
-    """Returns packed rows of the payload, with labels and weights.
+    """Returns packed rows of the payload, with labels, weights and groups.
 
     Args:
         rows: Columns as in the payload; dictionary arrays of binary columns are faster.
@@ -88,6 +89,8 @@ def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
     targets = {"label": label}
     if spec.data.weight:
         targets[WEIGHT] = number_array(rows[spec.data.weight])[:, None]
+    if spec.group:
+        targets[GROUP] = group_numbers(rows[spec.group]).astype("<i8").view("<i4").reshape(-1, 2)
     return {**targets, **PackedValues(rows, spec, with_labels).rows(0, rows.num_rows)}
 
 

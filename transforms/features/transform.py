@@ -112,7 +112,7 @@ def write_graph(
     spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path, former: "Former | None" = None
 ) -> None:
     """Writes the transform graph: TFT traces the preprocessing function, which has no analyzers."""
-    # Local imports: TensorFlow takes 4.5 CPU seconds to import, this module 0.35 s. Processes that only count values do
+    # Lazy: TensorFlow takes 4.5 CPU seconds to import, this module 0.35 s. Processes that only count values do
     # not need TensorFlow.
     import tensorflow as tf
     from tensorflow_transform.impl_helper import analyze_in_place
@@ -141,7 +141,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
     A process loads each graph once. For a graph with a text, call load_text_operations before.
     """
-    import tensorflow as tf  # see write_graph
+    import tensorflow as tf  # lazy, see write_graph
 
     # No GPU: its memory is reserved for training.
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
@@ -162,7 +162,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
 def _arguments(saved_model: pathlib.Path) -> list[str]:
     """Returns the signature's input names for the columns, in the order of the sorted column names."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # see write_graph
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # lazy, see write_graph
 
     objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
     function = next(child for child in objects.nodes[0].children if child.local_name == "transform_fn")

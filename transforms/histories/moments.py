@@ -77,7 +77,7 @@ def _seconds(texts: pa.Array, time_format: str) -> np.ndarray:
     Raises:
         ValueError: the format is invalid.
     """
-    import pandas as pd  # takes 0.4 s, not needed for numbers
+    import pandas as pd  # lazy: takes 0.4 s, and numbers do not need it
 
     times = pd.to_datetime(pd.Series(texts.to_pylist(), dtype=object), format=time_format, utc=True, errors="coerce")
     known = times.notna().to_numpy()

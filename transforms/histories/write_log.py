@@ -19,6 +19,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, temporary_folder, write_json
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
+from ctrpipe.common.stores import absolute
 from ctrpipe.transforms.histories.catalogue import write_catalogue
 from ctrpipe.transforms.histories.impressions import PARTS, WriteImpressions, Written
 from ctrpipe.transforms.histories.moments import to_cut, to_moments
@@ -150,7 +151,7 @@ def _check_settings(path: str, spec: LogSpec, events: EventLog) -> None:
 
 
 def _fingerprint(files: Sequence[str], spec: LogSpec, events: EventLog, seed: int) -> dict[str, Any]:
-    states = {str(pathlib.Path(file).resolve()): list(state_of(file)) for file in files}
+    states = {absolute(file): list(state_of(file)) for file in files}
     read = spec.data.model_dump(mode="json")
     return {"files": states, "events": events.model_dump(mode="json"), "data": read, "seed": seed}
 

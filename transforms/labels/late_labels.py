@@ -36,19 +36,13 @@ from ctrpipe.transforms.labels.labelled import (
     brought_columns,
     once_by_key,
 )
-from ctrpipe.transforms.log.batches import LogBatch, Reject
-from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
-from ctrpipe.transforms.log.ordering import Ordering
+from ctrpipe.transforms.labels.moments import Moments, moments_of, with_moments
 from ctrpipe.transforms.log.payload import PayloadWriter
-from ctrpipe.transforms.log.spec import Data, LabelDelay
+from ctrpipe.transforms.log.spec import LabelDelay
 from ctrpipe.transforms.log.times import EightDigits
 
 PART = "part"  # values: 0 training, 1 validation, 2 test
-MOMENT, EPOCH = Ordering("moment"), Ordering("epoch")
 _MOMENT = "\0moment"  # name of the column of times in the table of labels
-_MAX_BAD_RATE = float(Data.model_fields["max_bad_row_rate"].default)
-
-Moments = npt.NDArray[np.float64]  # seconds since 1970
 
 
 @dataclasses.dataclass
@@ -121,8 +115,8 @@ def join_late_labels(
             schema = pa.schema([(name, pa.binary()) for name in names])
             join = _Join(delay, since, until, labels, brought, seed, counts)
             with PayloadWriter(unfinished, "part", schema) as writer:
-                for batch in _with_moments(rows, delay, letters):
-                    known = join.known(*batch)
+                for batch, moments in with_moments(rows, delay.time, delay.time_format, letters):
+                    known = join.known(batch.rows, moments)
                     for part in join.as_they_arrive(known) if fake_negatives else join.settled(known):
                         writer.write(part)
                         counts.rows += part.num_rows
@@ -155,7 +149,7 @@ def moment_of(text: str, delay: LabelDelay, name: str) -> float:
         InputError: the text is not a time, or eight digits that are a date and an hour.
     """
     dates = EightDigits.among([text]).are_dates(name) if delay.time_format not in ("yymmddhh", "yyyymmdd") else False
-    moments = [_moments(pa.array([text.encode()]), form, dates)[0] for form in (delay.time_format, "auto")]
+    moments = [moments_of(pa.array([text.encode()]), form, dates)[0] for form in (delay.time_format, "auto")]
     known = [moment for moment in moments if not np.isnan(moment)]
     if not known:
         raise InputError(f"{name}: '{text}' is not a time; write it as the log does, or as 2026-11-02T00:00:00Z")
@@ -194,69 +188,10 @@ def _shown(moment: float) -> str:
 # Times ---------------------------------------------------------------------------------------------------------------
 
 
-def _with_moments(
-    side: TextFiles, delay: LabelDelay, letters: Letters, column: str | None = None
-) -> Iterator[tuple[pa.RecordBatch, Moments]]:
-    """Yields the rows that have a time, and their times.
-
-    Raises:
-        InputError: more than 1% of the rows have no time.
-    """
-    column = column or delay.time
-    dates = delay.time_format == "auto" and _are_dates(side, column)
-    rows = wrong = 0
-    first = ""
-    for batch in side.batches(letters):
-        moments = _moments(batch.rows[column], delay.time_format, dates)
-        bad = np.isnan(moments)
-        rejects = _rejects(batch, column, np.flatnonzero(bad))
-        letters.add(batch.path, rejects)
-        first = first or next((f"line {reject.line}: {reject.reason}" for reject in rejects), "")
-        rows, wrong = rows + len(bad), wrong + int(bad.sum())
-        yield batch.rows.filter(pa.array(~bad)), moments[~bad]
-    if wrong > _MAX_BAD_RATE * rows:
-        raise InputError(
-            f"{side.files[0]}: {wrong} of {rows} rows have no readable time; the first is {first}; name the "
-            "time column, and set time_format"
-        )
-
-
-def _moments(values: pa.Array, time_format: str, dates: bool) -> Moments:
-    """Returns the times of rows, to the microsecond where they have one; NaN for values that are no times.
-
-    ISO 8601 and epochs are read as a split by time reads them, epochs of any unit by their size. Dates, hours and
-    patterns of strptime are read as a feature of kind `time` is.
-    """
-    seconds = epoch_seconds(values, time_format, dates)
-    of_format = {"auto": (MOMENT, EPOCH), "iso8601": (MOMENT,)}
-    for ordering in of_format.get(time_format, ()):
-        found = ordering.compare(values)
-        seconds = np.where(found.faults == 0, found.keys / 1e6, seconds)
-    return seconds
-
-
-def _are_dates(side: TextFiles, column: str) -> bool:
-    """Returns whether times of eight digits are YYYYMMDD. Reads the rows until they tell it; see `EightDigits`."""
-    digits = EightDigits()
-    for batch in side.batches(Letters()):
-        digits |= eight_digits(batch.rows[column])
-        if digits.are_told:
-            break
-    return digits.are_dates(column)
-
-
-def _rejects(batch: LogBatch, column: str, places: npt.NDArray[np.int64]) -> list[Reject]:
-    rejects = []
-    for place in places.tolist():
-        value = batch.rows[column][place].as_py()
-        shown = "a missing value" if value is None else f"'{value.decode('utf-8', 'replace')}'"
-        rejects.append(Reject(int(batch.lines[place]), f"{column}: {shown} is not a time", ""))
-    return rejects
-
-
 def _newest(rows: TextFiles, delay: LabelDelay) -> float:
     """Returns the newest time of the log."""
-    return max(float(moments.max(initial=-np.inf)) for _, moments in _with_moments(rows, delay, Letters()))
+    timed = with_moments(rows, delay.time, delay.time_format, Letters())
+    return max(float(moments.max(initial=-np.inf)) for _, moments in timed)
 
 
 def _read_labels(
@@ -269,7 +204,8 @@ def _read_labels(
     key = str(delay.key)
     names = [key, *(name for name in brought if name != key)]
     if delay.label_time:
-        parts = list(_with_moments(partners, delay, letters, delay.label_time))
+        timed = with_moments(partners, delay.label_time, delay.time_format, letters)
+        parts = [(batch.rows, moments) for batch, moments in timed]
     else:
         parts = [(batch.rows, np.full(batch.rows.num_rows, -np.inf)) for batch in partners.batches(letters)]
     tables = [

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ctrpipe.common.files import write_json
+from ctrpipe.common.stores import absolute
 from ctrpipe.transforms.log.files import FileState, input_errors, open_stored, state_of, unchanged
 
 
@@ -19,7 +20,7 @@ def fingerprint_files(data: list[dict[str, Any]]) -> str:
 
 def states_of(data: list[dict[str, Any]]) -> dict[str, FileState]:
     """Returns the states of the files by absolute path. A reader checks that a file still has its state."""
-    return {str(pathlib.Path(file["path"]).resolve()): FileState(file["bytes"], file["stamp"]) for file in data}
+    return {absolute(file["path"]): FileState(file["bytes"], file["stamp"]) for file in data}
 
 
 def write_states(path: pathlib.Path, states: Mapping[str, FileState]) -> None:

@@ -15,11 +15,13 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import by_number
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
+from ctrpipe.transforms.log.queries import is_query, rows_of
 from ctrpipe.transforms.log.recoded import recoded
 
 RANGE_BYTES = 32 << 20
@@ -33,7 +35,9 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files of paths, globs and partitioned folders.
+    """Returns the files of paths, globs, partitioned folders, queries and tables (see `queries`).
+
+    A path may be in a store.
 
     The files of one pattern are in the order of `by_number`.
 
@@ -43,25 +47,44 @@ def find_files(patterns: list[str]) -> list[str]:
     if not patterns:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
     files: list[str] = []
-    for pattern in patterns:
-        if pathlib.Path(pattern).is_file():  # a name may contain [ or ?
+    for given in patterns:
+        if is_query(given):
+            files += matching(rows_of(given))
+            continue
+        pattern = stores.check_scheme(given)
+        if is_file(pattern):  # a name may contain [ or ?
             files.append(pattern)
             continue
-        if below := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
-            files += below
-            continue
-        if pathlib.Path(pattern).is_dir():
+        is_glob = glob.has_magic(pattern)
+        if not is_glob or not stores.is_url(pattern):
+            if below := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
+                files += below
+                continue
+        if is_folder(pattern):
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
-        matches = [name for name in matching(pattern) if pathlib.Path(name).is_file()]
+        matches = [name for name in matching(pattern) if is_file(name)]
         if not matches:
-            is_glob = glob.has_magic(pattern)
+            if stores.is_url(pattern):
+                stores.check_bucket(pattern)
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
     return files
 
 
+def is_file(path: str) -> bool:
+    """Returns whether a path is a file."""
+    return stores.is_file(path) if stores.is_url(path) else pathlib.Path(path).is_file()
+
+
+def is_folder(path: str) -> bool:
+    """Returns whether a path is a folder."""
+    return stores.is_folder(path) if stores.is_url(path) else pathlib.Path(path).is_dir()
+
+
 def matching(pattern: str) -> list[str]:
     """Returns the files and folders that match a glob, in the order of `by_number`."""
+    if stores.is_url(pattern):
+        return stores.matching(pattern)
     return sorted(glob.glob(pattern), key=by_number)
 
 
@@ -70,6 +93,8 @@ def files_below(folder: str, pattern: str = "**/*") -> list[str]:
 
     Files whose name begins with "." or "_" are left out.
     """
+    if stores.is_url(folder):
+        return stores.files_below(folder, pattern) if stores.is_folder(folder) else []
     files = [path for path in pathlib.Path(folder).glob(pattern) if path.is_file()]
     return sorted((str(path) for path in files if not path.name.startswith((".", "_"))), key=by_number)
 
@@ -92,7 +117,7 @@ class FileState(NamedTuple):
 
     Attributes:
         size: The size in bytes, as stored.
-        stamp: The modification time in ns.
+        stamp: The modification time in ns; the generation or ETag of an object in a store.
     """
 
     size: int
@@ -105,6 +130,8 @@ def state_of(path: str) -> FileState:
     Raises:
         OSError: the file cannot be read.
     """
+    if stores.is_url(path):
+        return FileState(*stores.state_of(path))
     status = os.stat(path)
     return FileState(status.st_size, str(status.st_mtime_ns))
 
@@ -208,29 +235,35 @@ def is_compressed(path: str) -> bool:
     return compression_of(stored_head(path)) is not None
 
 
-def open_stored(path: str) -> IO[bytes]:
+def open_stored(path: str, start: int | None = None, stop: int | None = None) -> IO[bytes]:
     """Opens a file's bytes as they are stored; the file can seek.
+
+    Args:
+        path: The file.
+        start: The position from which most of it is read, in order; None where that is not known.
+        stop: The position up to which it is read; None for the end of the file.
 
     Raises:
         OSError: the file cannot be read.
     """
-    return open(path, "rb")
+    return stores.open_read(path, start, stop) if stores.is_url(path) else open(path, "rb")
 
 
 @contextlib.contextmanager
-def open_text(path: str, start: int = 0, encoding: str = "utf-8") -> Iterator[IO[bytes]]:
+def open_text(path: str, start: int = 0, encoding: str = "utf-8", stop: int | None = None) -> Iterator[IO[bytes]]:
     """Opens a text file as UTF-8, decompressed if its first bytes say so. The text is read in order, without seeking.
 
     Args:
         path: The file.
         start: Position of the first byte to read; 0 for a file that is compressed or has another encoding.
         encoding: The encoding of the text (`data.encoding`). UTF-8 is not decoded: it may contain invalid bytes.
+        stop: Position after the last byte to read, where that is known.
 
     Raises:
         OSError: the file cannot be read.
     """
     with contextlib.ExitStack() as stack:
-        stored = stack.enter_context(open_stored(path))
+        stored = stack.enter_context(open_stored(path, None if stop is None else start, stop))
         compression = compression_of(stored.read(HEAD_BYTES))
         stored.seek(start)
         text = stack.enter_context(_DECOMPRESSED[compression](stored)) if compression else stored
@@ -405,6 +438,7 @@ def number_lines(files: Sequence[Sequence[Range]], workers: Workers) -> list[Ran
 
 
 def _count_lines(part: Range) -> int:
-    with input_errors(part.path), open_text(part.path, part.start) as file:
+    stop = None if part.length is None else part.start + part.length
+    with input_errors(part.path), open_text(part.path, part.start, stop=stop) as file:
         chunks = whole_lines(file, part.length)
         return sum(int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))) for chunk in chunks)

@@ -9,7 +9,8 @@ from ctrpipe.common.errors import InputError
 HEAD_BYTES = 1 << 12
 ONE_BYTE_ENCODING = "cp1252"  # the most frequent one that is not UTF-8
 BYTE_ORDER_MARK = codecs.BOM_UTF8
-PARQUET_MARK = b"PAR1"
+PARQUET_MARK, ORC_MARK, AVRO_MARK = b"PAR1", b"ORC", b"Obj\x01"
+_BINARY = {PARQUET_MARK: "Parquet", ORC_MARK: "ORC", AVRO_MARK: "Avro"}
 
 _GZIP, _BZ2, _ZSTD = "gzip", "bz2", "zstd"
 _ZSTD_FRAME, _ZSTD_SKIPPABLE = b"\x28\xb5\x2f\xfd", re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
@@ -20,6 +21,7 @@ _USUAL_CONTROLS = frozenset(b"\x01\x02\x03\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f")
 _UNUSUAL = bytes(sorted({*range(32), 127} - _USUAL_CONTROLS))
 _BINARY_SHARE = 0.02  # of unusual control bytes, above which a file is binary; compressed bytes have .08 of them
 _ENOUGH = 8  # bytes beyond ASCII that are UTF-8 by no accident
+_BEGINNING = 64  # bytes, of which each ORC file has eight unusual ones and more
 _FEW = 4  # unusual control bytes that even a short text may have
 
 _CONVERT = "write it as CSV, JSON lines or Parquet"
@@ -49,8 +51,6 @@ _UNREAD: dict[bytes, Unread] = {
     b"\x89LZO\0\r\n\x1a\n": Unread("an lzop file", _DECOMPRESS),
     b"LZIP": Unread("an lzip file", _DECOMPRESS),
     b"\x1f\x9d": Unread("a file of Unix compress (.Z)", _DECOMPRESS),
-    b"Obj\x01": Unread("an Avro file", _CONVERT),
-    b"ORC": Unread("an ORC file", _CONVERT),
     b"ARROW1\0\0": Unread("an Arrow IPC (Feather) file", _CONVERT + ", as in: pyarrow.parquet.write_table"),
     b"FEA1": Unread("a Feather file", _CONVERT),
     b"PARE": Unread("an encrypted Parquet file", "write it without encryption"),
@@ -72,7 +72,7 @@ _UNREAD: dict[bytes, Unread] = {
     b"<stata_dta>": Unread("a Stata file", _CONVERT),
     b"version https://git-lfs.github.com/spec/": Unread("a pointer of Git LFS", _DOWNLOAD + ", as in: git lfs pull"),
 }
-_MAY_BE_TEXT = (b"ORC", b"FEA1", b"PARE", b"LZIP", b"GIF8", b"$FL2")  # a text may begin so: then it is no binary file
+_MAY_BE_TEXT = (b"FEA1", b"PARE", b"LZIP", b"GIF8", b"$FL2")  # a text may begin so: then it is no binary file
 _PICKLE = re.compile(rb"\x80[\x02-\x05][^\n]")
 _SPREADSHEET = re.compile(rb"\[Content_Types\]\.xml|_rels/|xl/|mimetypeapplication/vnd\.")
 _MARKUP = re.compile(rb"\s*<(!doctype\s+html|html[\s>]|head[\s>]|\?xml\s)", re.IGNORECASE)
@@ -93,13 +93,17 @@ def compression_of(head: bytes) -> str | None:
     return None
 
 
-def is_parquet(head: bytes) -> bool:
-    """Returns whether a file's first bytes are Parquet's."""
-    return head.startswith(PARQUET_MARK)
+def binary_format(head: bytes) -> str | None:
+    """Returns the name of the format of columns that a file's first bytes show: Parquet, ORC or Avro; None for none.
+
+    A text may begin with "ORC" too: then it is no binary file.
+    """
+    found = next((mark for mark in _BINARY if head.startswith(mark)), None)
+    return None if found is None or (found == ORC_MARK and not is_binary(head[:_BEGINNING])) else _BINARY[found]
 
 
 def unread_kind(head: bytes) -> Unread | None:
-    """Returns the kind of a file that is not read; None for a text, Parquet, or a compression that is read.
+    """Returns the kind of a file that is not read; None for a text, a format of columns, or a compression that is read.
 
     Args:
         head: The first HEAD_BYTES of the file, or of what was decompressed from it.
@@ -147,12 +151,11 @@ def is_no_row(line: bytes) -> bool:
     return bool(_NO_ROW.match(line))
 
 
-def json_document(path: str, is_array: bool) -> InputError:
-    """Returns the error for a file that is one JSON document."""
-    name, script = ("array", "'.[]'") if is_array else ("object over several lines", "'.'")
+def json_document(path: str) -> InputError:
+    """Returns the error for a file whose JSON objects are written over several lines, without an array around them."""
     return InputError(
-        f"{path}: a JSON {name}, which is not read; write one object per line (data.format: jsonl), "
-        f"as in: jq -c {script} FILE"
+        f"{path}: a JSON object over several lines, which is not read; write one object per line (data.format: jsonl) "
+        "or an array of objects (data.format: json), as in: jq -c . FILE"
     )
 
 
@@ -270,34 +273,36 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
     Raises:
         InputError: the file is of another kind, compressed twice, or in another encoding.
     """
-    if is_parquet(head):  # only if it was compressed: a plain one is read
-        raise InputError(f"{path}: a compressed Parquet file, which is not read; decompress it, as Parquet is compact")
+    if name := binary_format(head):  # only if it was compressed: a plain one is read
+        raise InputError(f"{path}: a compressed {name} file, which is not read; decompress it, as {name} is compact")
     if again := compression_of(head):
         raise InputError(f"{path}: compressed twice, the second time with {again}; decompress it once")
     _check_is_read(path, head)
     check_encoding(path, head, encoding)
     if is_binary(head) and not codec_of(encoding).startswith(("utf-16", "utf-32")):
-        raise InputError(f"{path}: an unknown binary file; name files of CSV, TSV, JSON lines or Parquet")
+        raise InputError(f"{path}: an unknown binary file; name files of CSV, TSV, JSON, Parquet, ORC or Avro")
 
 
-def check_parquet(path: str, head: bytes) -> None:
-    """Checks that a file is Parquet. An empty file passes: its reader reports it.
+def check_binary(path: str, head: bytes, name: str) -> None:
+    """Checks that a file is of a format of columns. An empty file passes: its reader reports it.
 
     Args:
         path: The file, for the message.
         head: Its first HEAD_BYTES, as they are stored.
+        name: The format.
 
     Raises:
         InputError: the file is of another kind.
     """
-    if is_parquet(head) or not head:
+    if binary_format(head) == name or not head:
         return
     _check_is_read(path, head)
+    form = name.lower()
     if compression := compression_of(head):
         raise InputError(
-            f"{path}: a {compression} file, but data.format is parquet; decompress Parquet, or write a text's format"
+            f"{path}: a {compression} file, but data.format is {form}; decompress {name}, or write a text's format"
         )
     if wide_encoding(head) or not is_binary(head):
-        form = "jsonl" if is_json_lines(head) else "csv or tsv"
-        raise InputError(f"{path}: a text, but data.format is parquet; write data.format: {form}")
-    raise InputError(f"{path}: not a Parquet file, but an unknown binary file; name files of the log")
+        form_of_text = "json" if is_json_array(head) else "jsonl" if is_json_lines(head) else "csv or tsv"
+        raise InputError(f"{path}: a text, but data.format is {form}; write data.format: {form_of_text}")
+    raise InputError(f"{path}: not {name}, but an unknown binary file; name files of the log")

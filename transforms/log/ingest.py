@@ -375,9 +375,9 @@ def _spans(
     spans: dict[str, list[str]] = {}
     for name in SPLITS if division.split.by in ("time", "order", "files") else ():
         if division.ordering is not None:
-            found = [result.spans[name] for result in results if name in result.spans]
-            if found:
-                spans[name] = [division.shown(value) for value in functools.reduce(_wider, found)]
+            own = [result.spans[name] for result in results if name in result.spans]
+            if own:
+                spans[name] = [division.shown(value) for value in functools.reduce(_wider, own)]
         elif parts := payload_files(split_folders[name]):
             ends = (int(part.name.split("-")[0]) for part in (parts[0], parts[-1]))  # a part begins with its range
             spans[name] = [ranges[number].path for number in ends]
@@ -448,7 +448,7 @@ def _check_weights(column: str, folders: Mapping[str, pathlib.Path]) -> None:
 
 def to_examples(rows: pa.RecordBatch) -> list[bytes]:
     """Returns serialized tf.Examples [N]; a null value is an absent feature."""
-    # Local import: loading TensorFlow takes 4 CPU seconds, and processes that only read a log do not need it.
+    # Lazy: TensorFlow takes 4 CPU seconds, and processes that only read a log do not need it.
     from tensorflow.core.example import example_pb2
 
     examples = [example_pb2.Example() for _ in range(rows.num_rows)]

@@ -30,7 +30,6 @@ class Lines:
     """
 
     def __init__(self, text: bytes, delimiter: bytes, quoted: bool, joined: Sequence[tuple[int, int]] = ()):
-        self.size = len(text)
         if not text.endswith(b"\n"):
             text = text.removesuffix(b"\r") + b"\n"
         self.text = text
@@ -45,6 +44,19 @@ class Lines:
             inner = np.concatenate([np.arange(first, last) for first, last in joined])
             self._ends, self.numbers = np.delete(self._ends, inner), np.delete(self.numbers, inner + 1)
         self._starts = np.append(0, self._ends[:-1] + 1)
+
+    @classmethod
+    def of_records(cls, records: Sequence[bytes], numbers: Sequence[int], breaks: int) -> "Lines":
+        """Returns records that were found in a text otherwise than by its line breaks, as one line each.
+
+        Args:
+            records: The records, at least one, without line breaks.
+            numbers: The number of line breaks in the text before each.
+            breaks: The number of line breaks in the text.
+        """
+        lines = cls(b"\n".join(records) + b"\n", b"", quoted=False)
+        lines.numbers, lines.breaks = np.array(numbers), breaks
+        return lines
 
     def __len__(self) -> int:
         return len(self._ends)

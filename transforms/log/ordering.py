@@ -225,8 +225,8 @@ def _matching(words: pa.Array, pattern: str) -> np.ndarray:
 
 
 def _absent(words: pa.Array, missing: tuple[bytes, ...]) -> np.ndarray:
-    found = pc.is_in(words, value_set=pa.array([b"", *missing], pa.binary()))
-    absent: np.ndarray = np.asarray(found) | np.asarray(words.is_null())
+    listed = pc.is_in(words, value_set=pa.array([b"", *missing], pa.binary()))
+    absent: np.ndarray = np.asarray(listed) | np.asarray(words.is_null())
     return absent
 
 
@@ -260,8 +260,8 @@ def _epochs(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarra
     for least, most, unit in _EPOCHS:
         of_unit = np.zeros(len(words), bool)
         of_unit[rows[(sizes >= least) & (sizes < most)]] = True
-        found, fine = _scaled(words, of_unit, unit)
-        keys, good = np.where(fine, found, keys), good | fine
+        scaled, fine = _scaled(words, of_unit, unit)
+        keys, good = np.where(fine, scaled, keys), good | fine
     return keys, good
 
 
@@ -289,8 +289,8 @@ def _moments(words: pa.Array, moments: np.ndarray) -> tuple[np.ndarray, np.ndarr
     rows = np.flatnonzero(moments)
     if not len(rows):
         return keys, good
-    found = pc.extract_regex(_texts(words, rows), _MOMENT)
-    parts = {field.name: found.field(field.name) for field in found.type}
+    matches = pc.extract_regex(_texts(words, rows), _MOMENT)
+    parts = {field.name: matches.field(field.name) for field in matches.type}
 
     def number(name: str) -> np.ndarray:
         text = parts[name]
@@ -315,7 +315,7 @@ def _formatted(words: pa.Array, time_format: str) -> tuple[np.ndarray, np.ndarra
         seconds = epoch_seconds(words, time_format)
         good = np.isfinite(seconds)
         return (np.where(good, seconds, 0) * _SECOND).astype(np.int64), good
-    import pandas as pd  # takes 0.4 s, not needed for other formats
+    import pandas as pd  # lazy: takes 0.4 s, and other formats do not need it
 
     texts = [word.decode("utf-8", "replace") for word in words.to_pylist()]
     times = pd.to_datetime(pd.Series(texts, dtype=object), format=time_format, utc=True, errors="coerce")

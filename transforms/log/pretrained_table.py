@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, is_parquet
+from ctrpipe.transforms.log.first_bytes import PARQUET_MARK
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 from ctrpipe.transforms.log.kinds.vector import Vector
@@ -77,7 +77,7 @@ def _read(description: str, whole: bool, modified: int, size: int) -> VectorTabl
     path = pathlib.Path(table.path)
     try:
         with path.open("rb") as file:
-            read = _of_parquet if is_parquet(file.read(HEAD_BYTES)) else _of_npz
+            read = _of_parquet if file.read(len(PARQUET_MARK)) == PARQUET_MARK else _of_npz
         keys, lists = read(table)
     except OSError as error:
         raise _unreadable(table.path, error) from error

@@ -15,7 +15,7 @@ from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
 from ctrpipe.transforms.log.files import Range, number_lines, partition_values, unchanged
 from ctrpipe.transforms.log.formats.base import Format
-from ctrpipe.transforms.log.formats.registry import FORMATS, format_of
+from ctrpipe.transforms.log.formats.registry import format_of
 from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -90,12 +90,12 @@ class LogReader:
         self._of_folders(path, 0)
 
     def row_count(self, path: str) -> int | None:
-        """Returns the number of rows in a file of the configured format; None if they must be read to be counted.
+        """Returns the number of rows that a file states; None if they must be read to be counted.
 
         Raises:
             OSError: the file cannot be read.
         """
-        return FORMATS[self.spec.data.format].row_count(path)
+        return self._format(path).row_count(path)
 
     def _format(self, path: str) -> Format:
         if path not in self._formats:

@@ -11,15 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet
 
-from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.files import (
     first_bytes,
     input_errors,
     no_rows,
-    open_stored,
     partition_values,
     stored_head,
 )
@@ -30,13 +28,16 @@ from ctrpipe.transforms.log.first_bytes import (
     is_json_array,
     is_json_over_lines,
     is_no_row,
-    is_parquet,
     json_document,
     wide_encoding,
 )
+from ctrpipe.transforms.log.formats.columnar import Columnar, first_columns
+from ctrpipe.transforms.log.formats.json_array import first_objects
 from ctrpipe.transforms.log.formats.json_lines import parse_objects
+from ctrpipe.transforms.log.formats.notation import Notation
+from ctrpipe.transforms.log.formats.registry import columnar_of
 from ctrpipe.transforms.log.lines import is_utf8
-from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.nested import DOT, leaves
 from ctrpipe.transforms.log.spec import Label, LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
@@ -45,6 +46,7 @@ ROWS = 10_000
 _BYTES = 1 << 23
 _DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
 _SHARE = 0.99  # of a column's values that are numbers
+_NEARLY = 0.02  # share of the lines by which a delimiter may be behind another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
@@ -74,15 +76,22 @@ class LogSample:
         return len(next(iter(self.columns.values()), []))
 
 
-def read_sample(path: str) -> LogSample:
+def read_sample(path: str, delimiter: str | None = None) -> LogSample:
     """Returns the first rows of a file.
 
+    Args:
+        path: The file.
+        delimiter: The sign or signs between two values of a table of text. None: the one that fits best.
+
     Raises:
-        InputError: the file cannot be read, has no rows, or is not a log.
+        InputError: the file cannot be read, has no rows, or is not a log; or a delimiter is given for another format.
     """
     with input_errors(path):
         head = stored_head(path)
-    sample = _of_parquet(path) if is_parquet(head) else _of_text(path)
+    columnar = columnar_of(head)
+    sample = _of_columns(path, columnar) if columnar else _of_text(path, delimiter)
+    if delimiter and sample.data["format"] not in ("tsv", "csv"):
+        raise InputError(f"{path}: is {sample.data['format']}, which has no delimiter; leave it out")
     if not sample.rows:
         raise no_rows(path)
     said = partition_values(path)
@@ -136,18 +145,11 @@ def _first(sample: LogSample) -> list[str]:
     return [values[0] for values in sample.columns.values()]
 
 
-def _of_parquet(path: str) -> LogSample:
-    try:
-        with open_stored(path) as source, pa.parquet.ParquetFile(source) as file:
-            batch = next(file.iter_batches(ROWS), None)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
+def _of_columns(path: str, kind: type[Columnar]) -> LogSample:
     columns: dict[str, list[str]] = {}
     lists, unsure = set(), []
-    if batch is None:
-        return LogSample({}, {})
-    for name in batch.schema.names:
-        values = plain(batch.column(name))
+    for name, column in first_columns(kind, path, ROWS).items():
+        values = column()
         try:
             if is_list(values.type):
                 lists.add(name)
@@ -155,26 +157,36 @@ def _of_parquet(path: str) -> LogSample:
             else:
                 texts = as_binary(values, name, path)
         except (InputError, pa.ArrowException):
+            lists.discard(name)
             unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
             continue
         columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
-    return LogSample({"format": "parquet"}, columns, frozenset(lists), tuple(unsure))
+    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), (*unsure, *_flattened(columns)))
 
 
-def _of_text(path: str) -> LogSample:
+def _flattened(names: Iterable[str]) -> list[str]:
+    """Returns a sentence on the fields of nested objects, if there are some."""
+    inner = [name for name in names if DOT in name]
+    if not inner:
+        return []
+    parent, _, field = inner[0].rpartition(DOT)
+    return [f"Nested objects are flattened: {inner[0]} is the field {field} of {parent}, in requests too."]
+
+
+def _of_text(path: str, delimiter: str | None) -> LogSample:
     text = first_bytes(path, _BYTES)
     head = text[:HEAD_BYTES]
     encoding = wide_encoding(head) or "utf-8"
     check_text(path, head, encoding)
-    if is_json_array(head) or is_json_over_lines(head):
-        raise json_document(path, is_json_array(head))
+    if is_json_over_lines(head):
+        raise json_document(path)
     unsure = []
     if encoding == "utf-8" and _is_of_one_byte(text):
         encoding = ONE_BYTE_ENCODING
         unsure.append(f"The text is no UTF-8, and read as {encoding}: if signs are wrong, write data.encoding.")
     if encoding != "utf-8":
         text = first_bytes(path, _BYTES, encoding)
-    sample = _of_utf8(path, text)
+    sample = _of_utf8(path, text, delimiter)
     said = {"encoding": encoding} if encoding != "utf-8" else {}
     return dataclasses.replace(sample, data={**sample.data, **said}, unsure=(*unsure, *sample.unsure))
 
@@ -185,8 +197,11 @@ def _is_of_one_byte(text: bytes) -> bool:
     return 2 * sum(not is_utf8(line) for line in lines) > len(lines)
 
 
-def _of_utf8(path: str, text: bytes) -> LogSample:
-    if b"\n" in text:
+def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
+    if is_json_array(text[:HEAD_BYTES]):
+        objects = first_objects(path, text)[:ROWS]
+        return dataclasses.replace(_of_json(objects), data={"format": "json"})
+    if len(text) >= _BYTES and b"\n" in text:
         text = text[: text.rindex(b"\n") + 1]  # the last line may be cut
     lines = [line.removesuffix(b"\r") for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
     lines = [line for line in lines if line][: ROWS + 1]
@@ -194,37 +209,54 @@ def _of_utf8(path: str, text: bytes) -> LogSample:
         raise no_rows(path)
     if lines[0].lstrip().startswith(b"{"):
         return _of_json(lines[:ROWS])
-    return _of_table(path, b"\n".join(lines) + b"\n", lines)
+    return _of_table(path, b"\n".join(lines) + b"\n", lines, delimiter)
 
 
-def _of_json(lines: list[bytes]) -> LogSample:
+def _of_json(objects: list[bytes]) -> LogSample:
     names: dict[str, None] = {}
     lists = set()
-    for line in lines:
+    for text in objects:
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = json.loads(text)
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
-            names |= dict.fromkeys(row)
-            lists |= {name for name, value in row.items() if isinstance(value, list)}
-    parsed, _ = parse_objects(
-        [line for line in lines if is_utf8(line)], list(names), dict.fromkeys(lists, _LIST_SEPARATOR)
-    )
+            fields = dict(leaves(row))
+            names |= dict.fromkeys(fields)
+            lists |= {name for name, value in fields.items() if isinstance(value, list)}
+    known = _without_empty_parents(names)
+    parsed, _ = parse_objects([text for text in objects if is_utf8(text)], known, dict.fromkeys(lists, _LIST_SEPARATOR))
     columns = {
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
         for name, values in parsed.items()
     }
-    return LogSample({"format": "jsonl"}, columns, frozenset(lists))
+    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(_flattened(columns)))
 
 
-def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
+def _without_empty_parents(names: Iterable[str]) -> list[str]:
+    """Returns names without those of objects that are null or empty in some rows: their fields are names too."""
+    parents = {DOT.join(name.split(DOT)[:size]) for name in names for size in range(1, name.count(DOT) + 1)}
+    return [name for name in names if name not in parents]
+
+
+def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None) -> LogSample:
     decoded = [line.decode("utf-8", "replace") for line in lines]
-    delimiter = _delimiter(decoded)
+    delimiter = delimiter or _delimiter(decoded)
     unsure = []
     data: dict[str, object] = {"format": "tsv" if delimiter == "\t" else "csv"}
     if delimiter not in ("\t", ","):
         data["delimiter"] = delimiter
+    escapes, trims = _has_escapes(decoded, delimiter), _has_blanks(decoded, delimiter)
+    if escapes:
+        data["escape"] = "\\"
+        unsure.append("Backslashes are read as escapes: if they are signs of the values, remove data.escape.")
+    if trims:
+        data["trim_spaces"] = True
+    notation = Notation(delimiter.encode(), delimiter != "\t", escapes, trims)
+    if escapes or trims:
+        text = notation.prepared(text)
+        lines = text.split(b"\n")[:-1]
+        decoded = [line.decode("utf-8", "replace") for line in lines]
     rows = [line.split("\t") for line in decoded]
     if delimiter != "\t":
         rows = _unquoted(decoded, delimiter)
@@ -259,9 +291,33 @@ def _of_table(path: str, text: bytes, lines: list[bytes]) -> LogSample:
     if repeated:
         raise InputError(f"{path}: the header names {excerpt(', '.join(repeated))} twice; rename one of them")
     columns = {name: list(column) for name, column in zip(names, values, strict=True) if name}
+    if escapes:
+        columns = {name: _values(column, notation) for name, column in columns.items()}
     if len(columns) < width:
         unsure.append("A column without a name is left out: it is empty, or numbers the rows, as the index of pandas.")
     return _with_points(LogSample(data, columns, unsure=tuple(unsure)))
+
+
+def _has_escapes(lines: list[str], delimiter: str) -> bool:
+    """Returns whether a text has quotes inside quoted values as \\", or \\N for a missing value between tabs."""
+    if delimiter == "\t":
+        return any("\\N" in line.split("\t") for line in lines if "\\N" in line)
+    inside = re.compile(rf'(?<!\\)\\"(?!\s*({re.escape(delimiter)}|$))')
+    return any('"' in line and inside.search(line) for line in lines)
+
+
+def _has_blanks(lines: list[str], delimiter: str) -> bool:
+    """Returns whether almost every value after the first of a row begins with a blank."""
+    if delimiter == "\t":
+        return False
+    rests = [line.split(delimiter)[1:] for line in lines]
+    return sum(bool(rest) and all(value.startswith(" ") for value in rest) for rest in rests) >= _SHARE * len(rests)
+
+
+def _values(parsed: Sequence[str], notation: Notation) -> list[str]:
+    """Returns the values of parsed ones; "" for a missing one."""
+    values = (notation.value(value.encode()).decode("utf-8", "replace") for value in parsed)
+    return ["" if value in notation.null_values else value for value in values]
 
 
 def _with_points(sample: LogSample) -> LogSample:
@@ -297,34 +353,27 @@ def _are_numbers(values: Sequence[str], sign: str) -> bool:
 def _delimiter(lines: list[str]) -> str:
     """Returns the delimiter by which most lines have the same number of values.
 
-    Of several, those by which the first line has that number too, then not the comma if it is a decimal sign.
+    A few lines may differ: of the delimiters that are nearly as good as the best, those by which the first line has the
+    usual number come first, then not the comma if it is a decimal sign, then the best.
     """
-    agreements = {sign: _agreement(lines, sign) for sign in _DELIMITERS}
-    best = max(agreements.values())
-    likely = [sign for sign, share in agreements.items() if share == best]
+    widths = {sign: collections.Counter(map(len, _unquoted(lines, sign))) for sign in _DELIMITERS}
+    usual = {sign: counts.most_common(1)[0] for sign, counts in widths.items()}
+    shares = {sign: rows / len(lines) if width > 1 else 0.0 for sign, (width, rows) in usual.items()}
+    best = max(shares.values())
+    likely = [sign for sign, share in shares.items() if share and share >= best - _NEARLY]
     if any("|" in line.replace("||", "") for line in lines):  # then two are an empty value between two delimiters
         likely = [sign for sign in likely if sign != "||"]
-    alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == _width(lines, sign)]
+    alike = [sign for sign in likely if len(_unquoted(lines[:1], sign)[0]) == usual[sign][0]]
     likely = alike or likely or ["\t"]
-    if likely[0] == "," and any(_has_decimal_commas(lines, sign) for sign in likely[1:]):
-        likely = [sign for sign in likely[1:] if _has_decimal_commas(lines, sign)]
-    return likely[0]
+    if "," in likely and (others := [sign for sign in likely if sign != "," and _has_decimal_commas(lines, sign)]):
+        likely = others
+    return max(likely, key=lambda sign: shares[sign])
 
 
 def _has_decimal_commas(lines: list[str], delimiter: str) -> bool:
-    values = {value for row in _unquoted(lines[:500], delimiter) for value in row if "," in value}
-    return all(map(_DECIMALS[","].fullmatch, values))
-
-
-def _agreement(lines: list[str], delimiter: str) -> float:
-    """Returns the share of lines with the most frequent number of values; 0 if that number is one."""
-    counts = collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter))
-    width, most = counts.most_common(1)[0]
-    return round(most / min(len(lines), 500), 2) if width > 1 else 0.0
-
-
-def _width(lines: list[str], delimiter: str) -> int:
-    return collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter)).most_common(1)[0][0]
+    values = [value for row in _unquoted(lines[1:], delimiter) for value in row if "," in value]
+    numbers = sum(_DECIMALS[","].fullmatch(value) is not None for value in values)
+    return bool(values) and numbers >= _SHARE * len(values)
 
 
 def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:

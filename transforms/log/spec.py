@@ -13,6 +13,7 @@ import pydantic
 import pydantic_core
 
 from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
+from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
@@ -22,10 +23,12 @@ from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.section import ColumnNames, Section
+from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
 from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
+FORMAT_NAMES = ("tsv", "csv", "jsonl", "json", "parquet", "orc", "avro")
 TEXT = "text"  # name of all columns of the text together, in explanations
 
 
@@ -180,9 +183,11 @@ class Data(Section):
     folder are ordered by their names, in which numbers count as numbers: `day_2` before `day_10`. `--data` on the
     command line replaces them.
     """
-    format: Literal["tsv", "csv", "jsonl", "parquet"] = "tsv"
-    """Format of the files: tab- or comma-separated text, JSON lines, or Parquet. Text is plain or compressed with gzip,
-    bz2 or zstd, which a file's first bytes tell, whatever its name.
+    format: str = "tsv"
+    """Format of the files: tab- or comma-separated text, JSON lines, a JSON array of objects, Parquet, ORC or Avro. A
+    text is plain or compressed with gzip, bz2 or zstd, which a file's first bytes tell, whatever its name. Fields of
+    nested objects are named with dots: `ad.campaign`. `tsv`, `csv`, `jsonl`, `json`, `parquet`, `orc` or `avro`, or the
+    name by which an installed package has a reader (docs/hooks.md).
     """
     encoding: str = pydantic.Field("utf-8", examples=["utf-16", "cp1252", "latin-1", "gb18030"])
     """Encoding of the text, by Python's name of it. `utf-16` is read with and without a byte order mark. The values are
@@ -190,7 +195,7 @@ class Data(Section):
     process.
     """
     header: bool = False
-    """Whether the first line of each text file names the columns. Parquet and JSON lines always name theirs."""
+    """Whether the first line of each file of `tsv` or `csv` names the columns. All other formats name theirs."""
     columns: ColumnNames = pydantic.Field([], examples=[["label", "I1..I13"]])
     """Column names of files without a header, in order; `I1..I13` expands to thirteen names. Optional for files that
     name their columns: if given, a header must have all of them.
@@ -203,6 +208,13 @@ class Data(Section):
     """What stands between two values of a line: one character or several. null: a tab for `tsv`, a comma for `csv`.
     Values of `csv` may be quoted; values of `tsv` are taken literally.
     """
+    escape: Literal["\\"] | None = pydantic.Field(None, examples=["\\"])
+    """A backslash before a delimiter, a quote or a backslash means that sign itself, as Spark, Hive and MySQL write it.
+    In `tsv`, `\\t`, `\\n` and `\\r` are a tab and line breaks too, and `\\N` alone is a missing value in both formats.
+    null: a backslash is a sign as any other.
+    """
+    trim_spaces: bool = False
+    """Whether blanks before and after a value that is not quoted are no part of it, as in `1, Berlin, 7.5`."""
     decimal: Literal[".", ","] = "."
     """Decimal separator of numbers."""
     missing_values: list[Word] | None = pydantic.Field(None, examples=[["NULL", "unknown", -1]])
@@ -227,6 +239,14 @@ class Data(Section):
     label_delay: LabelDelay | None = None
     """How labels that arrive later are joined with the log. `data` then describes the joined log (`format: parquet`,
     all columns as text). null: the log contains its labels, and all rows count.
+    """
+    impressions: ImpressionLists | None = None
+    """Lists of impressions, each item of which becomes a row. `data` then describes these rows (`format: parquet`, all
+    columns as text). null: a row of the log is an impression already.
+    """
+    join: Join | None = None
+    """Side tables that the log is joined with. `data` then describes the joined log (`format: parquet`, all columns as
+    text). null: the log has all columns.
     """
     negative_sampling: float = pydantic.Field(1.0, gt=0, le=1, examples=[0.1])
     """Share of the negatives that training reads, drawn by the seed; all positives stay. Training and validation rows
@@ -263,14 +283,24 @@ class Data(Section):
                 raise ValueError(f"delimiter applies to csv and tsv, not to {self.format}")
             if not self.delimiter or set(self.delimiter) & set('"\r\n'):
                 raise ValueError(f"delimiter must be characters other than quotes and line ends: {self.delimiter!r}")
-        if self.format == "parquet" and not is_utf8_codec(self.encoding):
-            raise ValueError(f"encoding applies to text formats; text in Parquet is UTF-8: {self.encoding}")
+        if self.has_typed_columns and not is_utf8_codec(self.encoding):
+            raise ValueError(f"encoding applies to text formats; text in {self.format} is UTF-8: {self.encoding}")
+        for key, value in (("escape", self.escape), ("trim_spaces", self.trim_spaces)):
+            if value and not self.is_table:
+                raise ValueError(f"{key} applies to csv and tsv, not to {self.format}; remove it")
+        if self.escape and "\\" in (self.delimiter or ""):
+            raise ValueError("escape: the delimiter has a backslash itself; remove escape")
         if self.quoted_line_breaks and self.format != "csv":
             raise ValueError(f"quoted_line_breaks applies to csv, not to {self.format}")
         if self.split.files and self.split.files.train and self.paths:
             raise ValueError("paths and split.files.train both name the training files; remove one of them")
         if self.split.files and self.label_delay:
             raise ValueError("label_delay joins the files of paths and cannot be combined with split: {by: files}")
+        for key, section in (("join", self.join), ("impressions", self.impressions)):
+            if section and self.split.files:
+                raise ValueError(f"{key} reads the files of paths and cannot be combined with split: {{by: files}}")
+            if section and self.format != "parquet":
+                raise ValueError(f"{key}: a run writes Parquet and reads it; write format: parquet, not {self.format}")
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
@@ -302,6 +332,11 @@ class Data(Section):
         return self.format in ("tsv", "csv")
 
     @property
+    def has_typed_columns(self) -> bool:
+        """Whether the files are Parquet, ORC or Avro."""
+        return self.format in ("parquet", "orc", "avro")
+
+    @property
     def separator(self) -> str:
         """What stands between two values of a line."""
         return self.delimiter or ("," if self.format == "csv" else "\t")
@@ -324,6 +359,10 @@ class LogSpec(Section):
     raw_numbers: bool = False
     """Whether the model also receives the log's numbers of `numeric` columns, rounded to three significant digits.
     `numbert` and `numbert_uni_attention` receive them without this key; your own model that reads them needs it.
+    """
+    group: str | None = pydantic.Field(None, examples=["user"])
+    """Column whose values group rows, such as users, for metrics and losses within groups. Set by the pipeline
+    to `evaluation.group`.
     """
 
     @pydantic.model_validator(mode="after")
@@ -383,8 +422,8 @@ class LogSpec(Section):
 
     @property
     def line_or_row(self) -> str:
-        """The unit of a row number in a message, counted from 1: "line" of a text file, "row" of Parquet."""
-        return "row" if self.data.format == "parquet" else "line"
+        """The unit of a row number in a message, counted from 1: "line" of a text, "row" of Parquet, ORC and Avro."""
+        return "row" if self.data.has_typed_columns else "line"
 
     def columns_of(self, *kinds: str) -> list[str]:
         """Returns the columns of all features of the given kinds."""

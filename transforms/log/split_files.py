@@ -1,9 +1,9 @@
 """Finds the files of a log whose split is by files."""
 
-import pathlib
 from collections.abc import Sequence
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.stores import absolute
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.split import SPLITS, Split, SplitFiles
 
@@ -25,15 +25,10 @@ def placed_files(split: Split, patterns: Sequence[str]) -> tuple[Split, list[str
     if split.files.train and patterns:
         raise InputError("data.split.files.train names the training files; leave out data.paths and --data, or train")
     named = {"train": split.files.train or list(patterns), **{n: getattr(split.files, n) for n in SPLITS[1:]}}
-    files = {name: [_absolute(path) for path in find_files(list(given))] for name, given in named.items()}
+    files = {name: [absolute(path) for path in find_files(list(given))] for name, given in named.items()}
     places: dict[str, str] = {}
     for name, paths in files.items():
         for path in paths:
             if places.setdefault(path, name) != name:
                 raise InputError(f"data.split.files: {path} is in {places[path]} and in {name}; name it once")
     return split.model_copy(update={"files": SplitFiles(**files)}), list(places)
-
-
-def _absolute(path: str) -> str:
-    """Returns the absolute path of a file, without links."""
-    return str(pathlib.Path(path).resolve())

@@ -18,6 +18,7 @@ from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
+ALONE = "its values alone give the label away"  # how the strongest finding begins
 MOST_AUC = 0.98  # of a column's values alone: columns of real logs are far below
 LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and the label
 LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
@@ -72,6 +73,16 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
                 sign = ":" if ":" in pair else "="
                 yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
+
+
+def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:
+    """Returns how a column's values give a label away, or "" if they do not.
+
+    Args:
+        values: The column: texts, or floating-point numbers.
+        label: The label of each row, 0 to 1.
+    """
+    return _gives_away(_Values.of(values), label)
 
 
 def _weighted_pair(column: pa.ChunkedArray, separator: str) -> str | None:
@@ -227,7 +238,7 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
         return ""
     alone = _auc_alone(codes, clicks)
     if alone > MOST_AUC:
-        return f"its values alone give the label away, with an AUC of {alone:.4f}"
+        return f"{ALONE}, with an AUC of {alone:.4f}"
     rows, of_rare = np.bincount(codes), np.bincount(codes, rare)
     least = max(LEAST_ROWS, LEAST_SHARE * rare.sum())
     tried = len(rows) + 1

@@ -284,8 +284,8 @@ def zone_offsets(zone: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         raise ValueError(f"timezone '{zone}' is unknown; write it like 'Europe/Berlin' or 'UTC'") from error
 
     def offset(moment: int) -> int:
-        found = datetime.datetime.fromtimestamp(moment, rules).utcoffset()
-        return int(found.total_seconds()) if found else 0
+        of_zone = datetime.datetime.fromtimestamp(moment, rules).utcoffset()
+        return int(of_zone.total_seconds()) if of_zone else 0
 
     days = [
         int(datetime.datetime(year, month, day, tzinfo=datetime.UTC).timestamp())

@@ -35,7 +35,7 @@ def find_checkpoint(encoder: str) -> pathlib.Path | None:
 @functools.cache  # so that a run uses one commit, even if the branch moves
 def _fetch(encoder: str) -> pathlib.Path:
     require("hub", f"features: text: encoder: {encoder}", "give a local folder")
-    from huggingface_hub import snapshot_download  # optional package, needed only for encoders from the hub
+    from huggingface_hub import snapshot_download  # lazy: an optional package, which only encoders from the hub need
 
     name, at, revision = encoder.removeprefix(HUB).partition("@")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or bool(at) != bool(revision):

@@ -43,7 +43,7 @@ class WordPiece:
     segments = True
 
     def __init__(self, folder: pathlib.Path):
-        import tensorflow_text  # takes 0.3 s, not needed for runs without text
+        import tensorflow_text  # lazy: takes 0.3 s, and a run without a text does not need it
 
         files = read_word_piece(folder)
         self.vocabulary = files.vocabulary

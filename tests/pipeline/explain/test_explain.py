@@ -1,4 +1,4 @@
-"""Permutation importance against scikit-learn, samples and codes of a log, a row's attributions, what is printed."""
+"""Permutation importance against scikit-learn, codes of a log, a row's attributions, what is printed."""
 
 import json
 
@@ -12,9 +12,7 @@ from ctrpipe.pipeline.explain import explain as explain_module
 from ctrpipe.pipeline.explain.explain import Settings, check_groups
 from ctrpipe.pipeline.explain.importance import Permuter, groups_of
 from ctrpipe.pipeline.explain.rows import shapley_of_row
-from ctrpipe.pipeline.explain.sample import RowSample
 from ctrpipe.pipeline.explain.show_row import print_row
-from ctrpipe.pipeline.explain.source import read_row, read_rows
 from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.transforms.log.spec import LogSpec
@@ -126,19 +124,6 @@ def test_unknown_columns_are_refused(settings, message):
         check_groups(SPEC, settings)
 
 
-def test_a_sample_has_each_row_with_the_same_chance_in_the_order_of_the_log():
-    drawn = []
-    for seed in range(300):
-        sample = RowSample(20, np.random.default_rng(seed))
-        for start in (0, 30, 60):
-            sample.add(pa.record_batch({"row": np.arange(start, start + 30)}))
-        kept = sample.table()["row"].to_pylist()
-        assert len(kept) == 20 and kept == sorted(set(kept))
-        drawn += kept
-    thirds = np.histogram(drawn, bins=[0, 30, 60, 90])[0] / len(drawn)
-    assert np.abs(thirds - 1 / 3).max() < 0.02
-
-
 def test_codes_are_frequent_values_and_bins():
     values = [b"x"] * 3 + [b"y"] * 2 + [None]
     rows = pa.record_batch(
@@ -170,16 +155,6 @@ def test_the_codes_of_a_sorted_log_know_its_last_rows(tmp_path, monkeypatch):
     assert counts.of(1, 2)[first].sum() == 600
 
 
-def test_a_smaller_sample_is_a_part_of_a_larger_one():
-    def drawn(rows: int, part: int | None = None) -> list[int]:
-        sample = RowSample(rows, np.random.default_rng(3))
-        for start in range(0, 900, 90):
-            sample.add(pa.record_batch({"row": np.arange(start, start + 90)}))
-        return sample.table(part).to_pydict()["row"]
-
-    assert len(drawn(50)) == 50 and drawn(200, 50) == drawn(50)
-
-
 def of_row(rows: pa.Table) -> np.ndarray:
     return sigmoid(rows["n"].fill_null(0).to_numpy() * 0.3 + (rows["c"].is_null().to_numpy() * -1.0))
 
@@ -204,25 +179,6 @@ def test_a_row_is_explained_against_rows_of_the_log():
     assert found.baseline == pytest.approx(0.1, abs=0.1)  # half of 0.3 x 4 - 1
     by_name = {one.name: one for one in found.columns}
     assert abs(by_name["c"].logit - 0.5) < 4 * by_name["c"].error
-
-
-def test_a_line_is_named_as_in_an_editor(tmp_path):
-    log = tmp_path / "log.tsv"
-    log.write_text("0\t1\tx\ty\n1\tbad\tx\ty\n0\t3\tu\tv\n")
-    assert read_row(f"{log}:3", SPEC).to_pylist() == [{"n": 3.0, "c": b"u", "d": b"v"}]
-    for line, message in (("2", "line 2 is malformed"), ("4", "has no row at line 4"), ("0", "expected FILE:LINE")):
-        with pytest.raises(InputError, match=message):
-            read_row(f"{log}:{line}", SPEC)
-
-
-def test_a_log_of_other_columns_and_a_version_without_rows_are_refused(tmp_path):
-    log = tmp_path / "log.tsv"
-    log.write_text("0\t1\tx\n" * 5)
-    source = TrainedModel(tmp_path, None)
-    with pytest.raises(InputError, match="5 of 5 rows are malformed|expected 4"):
-        list(read_rows(source, [str(log)], SPEC))
-    with pytest.raises(InputError, match="give --data"):
-        list(read_rows(source, [], SPEC))
 
 
 def test_a_run_whose_model_was_removed_is_refused(tmp_path):

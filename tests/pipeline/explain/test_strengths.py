@@ -13,7 +13,7 @@ ROWS = 4
 
 
 def exchanged(rows: dict, first: str, second: str) -> dict:
-    """All rows in which two columns have the values of any two of the rows, and the others those of the first row."""
+    """All rows in which two columns have the values of any two of the rows, and the others the first row's values."""
     grid = {key: np.repeat(value[:1], ROWS * ROWS, axis=0) for key, value in rows.items()}
     for name, of in ((first, np.repeat(np.arange(ROWS), ROWS)), (second, np.tile(np.arange(ROWS), ROWS))):
         if name in feature_map().dense:

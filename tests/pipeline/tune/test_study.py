@@ -209,5 +209,5 @@ def test_importance_is_of_what_moves_the_objective(tmp_path, monkeypatch):
         study.tell(trial, result(loss(trial.params)), 1.0)
     shares = importance(study)
     assert set(shares) == set(trial.params) and sum(shares.values()) == pytest.approx(1)
-    # The variance of (log10 rate + 2)^2 is 0.09, that of the two others together 0.003.
+    # The variance of (log10 rate + 2)^2 is 0.09, and the two others have 0.003 together.
     assert shares["training.learning_rate"] > 0.8

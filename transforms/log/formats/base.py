@@ -3,7 +3,6 @@
 import abc
 import collections
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
@@ -20,9 +19,6 @@ class Format(abc.ABC):
         columns: The columns to read, without those of folder names.
         labels: Whether the files must have the labels and the weight.
     """
-
-    mark: ClassVar[bytes] = b""
-    """The first bytes of every file of the format; empty if a file may begin with any."""
 
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         self._spec = spec
@@ -53,8 +49,8 @@ class Format(abc.ABC):
             InputError: the file is empty, truncated or unreadable, or is not the one that was cut into ranges.
         """
 
-    @staticmethod
-    def row_count(path: str) -> int | None:
+    @classmethod
+    def row_count(cls, path: str) -> int | None:
         """Returns the number of rows that a file states; None if the format states none.
 
         Raises:

@@ -17,5 +17,5 @@ class Csv(Delimited):
 
     def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
         if self._spec.data.quoted_line_breaks:
-            return whole_records(chunks, self._delimiter, len(names))
+            return whole_records(map(self._notation.prepared, chunks), self._delimiter, len(names))
         return super()._lines(chunks, names)

@@ -20,6 +20,7 @@ from ctrpipe.transforms.log.first_bytes import (
     usual_encoding,
 )
 from ctrpipe.transforms.log.formats.base import check_names
+from ctrpipe.transforms.log.formats.notation import Notation
 from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
 from ctrpipe.transforms.log.lines import Lines, count_values, is_utf8, single_byte
 from ctrpipe.transforms.log.spec import LogSpec
@@ -36,6 +37,8 @@ class Delimited(TextFormat):
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         super().__init__(spec, columns, labels)
         self._delimiter = spec.data.separator.encode()
+        escapes, trims = spec.data.escape is not None, spec.data.trim_spaces
+        self._notation = Notation(self._delimiter, self.quoted, escapes, trims)
 
     def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
         data, targets = self._spec.data, self._spec.target_columns
@@ -46,7 +49,9 @@ class Delimited(TextFormat):
         mark = BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
         if self._labels:
             return data.columns, mark
-        lines = first_chunk(path, self._encoding).split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
+        lines = self._notation.prepared(first_chunk(path, self._encoding)).split(b"\n", _LINES_LOOKED_AT)[
+            :_LINES_LOOKED_AT
+        ]
         widths = [count_values(line, self._delimiter, self.quoted) for line in lines]
         return unlabelled if widths.count(len(unlabelled)) > widths.count(len(data.columns)) else data.columns, mark
 
@@ -58,20 +63,21 @@ class Delimited(TextFormat):
         width = count_values(first.split(b"\n")[0].rstrip(b"\r"), self._delimiter, self.quoted)
         if not self._spec.data.header and width == len(self._spec.data.columns) > 1:
             return
-        if is_array or is_json_over_lines(first):
-            raise json_document(path, is_array)
-        raise InputError(f"{path}: JSON lines, but data.format is {self._spec.data.format}; write data.format: jsonl")
+        if is_json_over_lines(first):
+            raise json_document(path)
+        name, form = ("a JSON array", "json") if is_array else ("JSON lines", "jsonl")
+        raise InputError(f"{path}: {name}, but data.format is {self._spec.data.format}; write data.format: {form}")
 
     def _header(self, path: str, listed: Sequence[str]) -> tuple[list[str], bytes]:
         """Returns the column names in the first line, and that line; `listed` must be among the names."""
         first, newline, _ = first_chunk(path, self._encoding).partition(b"\n")
         text = first.removeprefix(BYTE_ORDER_MARK).rstrip(b"\r")
-        line, one_byte = self._of_one_byte(text)
+        line, one_byte = self._of_one_byte(self._notation.prepared(text))
         try:
             values = _split_line(line, self._parse_options(one_byte))
         except pa.ArrowInvalid as error:
             raise InputError(f"{path}: the header cannot be read ({excerpt(str(error))})") from error
-        values = [value.replace(one_byte, self._delimiter) for value in values]  # quoted ones
+        values = [self._notation.value(value.replace(one_byte, self._delimiter)) for value in values]  # quoted ones
         names = [value.decode("utf-8", "replace") for value in values]
         wanted = [*self._columns, *listed]
         if not set(wanted) <= set(names):
@@ -89,7 +95,10 @@ class Delimited(TextFormat):
         return len(names) == 1
 
     def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
-        return (Lines(chunk, self._delimiter, self.quoted) for chunk in chunks)
+        return (Lines(chunk, self._delimiter, self.quoted) for chunk in map(self._notation.prepared, chunks))
+
+    def _written(self, line: bytes) -> bytes:
+        return self._notation.written(line)
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return lines.faults(width, not_utf8)
@@ -113,7 +122,7 @@ class Delimited(TextFormat):
                 include_columns=self._columns,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=True,
-                null_values=[""],
+                null_values=self._notation.null_values,
                 check_utf8=False,
             ),
         )
@@ -124,7 +133,7 @@ class Delimited(TextFormat):
             columns = {
                 name: pc.replace_substring(values, one_byte, self._delimiter) for name, values in columns.items()
             }
-        return columns, wrong
+        return {name: self._notation.values(values) for name, values in columns.items()}, wrong
 
     def _of_one_byte(self, text: bytes) -> tuple[bytes, bytes]:
         """Returns a text with a delimiter of one byte, as Arrow needs it, and that delimiter."""

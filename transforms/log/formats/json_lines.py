@@ -1,4 +1,7 @@
-"""JSON lines: one object per line. Values become the bytes that a text file would contain."""
+"""JSON lines: one object per line. Values become the bytes that a text file would contain.
+
+`ad.campaign` names the field `campaign` of the object `ad` (see `nested`).
+"""
 
 import json
 import types
@@ -12,18 +15,18 @@ from ctrpipe.transforms.log.files import no_rows
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
     ENCODING_HINT,
-    is_json_array,
     is_json_over_lines,
     json_document,
 )
 from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines
+from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 
-class JsonLines(TextFormat):
-    """Reads JSON lines. A file has no list of its columns: a key may be absent from any line."""
+class JsonText(TextFormat):
+    """Reads objects of JSON. A file has no list of its columns: a key may be absent from any object."""
 
     has_escapes = True  # an escape may be half of a surrogate pair
 
@@ -35,19 +38,6 @@ class JsonLines(TextFormat):
         self._weights = spec.weight_separators
         self._whole = frozenset(spec.whole_number_columns)
 
-    def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
-        if not first:
-            raise no_rows(path)
-        if is_json_array(first) or is_json_over_lines(first):
-            raise json_document(path, is_json_array(first))
-        lines = first.removeprefix(BYTE_ORDER_MARK).split(b"\n")
-        if first.strip() and not any(line.lstrip().startswith(b"{") for line in lines):
-            raise InputError(f"{path}: no line is a JSON object, but data.format is jsonl; is the log tsv or csv?")
-        return [], BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
-
-    def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
-        return (Lines(chunk, b"", quoted=False) for chunk in chunks)
-
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
 
@@ -56,6 +46,23 @@ class JsonLines(TextFormat):
         return parse_objects(
             lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, self._weights
         )
+
+
+class JsonLines(JsonText):
+    """Reads one object per line."""
+
+    def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
+        if not first:
+            raise no_rows(path)
+        if is_json_over_lines(first):
+            raise json_document(path)
+        lines = first.removeprefix(BYTE_ORDER_MARK).split(b"\n")
+        if first.strip() and not any(line.lstrip().startswith(b"{") for line in lines):
+            raise InputError(f"{path}: no line is a JSON object, but data.format is jsonl; is the log tsv or csv?")
+        return [], BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
+
+    def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
+        return (Lines(chunk, b"", quoted=False) for chunk in chunks)
 
 
 class _Float(str):
@@ -82,7 +89,7 @@ def parse_objects(
 
     Args:
         lines: The lines, valid UTF-8.
-        columns: The keys to read.
+        columns: The keys to read, and fields of nested objects, such as `ad.campaign`.
         separators: Maps each column that may hold a list to the separator of its elements in the result.
         ordered: The columns in which a missing element of a list keeps its place, as an empty value.
         numeric: The columns of numbers.
@@ -99,6 +106,8 @@ def parse_objects(
             row = []
             for name in columns:
                 value = values.get(name)
+                if value is None and DOT in name:
+                    value = _nested(values, name)
                 if isinstance(value, dict) and name in weights:
                     value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
                 if isinstance(value, _Float | list) and name not in numeric:
@@ -120,6 +129,11 @@ def _constant(name: str) -> _Float | None:
 
 
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=_Float, parse_constant=_constant)
+
+
+def _nested(values: dict[str, Any], name: str) -> Any:
+    found = field_of(values, name)
+    return None if found is ABSENT else found
 
 
 def _plain(value: Any, name: str, exact: bool) -> Any:

@@ -6,22 +6,41 @@ LogSpec, `line_or_row` and `separator`, also depend on the format, and transform
 
 from collections.abc import Sequence
 
-from ctrpipe.transforms.log.files import open_stored
+from ctrpipe.common import hooks
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.files import first_bytes, stored_head
+from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, binary_format, is_json_array, is_json_lines
+from ctrpipe.transforms.log.formats.avro import Avro
 from ctrpipe.transforms.log.formats.base import Format
+from ctrpipe.transforms.log.formats.columnar import Columnar
 from ctrpipe.transforms.log.formats.csv import Csv
+from ctrpipe.transforms.log.formats.json_array import JsonArray
 from ctrpipe.transforms.log.formats.json_lines import JsonLines
+from ctrpipe.transforms.log.formats.orc import Orc
 from ctrpipe.transforms.log.formats.parquet import Parquet
 from ctrpipe.transforms.log.formats.tsv import Tsv
 from ctrpipe.transforms.log.spec import LogSpec
 
+_COLUMNAR: tuple[type[Columnar], ...] = (Parquet, Orc, Avro)
+_JSON: tuple[type[Format], ...] = (JsonLines, JsonArray)
+
 # By `data.format` of the configuration.
-FORMATS: dict[str, type[Format]] = {"tsv": Tsv, "csv": Csv, "jsonl": JsonLines, "parquet": Parquet}
+FORMATS: dict[str, type[Format]] = {
+    "tsv": Tsv,
+    "csv": Csv,
+    "jsonl": JsonLines,
+    "json": JsonArray,
+    "parquet": Parquet,
+    "orc": Orc,
+    "avro": Avro,
+}
 
 
 def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) -> Format:
-    """Returns the format of a file: the configured one, unless that is a text and the file's first bytes are a mark.
+    """Returns the format of a file: the configured one, unless its first bytes show another.
 
-    The files of `ctrpipe prepare requests` are always Parquet, but may be read with the description of a text log.
+    A file of columns names its columns, and may be read with the description of any log: the files of `ctrpipe prepare
+    requests` are always Parquet. So may an array of JSON with that of JSON lines, and the other way round.
 
     Args:
         path: The file. If it cannot be read, the format that is returned reports the error.
@@ -29,16 +48,28 @@ def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) ->
         columns: See Format.
         labels: See Format.
     """
-    configured = FORMATS[spec.data.format]
-    kind = configured if configured.mark else _marked(path) or configured
+    name = spec.data.format
+    configured: type[Format] = FORMATS[name] if name in FORMATS else hooks.load("readers", name)
+    try:
+        kind = (columnar_of(stored_head(path)) if name in FORMATS else None) or configured
+    except OSError:
+        kind = configured
+    if kind in _JSON:
+        kind = _of_json(path, spec.data.encoding) or kind
     return kind(spec, columns, labels)
 
 
-def _marked(path: str) -> type[Format] | None:
-    marked = [kind for kind in FORMATS.values() if kind.mark]
+def columnar_of(head: bytes) -> type[Columnar] | None:
+    """Returns the format of columns that a file's first bytes show; None for a text."""
+    name = binary_format(head)
+    return next((kind for kind in _COLUMNAR if kind.name == name), None)
+
+
+def _of_json(path: str, encoding: str) -> type[Format] | None:
     try:
-        with open_stored(path) as file:
-            first = file.read(max(len(kind.mark) for kind in marked))
-    except OSError:
+        head = first_bytes(path, HEAD_BYTES, encoding)
+    except InputError:
         return None
-    return next((kind for kind in marked if first.startswith(kind.mark)), None)
+    if is_json_array(head):
+        return JsonArray
+    return JsonLines if is_json_lines(head) else None

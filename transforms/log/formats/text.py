@@ -61,6 +61,10 @@ class TextFormat(Format):
             names: The file's columns, in order.
         """
 
+    def _written(self, line: bytes) -> bytes:
+        """Returns a line of `_lines` as the file has it."""
+        return line
+
     @abc.abstractmethod
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         """Returns the lines that `_parse` would misread, with the reason for each.
@@ -98,7 +102,7 @@ class TextFormat(Format):
                 raise no_rows(path)
             length = None if in_order else state.size - len(header)
             size = length or text_size(path)
-            rest = 0 if in_order or self._has_empty_rows(names) else empty_end(path, len(header), state.size)
+            rest = 0 if in_order else self._no_rows_at_end(path, names, len(header), state.size)
             if rest == length:  # no other line says that an empty one is none
                 rest = 0
         return [Range(path, tuple(names), len(header), length, 1 + header.count(b"\n"), size, state, rest)]
@@ -106,6 +110,15 @@ class TextFormat(Format):
     def _has_empty_rows(self, names: Sequence[str]) -> bool:
         """Returns whether an empty line is a row of a file with these columns. At the end of a file it is not a row."""
         return False
+
+    def _no_rows_at_end(self, path: str, names: Sequence[str], start: int, stop: int) -> int:
+        """Returns the number of bytes at the end of a plain file, from `start` to `stop`, that are part of no row.
+
+        Raises:
+            InputError: the file has no end.
+            OSError: the file cannot be read.
+        """
+        return 0 if self._has_empty_rows(names) else empty_end(path, start, stop)
 
     def ranges(self, path: str) -> list[Range]:
         [whole] = self.whole(path)
@@ -115,23 +128,42 @@ class TextFormat(Format):
         line, position = part.line, 0
         with input_errors(part.path), self._rows_of(part) as file:
             length = None if part.length is None else part.length - part.empty_end
-            chunks = whole_lines(file, length)
-            if length is None and not self._has_empty_rows(part.columns):
-                chunks = without_empty_end(chunks)
-            for lines in self._lines(chunks, part.columns):
+
+            def counted() -> Iterator[bytes]:
+                nonlocal position
+                for chunk in self._chunks(part.path, file, length, part.columns):
+                    position += len(chunk)
+                    yield chunk
+
+            for lines in self._lines(counted(), part.columns):
                 yield self._batch(part, lines, line)
                 line += lines.breaks
-                position += lines.size
         if not position:
             raise no_rows(part.path)
         if length not in (None, position):
             raise changed(part.path)
 
+    def _chunks(self, path: str, file: IO[bytes], length: int | None, names: Sequence[str]) -> Iterator[bytes]:
+        """Yields the text of a range in the chunks that `_lines` takes.
+
+        Args:
+            path: The file, for messages.
+            file: The text.
+            length: Its number of bytes; None: up to the end of the file, whose empty lines at the end are no rows.
+            names: The file's columns.
+
+        Raises:
+            InputError: the text does not end as it must.
+        """
+        chunks = whole_lines(file, length)
+        return chunks if length is not None or self._has_empty_rows(names) else without_empty_end(chunks)
+
     @contextlib.contextmanager
     def _rows_of(self, part: Range) -> Iterator[IO[bytes]]:
         """Opens the text of a range, without the file's header."""
         in_order = part.length is None
-        with open_text(part.path, 0 if in_order else part.start, self._encoding) as file:
+        stop = None if part.length is None else part.start + part.length
+        with open_text(part.path, 0 if in_order else part.start, self._encoding, stop) as file:
             if in_order:
                 file.read(part.start)
             yield file
@@ -151,7 +183,7 @@ class TextFormat(Format):
         suspects: list[int] = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
 
         def text(line: int) -> str:
-            return lines[line].decode("utf-8", "backslashreplace")
+            return self._written(lines[line]).decode("utf-8", "backslashreplace")
 
         return RawBatch(
             path=part.path,

@@ -9,6 +9,9 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 
+# What a draft keeps of a column of many values: those that occur twice, half a million at most.
+OFTEN = {"top_k": 500_000, "min_count": 2}
+
 
 class Categorical(WithVocabulary):
     """A single value from a set, such as a device or a user id.
@@ -75,7 +78,7 @@ class Categorical(WithVocabulary):
             return Guess.nothing_repeats(column.seen)
         settings: dict[str, Any] = {"kind": "categorical"}
         if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:
-            settings |= {"top_k": 500_000, "min_count": 2}
+            settings |= OFTEN
         if numbers is None:
             return Guess(settings, column.seen)
         other = "; or numeric?" if numbers.or_other else ""

@@ -1,4 +1,4 @@
-"""Reads the rows for an explanation: rows of a log, or a run's own test rows."""
+"""Reads rows for a trained model: rows of a log, or its run's own test rows."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,9 @@ def split_files(run: pathlib.Path, split: str) -> list[pathlib.Path]:
         InputError: the files are not known, or were removed.
     """
     require("pipeline", f"{run}: to read its {split} rows", "give one of its models, and --data")
-    from ctrpipe.pipeline.run.artifacts import Artifacts  # needs ML Metadata, which is not needed to read a log
+    from ctrpipe.pipeline.run.artifacts import (
+        Artifacts,  # lazy: ML Metadata takes 0.3 s, and reading a log does not need it
+    )
 
     try:
         name = yaml.safe_load((run / "report_data" / "config.yaml").read_text())["name"]

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from ctrpipe.common import metrics
+from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
 from ctrpipe.common.metrics import Weights
 
 
@@ -22,8 +23,8 @@ class Estimate:
 
     Attributes:
         value: The metric.
-        components: The contribution of each row to the error, `[rows]`. The covariance of two estimates on the same
-            rows is the dot product of their components.
+        components: The contribution of each row to the error, `[rows]`, or of each group. The covariance of two
+            estimates on the same rows is the dot product of their components.
     """
 
     value: float
@@ -64,6 +65,27 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights
     value = float(clicked @ others_below[places] / clicks_at.sum())
     sides = ((clicked, others_below[places]), (others, clicks_above[places]))
     return Estimate(value, sum((_shares(mass) * (right - value) for mass, right in sides), np.zeros(len(labels))))
+
+
+def gauc_estimate(
+    groups: np.ndarray, labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, by: str = "impressions"
+) -> Estimate | None:
+    """Returns gAUC, the weighted mean AUC of the groups, with one component per group of both classes.
+
+    Other groups than these might have been sampled, so the error is over groups, not rows. Returns None with fewer than
+    two groups of both classes.
+
+    Args:
+        groups: The group's number of each row, int64 `[N]`; NO_GROUP for none.
+        labels, probabilities, weights: See `auc_estimate`.
+        by: What a group is weighted by, one of WEIGHTINGS.
+    """
+    own = groups != NO_GROUP
+    of_rows = None if weights is None else weights[own]
+    found = group_aucs(groups[own], labels[own], probabilities[own], of_rows, by)
+    if found.value is None or len(found.aucs) < 2:
+        return None
+    return Estimate(found.value, found.components)
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:

@@ -6,8 +6,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from ctrpipe.common.palette import COLORS
-from ctrpipe.pipeline.report.charts import (
+from ctrpipe.common.charts import (
     Bar,
     BarChart,
     Chart,
@@ -18,6 +17,7 @@ from ctrpipe.pipeline.report.charts import (
     chart_svg,
     short,
 )
+from ctrpipe.common.palette import COLORS
 
 HOSTILE = '<script>alert(1)</script>"&'
 

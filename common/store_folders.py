@@ -1,0 +1,274 @@
+"""Folders in stores: written whole, read whole, and their copies on this machine.
+
+A store renames nothing, so a folder in it is whole once its manifest is there, which is written last. The manifest has
+the size and the SHA-256 of each file. What a killed process left has no manifest, and nobody reads it.
+
+A folder's copy on this machine has the same names as its URL, below CTRPIPE_CACHE, or `~/.cache/ctrpipe`: in `copies`
+what was read, in `work` what is to be written.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from ctrpipe.common import stores
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path, make_unique_folder, write_bytes
+from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.stores import StoreError
+
+MANIFEST = "ctrpipe_manifest.json"
+CACHE = "CTRPIPE_CACHE"
+_THREADS = 8
+_CLAIMS = ".ctrpipe_claims"
+_BEAT_SECONDS = 10.0
+_DEAD_SECONDS = 60.0  # a claim that is not renewed for so long is of a killed process
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredFile:
+    """A file of a manifest: its size in bytes, and its SHA-256."""
+
+    bytes: int
+    sha256: str
+
+
+def local_copy(url: str) -> pathlib.Path:
+    """Returns the folder of this machine where the copy of a URL's folder is, or will be.
+
+    Raises:
+        StoreError: a part of the URL cannot be the name of a folder.
+    """
+    return _place_of(url, "copies")
+
+
+def work_folder(url: str) -> pathlib.Path:
+    """Returns the folder of this machine where that is made which is then written to a URL. Raises as `local_copy`."""
+    return _place_of(url, "work")
+
+
+def _place_of(url: str, kind: str) -> pathlib.Path:
+    stores.check_scheme(url)
+    scheme, _, rest = url.rstrip("/").partition("://")
+    names = rest.split("/")
+    if any(name in ("", ".", "..") for name in names):
+        raise StoreError(f"{url}: has an empty name, . or .. in it; write the folder's URL without")
+    base = os.environ.get(CACHE) or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ctrpipe"
+    )
+    # Two servers may have a bucket of the same name.
+    endpoint = stores.endpoint_of(scheme)
+    store = f"{scheme.lower()}-{fingerprint(endpoint)[:8]}" if endpoint else scheme.lower()
+    return pathlib.Path(base, kind, store, *names).absolute()
+
+
+# Write ---------------------------------------------------------------------------------------------------------------
+
+
+def upload(folder: pathlib.Path, url: str, names: Iterable[str] | None = None) -> None:
+    """Writes files of a folder to a store, several at once, and then the manifest. Files that are there are kept.
+
+    Args:
+        folder: The folder.
+        url: The URL of the folder in the store.
+        names: The files, relative to the folder; None for all.
+
+    Raises:
+        StoreError: the store refuses it, or does not answer.
+    """
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    chosen = sorted(name for name in (names if names is not None else found) if name != MANIFEST)
+    there = {each.removeprefix(f"{url.rstrip('/')}/"): size for each, size in stores.objects_below(url)}
+    files = {name: _measured(folder / name) for name in chosen}
+    before = read_manifest(url) if MANIFEST in there else {}
+    if before == files:
+        return
+    todo = [name for name in chosen if before.get(name) != files[name] or there.get(name) != files[name].bytes]
+    if before:
+        stores.delete(stores.join(url, MANIFEST))  # what is being replaced is not whole
+    with ThreadPoolExecutor(_THREADS, "upload") as threads:
+        for done in [threads.submit(stores.write_file, stores.join(url, name), folder / name) for name in todo]:
+            done.result()
+    text = json.dumps({"files": {name: dataclasses.asdict(file) for name, file in files.items()}}, indent=1)
+    stores.write_bytes(stores.join(url, MANIFEST), text.encode())
+
+
+def _measured(path: pathlib.Path) -> StoredFile:
+    with path.open("rb") as file:
+        return StoredFile(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+# Read ----------------------------------------------------------------------------------------------------------------
+
+
+def read_manifest(url: str) -> dict[str, StoredFile]:
+    """Returns the files of a folder by name.
+
+    Raises:
+        FileNotFoundError: the folder has no manifest, so it is not whole.
+        StoreError: the manifest is damaged, or the store refuses the request or does not answer.
+    """
+    text = stores.read_bytes(stores.join(url, MANIFEST))
+    try:
+        files = {name: StoredFile(**file) for name, file in json.loads(text)["files"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise StoreError(f"{url}/{MANIFEST}: damaged; push the folder again") from error
+    for name in files:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise StoreError(f"{url}/{MANIFEST}: names a file outside of its folder, {name!r}; push the folder again")
+    return files
+
+
+def download(url: str, folder: pathlib.Path) -> None:
+    """Copies a whole folder of a store to this machine. Files that are there already, and alike, are not asked for.
+
+    The folder appears, or is replaced, once all of it is here and equals the manifest.
+
+    Raises:
+        FileNotFoundError: the folder has no manifest, so it is not whole.
+        StoreError: a file differs from the manifest, or the store refuses the request or does not answer.
+    """
+    files = read_manifest(url)
+    if _is_copy(folder, files):
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = make_unique_folder(folder.with_name(f".{folder.name}"))
+    try:
+        for name in files:
+            (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(_THREADS, "download") as threads:
+            for done in [
+                threads.submit(_fetch, stores.join(url, name), unfinished / name, file) for name, file in files.items()
+            ]:
+                done.result()
+        text = json.dumps({"files": {name: dataclasses.asdict(file) for name, file in files.items()}}, indent=1)
+        write_bytes(unfinished / MANIFEST, text.encode())
+        _put_in_place(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _put_in_place(unfinished: pathlib.Path, folder: pathlib.Path) -> None:
+    """Renames the folder. Folders in an earlier copy that the manifest does not name, such as versions, stay."""
+    if not folder.exists():
+        with contextlib.suppress(FileExistsError):
+            unfinished.rename(folder)
+            return
+    for path in sorted(unfinished.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            target = folder / path.relative_to(unfinished)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    (unfinished / MANIFEST).replace(folder / MANIFEST)
+
+
+def fetch_below(url: str, folder: pathlib.Path) -> None:
+    """Copies the objects below a URL into a folder, those that are not there in their size. Raises as `download`."""
+    root = url.rstrip("/")
+    for each, size in stores.objects_below(root):
+        path = folder / each[len(root) + 1 :]
+        if not path.exists() or path.stat().st_size != size:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, stores.read_bytes(each))
+
+
+def _is_copy(folder: pathlib.Path, files: dict[str, StoredFile]) -> bool:
+    try:
+        said = {name: StoredFile(**file) for name, file in json.loads((folder / MANIFEST).read_text())["files"].items()}
+        return said == files and all((folder / name).stat().st_size == file.bytes for name, file in files.items())
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _fetch(url: str, path: pathlib.Path, expected: StoredFile) -> None:
+    digest = hashlib.sha256()
+    try:
+        with atomic_path(path) as unfinished, unfinished.open("wb") as target, stores.open_read(url, 0) as source:
+            while piece := source.read(stores.BLOCK_BYTES):
+                digest.update(piece)
+                target.write(piece)
+    except FileNotFoundError as error:
+        raise StoreError(f"{url}: named by the manifest beside it, and not there; push the folder again") from error
+    if digest.hexdigest() != expected.sha256:
+        raise StoreError(f"{url}: differs from the manifest beside it; push the folder again")
+
+
+# One writer ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def one_writer(url: str) -> Iterator[None]:
+    """Keeps other writers out of a folder in a store while the block runs.
+
+    A store has no locks. Each writer writes a claim and then lists the claims, and one that sees another's gives way:
+    stores show an object in the listings that begin after it was written, so at most one writer sees no other. A claim
+    is renewed while its writer lives; one that was not for _DEAD_SECONDS, by the store's clock, no longer counts.
+
+    Raises:
+        StoreError: another process writes the folder.
+    """
+    own = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}.json"
+    claims = stores.join(url, _CLAIMS)
+    claim, text = stores.join(claims, own), json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
+    stores.write_bytes(claim, text)
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(_BEAT_SECONDS):
+            with contextlib.suppress(InputError):
+                stores.write_bytes(claim, text)
+
+    thread = threading.Thread(target=renew, name="claim", daemon=True)
+    try:
+        for other in _living(claims, claim):
+            who = stores.name_of(other).rpartition("-")[0]
+            raise StoreError(
+                f"{url}: another process writes here ({who}); let one finish before the next begins; what was killed "
+                f"gives way after {_DEAD_SECONDS:.0f} s"
+            )
+        thread.start()
+        yield
+    finally:
+        ended.set()
+        if thread.is_alive():
+            thread.join()
+        with contextlib.suppress(InputError):
+            stores.delete(claim)
+
+
+def _living(claims: str, own: str) -> list[str]:
+    """Returns the claims of other processes that live, and removes those of killed ones."""
+    times = dict(stores.times_below(claims))
+    now = times.get(own, time.time())
+    living = []
+    for claim, changed in times.items():
+        if claim == own:
+            continue
+        if now - changed > _DEAD_SECONDS or _was_killed_here(stores.name_of(claim)):
+            stores.delete(claim)
+        else:
+            living.append(claim)
+    return living
+
+
+def _was_killed_here(name: str) -> bool:
+    """Returns whether a claim is of a process of this machine that is no more."""
+    host, process, _ = name.rsplit("-", 2)
+    if host != socket.gethostname() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

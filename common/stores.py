@@ -1,0 +1,862 @@
+"""Objects in stores, by URL: find, open, measure, read by ranges, and write.
+
+| URL | store | credentials |
+|---|---|---|
+| `s3://BUCKET/KEY` | Amazon S3, or what speaks its protocol at AWS_ENDPOINT_URL | environment, profile, web identity |
+| `gs://BUCKET/KEY` | Google Cloud Storage, or STORAGE_EMULATOR_HOST | application default credentials |
+| `abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY` | Azure Storage | environment, managed identity |
+| `hdfs://HOST:PORT/PATH` | Hadoop, with its Java client | the login, or a Kerberos ticket |
+| `https://HOST/PATH` | a web server, for reading | none |
+
+pyarrow.fs, which is in the base anyway, speaks the protocols and finds the credentials. This module adds what it lacks:
+retries with back-off, reading ahead by ranges in parallel, a tag that tells whether an object is still the same, and
+errors of one line. A path without a scheme, or with `file://`, is a file of this machine and not this module's matter.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import errno
+import fnmatch
+import functools
+import io
+import os
+import pathlib
+import random
+import re
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO, Any, Protocol, TypeVar, cast
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import by_number
+
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "http", "https")
+_URL = re.compile(rf"(?:{'|'.join(SCHEMES)})://", re.I)
+_ANY_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_FILE_URI = "file://"
+_MAGIC = re.compile(r"[*?\[]")
+
+BLOCK_BYTES = 4 << 20  # of one request of what is read in order
+AHEAD = 4  # blocks that are requested at once
+_HEAD_BYTES = 1 << 16  # the least that is asked for
+
+# How long a request is repeated that a store answers with "slow down" or with an error of its own, or not at all.
+RETRY_SECONDS = "CTRPIPE_STORE_RETRY_SECONDS"
+_RETRY_SECONDS = 60.0
+_FIRST_SECONDS = 5.0  # where the store has not answered this process before: its address is probably wrong
+_FIRST_DELAY, _LAST_DELAY = 0.05, 5.0
+_CONNECT_SECONDS, _SILENT_SECONDS = 5.0, 30.0
+
+_CREDENTIALS = {
+    "s3": "AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the role of this machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or the workload's account",
+    "abfs": "AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, `az login`, or the workload's identity",
+    "hdfs": "the Kerberos ticket",
+    "http": "the server asks for credentials, which ctrpipe does not send: copy the file to a store or to this machine",
+}
+_ENDPOINTS = {
+    "s3": "AWS_ENDPOINT_URL and AWS_REGION",
+    "gs": "STORAGE_EMULATOR_HOST",
+    "abfs": "the account's name in the URL",
+    "hdfs": "HOST:PORT in the URL, or core-site.xml",
+    "http": "the URL",
+}
+# What the libraries' messages say, which have no codes: the first that is found counts.
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|specified container does not exist")
+_EXPIRED = re.compile(r"ExpiredToken|EXPIRED_TOKEN|RequestExpired|token (is|has) expired|invalid_grant", re.I)
+_UNKNOWN = re.compile(
+    r"INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH|SignatureDoesNotMatch|InvalidClientTokenId|"
+    r"UNRECOGNIZED_CLIENT|InvalidToken|UNAUTHENTICATED|INVALID_SIGNATURE|AuthenticationFailed|MISSING_AUTHENTICATION|"
+    r"HTTP status(?: code:?)? 401|Could not create a OAuth2 access token|failed to get token|"
+    r"CredentialUnavailable|DefaultAzureCredential",
+    re.I,
+)
+_DENIED = re.compile(
+    r"ACCESS_DENIED|AccessDenied|PERMISSION_DENIED|AuthorizationPermissionMismatch|AuthorizationFailure|"
+    r"HTTP status(?: code:?)? 403|\b403 Forbidden",
+    re.I,
+)
+_ELSEWHERE = re.compile(r"PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed|IllegalLocationConstraint")
+_PASSING = re.compile(
+    r"SLOW_DOWN|SlowDown|THROTTL|RequestLimitExceeded|TooManyRequests|SERVICE_UNAVAILABLE|ServiceUnavailable|"
+    r"INTERNAL_FAILURE|InternalError|NETWORK_CONNECTION|REQUEST_TIMEOUT|HTTP status(?: code:?)? (?:5\d\d|429|408)|"
+    r"curlCode|CURL error|UNAVAILABLE|RESOURCE_EXHAUSTED|DEADLINE_EXCEEDED|ServerBusy|OperationTimedOut|"
+    r"timed? ?out|connection (?:was |is )?(?:reset|closed|aborted|refused)|Fail to get a new connection|"
+    r"EndOfChunk|Transport|error_info=.*transient|cut short",
+    re.I,
+)
+_NOT_REACHED = re.compile(r"curlCode: (?:6|7|28)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError")
+
+_NO_SUCH_BUCKET = "no such bucket; check the name in the URL"
+
+Result = TypeVar("Result")
+
+
+class StoreError(InputError):
+    """A store does not do what is asked, for a reason that a user can mend."""
+
+
+class UnreachableError(StoreError):
+    """A store does not answer, or only with errors that pass, for as long as requests are repeated."""
+
+
+# URLs ----------------------------------------------------------------------------------------------------------------
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path is the URL of a store. A path of this machine and `file://` are not."""
+    return bool(_URL.match(str(path)))
+
+
+def check_scheme(text: str) -> str:
+    """Returns a path, without the `file://` in front of a file of this machine.
+
+    Raises:
+        InputError: the path is a URL of another kind, or has credentials in it.
+    """
+    match = _ANY_URL.match(text)
+    if match is None:
+        return text
+    if text.startswith(_FILE_URI):
+        return str(local_path(text))
+    if not is_url(text):
+        known = ", ".join(f"{name}://" for name in ("s3", "gs", "abfs", "hdfs", "https", "file"))
+        raise InputError(f"{_shown(text)}: {match[1]}:// is no store that is known; use {known}, or a path")
+    _place(text)
+    return text
+
+
+def local_path(text: str) -> pathlib.Path:
+    """Returns the local path of a path or of a URI file://HOST/PATH.
+
+    Ignores the host and does not percent-decode, like TensorFlow's file system (PosixFileSystem, io::ParseURI).
+    """
+    if not text.startswith(_FILE_URI):
+        return pathlib.Path(text)
+    _, slash, path = text.removeprefix(_FILE_URI).partition("/")
+    return pathlib.Path(slash + path or "/")
+
+
+def absolute(path: str) -> str:
+    """Returns the absolute path of a file, without links; a URL as it is."""
+    return path if is_url(path) else str(pathlib.Path(path).resolve())
+
+
+def name_of(path: str) -> str:
+    """Returns the last name in a path or URL."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def join(url: str, *names: str) -> str:
+    """Returns the URL of an object below a URL."""
+    return "/".join([url.rstrip("/"), *names])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """The parts of a URL: the scheme without variants, the host of the store, the bucket, and the key in it."""
+
+    scheme: str
+    host: str
+    bucket: str
+    key: str
+
+    @property
+    def path(self) -> str:
+        """The path as pyarrow has it."""
+        return f"{self.bucket}/{self.key}".strip("/") if self.bucket else f"/{self.key}"
+
+
+def _place(url: str) -> _Place:
+    """Splits a URL. A `?`, `*` or `#` belongs to the key.
+
+    Raises:
+        StoreError: the URL lacks a bucket, or has credentials in it.
+    """
+    named, _, rest = url.partition("://")
+    scheme = {"gcs": "gs", "abfss": "abfs", "https": "http"}.get(named.lower(), named.lower())
+    host, _, key = rest.partition("/")
+    if scheme == "http":
+        if "@" in host or re.search(r"[?&][\w-]*(?:signature|token|secret|sig|key)[\w-]*=", key, re.I):
+            raise StoreError(
+                f"{_shown(url)}: the URL has credentials in it, which a run would write into its files; use s3://, "
+                "gs:// or abfs://, which find theirs, or download the file"
+            )
+        return _Place(scheme, f"{named.lower()}://{host}", "", key)
+    if scheme == "hdfs":
+        return _Place(scheme, host, "", key)
+    bucket, account = host, ""
+    if scheme == "abfs":
+        bucket, _, account = host.partition("@")
+    elif "@" in host:
+        raise StoreError(
+            f"{_shown(url)}: the URL has credentials in it, which a run would write into its files; give them by "
+            f"{_CREDENTIALS[scheme]}"
+        )
+    if not bucket:
+        raise StoreError(f"{url}: the URL names no bucket; write {named}://BUCKET/KEY")
+    return _Place(scheme, account, bucket, key)
+
+
+def _shown(url: str) -> str:
+    """Returns a URL without what may be secret in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "", url).split("?")[0]
+
+
+# Requests that are repeated ------------------------------------------------------------------------------------------
+
+_answered: set[tuple[str, str]] = set()
+
+
+def _retry_seconds() -> float:
+    text = os.environ.get(RETRY_SECONDS, "")
+    try:
+        return float(text) if text else _RETRY_SECONDS
+    except ValueError as error:
+        raise StoreError(f"{RETRY_SECONDS}={text}: not a number of seconds; correct or unset it") from error
+
+
+def _asked(url: str, request: Callable[[], Result]) -> Result:
+    """Returns what a request returns. It is repeated, with growing pauses, after a fault that passes.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        StoreError: the store refuses the request, or does not answer.
+    """
+    place = _place(url)
+    began, delay, tries = time.monotonic(), _FIRST_DELAY, 0
+    while True:
+        tries += 1
+        try:
+            answer = request()
+        except (OSError, ValueError) as error:
+            text = str(error)
+            if not isinstance(error, FileNotFoundError) and not text.startswith(os.strerror(errno.ENOENT)):
+                delay = _pause(url, place, error, began, delay, tries)
+                continue
+            _answered.add(_store(place))
+            if _NO_BUCKET.search(str(error)):
+                raise _error(url, place, error) from error
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from error
+        else:
+            _answered.add(_store(place))
+            return answer
+
+
+def _pause(url: str, place: _Place, error: Exception, began: float, delay: float, tries: int) -> float:
+    """Waits before a request is repeated. Returns the next wait.
+
+    Raises:
+        StoreError: the error does not pass, or it has been repeated for long enough.
+    """
+    text, limit = str(error), _retry_seconds()
+    if not _PASSING.search(text) or _lasting(text):
+        raise _error(url, place, error) from error
+    if _store(place) not in _answered and _NOT_REACHED.search(text):
+        limit = min(limit, _FIRST_SECONDS)
+    if time.monotonic() - began + delay > limit:
+        raise _away(url, place, error, tries) from error
+    time.sleep(delay * random.uniform(0.5, 1.0))
+    return min(2 * delay, _LAST_DELAY)
+
+
+def _store(place: _Place) -> tuple[str, str]:
+    return place.scheme, place.host or place.bucket
+
+
+def _lasting(text: str) -> bool:
+    return any(fault.search(text) for fault in (_NO_BUCKET, _EXPIRED, _UNKNOWN, _DENIED, _ELSEWHERE))
+
+
+def _away(url: str, place: _Place, error: Exception, tries: int) -> UnreachableError:
+    what = "does not answer" if _NOT_REACHED.search(str(error)) else f"still fails after {tries} tries"
+    return UnreachableError(
+        f"{url}: the store {what} ({_reason(error)}); try again later, or correct {_ENDPOINTS[place.scheme]}"
+    )
+
+
+def _error(url: str, place: _Place, error: Exception) -> StoreError:
+    """Returns the error of a request that the store refuses."""
+    text = str(error)
+    if re.search(r"HTTP status 400", text) and "No response body" in text:  # an answer to HEAD has no reason
+        text = _why_refused(place) or text
+    credentials = _CREDENTIALS[place.scheme]
+    if _NO_BUCKET.search(text):
+        return StoreError(f"{url}: {_NO_SUCH_BUCKET}")
+    if _EXPIRED.search(text):
+        return StoreError(f"{url}: the credentials have expired; renew them: {credentials}")
+    if _UNKNOWN.search(text):
+        return StoreError(f"{url}: the store does not accept the credentials; check {credentials}")
+    if _DENIED.search(text):
+        return StoreError(f"{url}: permission denied; check the bucket's policy, and {credentials}")
+    if _ELSEWHERE.search(text):
+        return StoreError(f"{url}: the bucket is in another region; set AWS_REGION to the bucket's")
+    return StoreError(f"{url}: the store refuses ({_reason(error)}); check the URL and {_ENDPOINTS[place.scheme]}")
+
+
+def _why_refused(place: _Place) -> str:
+    try:
+        fs = _library()
+        _filesystem(place).get_file_info(fs.FileSelector(place.bucket))
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    text = re.sub(r"\s*\(Request ID:[^)]*\)", "", str(error))
+    if match := re.search(r"AWS Error (.*)", text, re.S):
+        text = match[1]
+    return one_line(text, 160)
+
+
+# The stores ----------------------------------------------------------------------------------------------------------
+
+
+class _Object(Protocol):
+    """An object that is open for reading. `read_at` may be called by several threads at once."""
+
+    size: int
+    tag: str
+
+    def read_at(self, start: int, length: int) -> bytes: ...
+
+
+def _library() -> Any:
+    import pyarrow.fs  # lazy: what reads files of this machine needs none of it
+
+    return pyarrow.fs
+
+
+def _filesystem(place: _Place) -> Any:
+    """Returns the client of a bucket's store. A forked process makes its own."""
+    return _client(os.getpid(), place.scheme, place.host, place.bucket, _settings(place.scheme))
+
+
+def _settings(scheme: str) -> tuple[str, ...]:
+    """Returns what the environment says about a scheme's store: its endpoint, and its region."""
+    names = {
+        "s3": (("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), ("AWS_REGION", "AWS_DEFAULT_REGION")),
+        "gs": (("STORAGE_EMULATOR_HOST",),),
+        "abfs": (
+            ("AZURE_STORAGE_ENDPOINT",),
+            ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
+            ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
+            ("AZURE_STORAGE_SAS_TOKEN",),
+        ),
+    }.get(scheme, ())
+    return tuple(next((os.environ[name] for name in group if os.environ.get(name)), "") for group in names)
+
+
+def endpoint_of(scheme: str) -> str:
+    """Returns the address of a scheme's store that the environment names; "" for the provider's own."""
+    return next(iter(_settings(scheme)), "") if scheme in ("s3", "gs", "gcs", "abfs", "abfss") else ""
+
+
+@functools.lru_cache(maxsize=64)
+def _client(pid: int, scheme: str, host: str, bucket: str, settings: tuple[str, ...]) -> Any:
+    fs = _library()
+    if scheme == "s3":
+        return _s3(fs, bucket, *settings)
+    if scheme == "gs":
+        return _gs(fs, *settings)
+    if scheme == "abfs":
+        return _abfs(fs, host, *settings)
+    return _hdfs(fs, host)
+
+
+def _s3(fs: Any, bucket: str, endpoint: str, region: str) -> Any:
+    options: dict[str, Any] = {
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=4),  # of a part; `_asked` repeats the whole
+        "connect_timeout": _CONNECT_SECONDS,
+        "request_timeout": _SILENT_SECONDS,
+    }
+    if endpoint:
+        options |= _authority(endpoint, "endpoint_override", "scheme")
+        region = region or "us-east-1"
+    elif not region:
+        with contextlib.suppress(OSError, ValueError):  # the first request says what is wrong
+            region = fs.resolve_s3_region(bucket)
+    if region:
+        options["region"] = region
+    if os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("1", "true", "yes"):
+        options["anonymous"] = True
+    return fs.S3FileSystem(**options)
+
+
+def _gs(fs: Any, emulator: str) -> Any:
+    options: dict[str, Any] = {"retry_time_limit": datetime.timedelta(milliseconds=1)}  # `_asked` repeats
+    if emulator:
+        options |= _authority(emulator, "endpoint_override", "scheme") | {"anonymous": True}
+    return fs.GcsFileSystem(**options)
+
+
+def _abfs(fs: Any, host: str, endpoint: str, account: str, key: str, sas: str) -> Any:
+    if not hasattr(fs, "AzureFileSystem"):
+        raise StoreError("abfs://: this pyarrow has no Azure; pip install 'pyarrow>=20'")
+    name = host.partition(".")[0] or account
+    if not name:
+        raise StoreError(
+            "abfs://: the URL names no account; write abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY, or set "
+            "AZURE_STORAGE_ACCOUNT"
+        )
+    options: dict[str, Any] = {}
+    if endpoint:
+        for kind in ("blob", "dfs"):
+            options |= _authority(endpoint, f"{kind}_storage_authority", f"{kind}_storage_scheme")
+    if key:
+        options["account_key"] = key
+    elif sas:
+        options["sas_token"] = sas
+    return fs.AzureFileSystem(name, **options)
+
+
+def _hdfs(fs: Any, host: str) -> Any:
+    name, _, port = host.partition(":")
+    try:
+        return fs.HadoopFileSystem(name or "default", int(port or 0))
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"hdfs://{host}: Hadoop's client cannot be used ({one_line(error, 160)}); install Java and Hadoop, and set "
+            "JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath --glob`)"
+        ) from error
+
+
+def _authority(endpoint: str, authority: str, scheme: str) -> dict[str, str]:
+    parts = urllib.parse.urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+    return {authority: parts.netloc, scheme: parts.scheme}
+
+
+class _ArrowObject:
+    """An object that pyarrow.fs reads."""
+
+    def __init__(self, place: _Place):
+        self._file = _filesystem(place).open_input_file(place.path)
+        said = {_text(name).lower(): _text(value) for name, value in (self._file.metadata() or {}).items()}
+        # pyarrow's size() asks Google once more, and holds Python's lock meanwhile.
+        size = said.get("size") or said.get("content-length") or ""
+        self.size = int(size) if size.isdecimal() else int(self._file.size())
+        self.tag = next((said[name] for name in ("generation", "etag") if said.get(name)), "")
+        if not self.tag:  # Hadoop has none: the time of the last change
+            [info] = _filesystem(place).get_file_info([place.path])
+            self.tag = str(info.mtime_ns)
+
+    def read_at(self, start: int, length: int) -> bytes:
+        return cast(bytes, self._file.read_at(length, start))
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+class _WebFile:
+    """A file of a web server. One that does not answer ranges sends it whole, into a temporary file."""
+
+    def __init__(self, place: _Place):
+        self._url = f"{place.host}/{place.key}"
+        answer = self._get("bytes=0-0")
+        with contextlib.closing(answer):
+            total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+            if answer.status == 206 and total.isdecimal():
+                self.size = int(total)
+            elif answer.status == 200:
+                self._whole = self._saved(answer)
+                self.size = self._whole.seek(0, os.SEEK_END)
+            elif answer.status == 416:
+                self.size = 0
+            else:
+                raise _web_error(answer.status)
+        headers = answer.headers
+        self.tag = headers.get("ETag") or headers.get("Last-Modified") or str(self.size)
+
+    _whole: IO[bytes] | None = None
+
+    def read_at(self, start: int, length: int) -> bytes:
+        if self._whole is not None:
+            return os.pread(self._whole.fileno(), length, start)
+        import urllib3  # lazy, see _pool
+
+        with contextlib.closing(self._get(f"bytes={start}-{start + length - 1}")) as answer:
+            if answer.status != 206:
+                raise _web_error(answer.status)
+            try:
+                return cast(bytes, answer.read())
+            except urllib3.exceptions.HTTPError as error:
+                raise OSError(f"Transport: {error}") from error
+
+    def _get(self, bounds: str) -> Any:
+        import urllib3  # lazy, see _pool
+
+        try:
+            return _pool(os.getpid()).request(
+                "GET",
+                self._url,
+                headers={"Accept-Encoding": "identity", "Range": bounds},
+                preload_content=False,
+                retries=urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0),
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_SILENT_SECONDS),
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise OSError(f"Transport: {error}") from error
+
+    @staticmethod
+    def _saved(answer: Any) -> IO[bytes]:
+        import urllib3  # lazy, see _pool
+
+        file = cast(IO[bytes], tempfile.TemporaryFile())
+        expected, written = answer.headers.get("Content-Length"), 0
+        try:
+            for piece in answer.stream(1 << 20):
+                written += file.write(piece)
+        except urllib3.exceptions.HTTPError as error:
+            raise OSError(f"Transport: {error}") from error
+        if expected is not None and written != int(expected):
+            raise OSError("Transport: the answer is cut short")
+        return file
+
+
+def _web_error(status: int) -> OSError:
+    if status in (404, 410):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return OSError(f"HTTP status {status}")
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(pid: int) -> Any:
+    import urllib3  # lazy: takes 0.1 s, and files of this machine do not need it
+
+    return urllib3.PoolManager(maxsize=2 * AHEAD)
+
+
+def _opened(url: str) -> _Object:
+    place = _place(url)
+    return _asked(url, lambda: _WebFile(place) if place.scheme == "http" else _ArrowObject(place))
+
+
+# Read ----------------------------------------------------------------------------------------------------------------
+
+
+def state_of(url: str) -> tuple[int, str]:
+    """Returns an object's size in bytes, and its tag: the generation, the ETag, or the time of its last change.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        StoreError: the store refuses the request, or does not answer.
+    """
+    found = _opened(url)
+    return found.size, found.tag
+
+
+def open_read(url: str, start: int | None = None, stop: int | None = None) -> IO[bytes]:
+    """Opens an object for reading. What is read in order is asked for ahead, in ranges, several at once.
+
+    Args:
+        url: The object.
+        start: The position from which it is read in order; None where that shows.
+        stop: The position that nothing is read ahead beyond; None for the end of the object.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        StoreError: the store refuses the request, or does not answer.
+    """
+    return cast(IO[bytes], ObjectFile(url, _opened(url), start, stop))
+
+
+def read_bytes(url: str) -> bytes:
+    """Returns the contents of an object. Raises like `open_read`."""
+    with open_read(url) as file:
+        return file.read()
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file. `read(n)` returns n bytes, or fewer at the end of the object. Not for several threads."""
+
+    def __init__(self, url: str, source: _Object, start: int | None = None, stop: int | None = None):
+        self._url, self._source = url, source
+        self._stop = source.size if stop is None else min(stop, source.size)
+        self._at = 0
+        self._in_order = -1 if start is None else start  # a read from here is one in order
+        self._origin = 0  # of the blocks
+        self._blocks: dict[int, Future[bytes]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self.read(-1)
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(self._source.size - self._at, 0)
+        length = left if size is None or size < 0 else min(size, left)
+        if not length:
+            return b""
+        start, stop = self._at, self._at + length
+        if self._is_ahead(start):
+            data = self._from_blocks(start, stop)
+        elif start == self._in_order:
+            self._origin = start
+            self._blocks.clear()
+            data = self._from_blocks(start, stop)
+        else:
+            bounds = [(at, min(at + BLOCK_BYTES, stop)) for at in range(start, stop, BLOCK_BYTES)]
+            if len(bounds) == 1:
+                data = self._asked_for(*bounds[0])
+            else:
+                data = b"".join(self._pool().map(lambda bound: self._asked_for(*bound), bounds))
+        self._at = self._in_order = stop
+        return data
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+        self._blocks.clear()
+        super().close()
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AHEAD, "store")
+        return self._threads
+
+    def _asked_for(self, start: int, stop: int) -> bytes:
+        def request() -> bytes:
+            data = self._source.read_at(start, stop - start)
+            if len(data) != stop - start:
+                raise OSError(f"cut short: {len(data)} of {stop - start} bytes")
+            return data
+
+        return _asked(self._url, request)
+
+    def _is_ahead(self, start: int) -> bool:
+        """Returns whether what is at a position has been asked for."""
+        return start >= self._origin and (start - self._origin) // BLOCK_BYTES in self._blocks
+
+    def _from_blocks(self, start: int, stop: int) -> bytes:
+        """Returns the bytes from blocks. Asks for the next AHEAD blocks, and forgets those before."""
+        first, last = (start - self._origin) // BLOCK_BYTES, (stop - 1 - self._origin) // BLOCK_BYTES
+        for index in [index for index in self._blocks if index < first]:
+            del self._blocks[index]
+        pieces = []
+        for index in range(first, last + 1):
+            for ahead in range(index, index + AHEAD):
+                self._ask(ahead, needed=ahead <= last)
+            begins = self._origin + index * BLOCK_BYTES
+            block = self._blocks[index].result()
+            pieces.append(block[max(start - begins, 0) : stop - begins])  # a whole block is not copied
+            if index < last:
+                del self._blocks[index]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _ask(self, index: int, needed: bool) -> None:
+        begins = self._origin + index * BLOCK_BYTES
+        if index in self._blocks or begins >= (self._source.size if needed else self._stop):
+            return
+        self._blocks[index] = self._pool().submit(self._asked_for, begins, min(begins + BLOCK_BYTES, self._source.size))
+
+
+# Find ----------------------------------------------------------------------------------------------------------------
+
+
+def is_file(url: str) -> bool:
+    """Returns whether there is such an object. Raises StoreError where the store refuses the request."""
+    place = _place(url)
+    if place.scheme == "http":
+        try:
+            state_of(url)
+        except FileNotFoundError:
+            return False
+        return True
+    return _kind(url, place) == "File"
+
+
+def is_folder(url: str) -> bool:
+    """Returns whether objects are below a URL. Raises StoreError where the store refuses the request."""
+    place = _place(url)
+    return place.scheme != "http" and _kind(url, place) == "Directory"
+
+
+def _kind(url: str, place: _Place) -> str:
+    if not place.path or url.endswith("/"):
+        return "Directory" if next(iter(objects_below(url, recursive=False)), None) else ""
+    [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.path]))
+    return str(info.type.name)
+
+
+def check_bucket(url: str) -> None:
+    """Raises StoreError if a URL's bucket is not there, or the store refuses to say so."""
+    place = _place(url)
+    if place.bucket:
+        [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.bucket]))
+        if info.type.name == "NotFound":
+            raise StoreError(f"{url}: {_NO_SUCH_BUCKET}")
+
+
+def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int | None]]:
+    """Yields the URL of each object below a URL with its size, and if not recursive, also of each folder, with None.
+
+    Raises:
+        StoreError: there is no such bucket, or the store refuses the request.
+    """
+    place = _place(url)
+    if place.scheme == "http":
+        raise StoreError(f"{_shown(url)}: a web server lists no files; name each file")
+    fs = _library()
+    # Of Google's folders pyarrow lists only those that are objects themselves.
+    selector = fs.FileSelector(place.path, recursive=recursive or place.scheme == "gs")
+    root = url.rstrip("/") if place.key else url.partition("://")[0] + "://" + url.partition("://")[2].partition("/")[0]
+    beginning = len(place.path.rstrip("/")) + 1
+    folders = set()
+    try:
+        found = _asked(url, lambda: _filesystem(place).get_file_info(selector))
+    except FileNotFoundError:
+        check_bucket(url)
+        return
+    for info in found:
+        name, is_file = info.path[beginning:], info.type.name == "File"
+        if not recursive:
+            name, below, _ = name.partition("/")
+            is_file = is_file and not below
+        if name and is_file:
+            yield f"{root}/{name}", info.size
+        elif name and not recursive and name not in folders:
+            folders.add(name)
+            yield f"{root}/{name}", None
+
+
+def matching(pattern: str) -> list[str]:
+    """Returns the objects and folders that match a glob, in the order of `by_number`.
+
+    As in a shell, a name that begins with "." needs a pattern that does.
+
+    Raises:
+        StoreError: there is no such bucket, or the store refuses the request.
+    """
+    found = [pattern.split("://")[0] + "://" + pattern.split("://")[1].partition("/")[0]]
+    names = [name for name in _place(pattern).key.split("/") if name]
+    for index, name in enumerate(names):
+        is_last = index + 1 == len(names)
+        if name == "**":
+            rest = names[index:]
+            below = [u for root in found for u, _ in objects_below(root) if _matches(u[len(root) + 1 :], rest)]
+            return sorted(dict.fromkeys(below), key=by_number)
+        if not _MAGIC.search(name):
+            found = [join(url, name) for url in found]
+            if is_last:
+                found = [url for url in found if is_file(url) or is_folder(url)]
+            continue
+        found = [
+            url
+            for root in found
+            for url, size in objects_below(root, recursive=False)
+            if (is_last or size is None) and _matches(name_of(url), [name])
+        ]
+    return sorted(found, key=by_number)
+
+
+def files_below(url: str, pattern: str = "**/*") -> list[str]:
+    """Returns the objects below a URL that match a glob, in the order of `by_number`.
+
+    Objects whose name begins with "." or "_" are left out.
+    """
+    root = url.rstrip("/")
+    found = [
+        each
+        for each, _ in objects_below(root)
+        if not name_of(each).startswith((".", "_")) and _matches(each[len(root) + 1 :], pattern.split("/"))
+    ]
+    return sorted(found, key=by_number)
+
+
+def _matches(name: str, parts: list[str]) -> bool:
+    return _match_names(name.split("/"), parts)
+
+
+def _match_names(names: list[str], parts: list[str]) -> bool:
+    if not parts:
+        return not names
+    if parts[0] == "**":
+        return _match_names(names, parts[1:]) or (bool(names) and _match_names(names[1:], parts))
+    if not names or (names[0].startswith(".") and not parts[0].startswith(".")):
+        return False
+    return fnmatch.fnmatchcase(names[0], parts[0]) and _match_names(names[1:], parts[1:])
+
+
+# Write ---------------------------------------------------------------------------------------------------------------
+
+
+def write_file(url: str, path: pathlib.Path) -> None:
+    """Writes a file of this machine to a store. The object appears whole.
+
+    Raises:
+        StoreError: the store refuses it, or does not answer.
+    """
+    size = path.stat().st_size
+
+    def write() -> None:
+        with path.open("rb") as source:
+            _write(url, lambda: source.read(BLOCK_BYTES), size)
+
+    _asked(url, write)
+
+
+def write_bytes(url: str, contents: bytes) -> None:
+    """Writes an object. Raises like `write_file`."""
+
+    def write() -> None:
+        pieces = iter((contents, b""))
+        _write(url, lambda: next(pieces), len(contents))
+
+    _asked(url, write)
+
+
+def _write(url: str, piece: Callable[[], bytes], size: int) -> None:
+    place = _place(url)
+    if place.scheme == "http":
+        raise StoreError(f"{_shown(url)}: a web server is for reading; write to s3://, gs://, abfs:// or a path")
+    client = _filesystem(place)
+    if place.scheme == "hdfs":
+        client.create_dir(place.path.rpartition("/")[0])
+    with client.open_output_stream(place.path) as stream:
+        while data := piece():
+            stream.write(data)
+    [info] = client.get_file_info([place.path])
+    if info.size != size:
+        raise OSError(f"cut short: {info.size} of {size} bytes were written")
+
+
+def delete(url: str) -> None:
+    """Removes an object, which may be gone already."""
+    place = _place(url)
+    with contextlib.suppress(FileNotFoundError):
+        _asked(url, lambda: _filesystem(place).delete_file(place.path))
+
+
+def times_below(url: str) -> Iterator[tuple[str, float]]:
+    """Yields the URL of each object directly below a URL, with the time of its last change in seconds."""
+    place = _place(url)
+    selector = _library().FileSelector(place.path, allow_not_found=True)
+    for info in _asked(url, lambda: _filesystem(place).get_file_info(selector)):
+        if info.type.name == "File":
+            yield join(url, info.base_name), (info.mtime_ns or 0) / 1e9

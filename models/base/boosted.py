@@ -1,0 +1,16 @@
+"""Models with boosted trees, which another library trains."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
+
+
+class Boosted:
+    """A model whose logits are, at least in part, those of boosted trees. It has no useful gradients.
+
+    The trees are trained by LightGBM, after the rest of the model and in the chief's process.
+    """
+
+    trees: "TreeEnsemble"
+    """The trees, of value 0 until they are trained."""

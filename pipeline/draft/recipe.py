@@ -1,0 +1,124 @@
+"""The model, the training and the gates that a draft proposes, by the number of rows, columns and clicks of a log."""
+
+import dataclasses
+import math
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.files import open_stored, text_size
+from ctrpipe.transforms.log.sample import ROWS, LogSample
+
+MOST_OF_TREES = 1_000_000  # rows from which networks with embeddings are ahead of trees as a rule
+_WIDE = 60  # columns from which a full matrix between them is slow and overfits
+_TEST_SHARE = 0.1  # of the rows: data.split.test
+_ERRORS = 3.0  # standard errors of the calibration that a gate leaves to chance
+_LEAST_ROOM, _MOST_ROOM = 0.1, 0.5
+_COUNTED_FILES = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class LogSize:
+    """The size of a log.
+
+    Attributes:
+        rows: The number of rows, approximately.
+        columns: The number of feature columns.
+        rate: The share of clicks.
+        history: Whether a column holds the items that a user clicked before.
+    """
+
+    rows: int
+    columns: int
+    rate: float
+    history: bool = False
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a network is drafted."""
+        return self.rows >= MOST_OF_TREES
+
+
+def count_rows(files: list[str], sample: LogSample) -> int:
+    """Returns the number of rows of a log, approximately where that takes reading them all.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    if sample.rows < ROWS and len(files) == 1:
+        return sample.rows
+    try:
+        if sample.data.get("format") == "parquet":
+            import pyarrow.parquet  # lazy: only this format needs it
+
+            counted = files[:_COUNTED_FILES]
+            rows = 0
+            for path in counted:
+                with open_stored(path) as source, pyarrow.parquet.ParquetFile(source) as file:
+                    rows += file.metadata.num_rows
+            return rows * len(files) // len(counted)
+        row_bytes = sum(len(value) + 1 for values in sample.columns.values() for value in values) / max(sample.rows, 1)
+        return round(sum(map(text_size, files)) / max(row_bytes, 1))
+    except OSError as error:
+        raise InputError(f"{files[0]}: cannot be read ({error.strerror or error})") from error
+
+
+def recipe(size: LogSize) -> list[str]:
+    """Returns the lines of a configuration from `model` on."""
+    return [*(_network(size) if size.is_large else _trees()), *_gates(size)]
+
+
+def _trees() -> list[str]:
+    return [
+        "# LightGBM's trees on numbers and on a logistic regression's weights of categories: below a million rows",
+        "# ahead of networks as a rule, and trained in seconds. `ctrpipe models` lists the others.",
+        "model: {name: lightgbm}",
+        "training:",
+        "  refit: true  # the newest rows are the validation rows; the served model learns from them too",
+    ]
+
+
+def _network(size: LogSize) -> list[str]:
+    """Returns the settings of configs/criteo, with the learning rate and the batches of millions of rows."""
+    is_wide = size.columns > _WIDE
+    dim = 8 if is_wide else 16
+    if size.history:
+        model = f"{{name: din, embedding_dim: {dim}, hidden_units: [200, 100], use_linear: true, linear_rate: 3.0}}"
+    else:
+        rank = ", rank: 64" if is_wide else ""
+        model = (
+            f"{{name: dcn_v2, embedding_dim: {dim}, layers: 2{rank}, hidden_units: [200, 100], dropout: 0.2, "
+            "use_linear: true, linear_rate: 3.0}"
+        )
+    return [
+        "# `ctrpipe models` lists the others.",
+        "model:",
+        f"  {model}",
+        "training:",
+        "  epochs: 10  # stops earlier where the validation rows get no better",
+        "  batch_size: 4096",
+        "  evaluations_per_epoch: 4",
+        "  patience: 6",
+        "  plateau: {factor: 0.3, patience: 2}",
+        "  averaged_evaluations: 4  # where a training stops is less its seed's",
+        "  learning_rate: 0.001  # times linear_rate for the linear part",
+        "  table_l2: 0.0036",
+        "  regularisation_rows: 42000  # what table_l2 and dropout are stated for; more rows need less of them",
+        "  refit: true  # the newest rows are the validation rows; the served model learns from them too",
+        "  end_at_base_rate: true  # the mean prediction is the click rate of the training rows",
+    ]
+
+
+def _gates(size: LogSize) -> list[str]:
+    clicks = size.rows * _TEST_SHARE * min(size.rate, 1 - size.rate)
+    room = max(_LEAST_ROOM, _ERRORS / math.sqrt(max(clicks, 1e-9)))
+    lines = [
+        "evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows",
+        "# A model that misses a gate is not pushed. Two more are on without a line: the model must be better than",
+        "# the base rate (rig), and not surely worse than the last one that passed (max_drop).",
+    ]
+    if room > _MOST_ROOM:
+        return [
+            *lines,
+            f"# gates: {{calibration: {{min: 0.9, max: 1.1}}}}  # about {clicks:.0f} test clicks say too little",
+        ]
+    low, high = 1 - room, 1 + room
+    return [*lines, f"gates: {{calibration: {{min: {low:.2f}, max: {high:.2f}}}}}  # about {clicks:,.0f} test clicks"]

@@ -1,0 +1,141 @@
+"""The files of a published data set in a folder, and the configuration that is drafted for them."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import by_number
+from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.sample import LogSample, read_sample
+
+_COMPRESSED = ("", ".gz", ".bz2", ".zst")
+_DEPTHS = ("*", "*/*", "*/*/*")
+
+# What a model of impressions and one of histories begin with, on millions of rows.
+OF_IMPRESSIONS: dict[str, Any] = {
+    "model": {
+        **{"name": "dcn_v2", "embedding_dim": 16, "layers": 2, "hidden_units": [64, 32], "dropout": 0.2},
+        **{"use_linear": True, "linear_rate": 3.0},
+    },
+    "training": {
+        **{"epochs": 30, "batch_size": 4096, "evaluations_per_epoch": 2, "patience": 8},
+        **{"plateau": {"factor": 0.3, "patience": 3}, "averaged_evaluations": 2, "learning_rate": 0.001},
+        **{"table_l2": 0.0036, "regularisation_rows": 42000},
+    },
+    "evaluation": {"baseline": {"name": "lr"}},
+}
+OF_HISTORIES: dict[str, Any] = {
+    "model": {"name": "din", "embedding_dim": 16, "embedding_stddev": 0.01},
+    "training": {
+        **{"epochs": 20, "batch_size": 1024, "evaluations_per_epoch": 2, "patience": 4},
+        **{"learning_rate": 0.001, "monitor": "auc"},
+    },
+    "evaluation": {"baseline": {"name": "lr"}},
+}
+
+
+class SetFolder:
+    """The files below a folder, at most three levels deep. Hidden ones are left out.
+
+    Args:
+        name: The data set, for messages.
+        path: The folder.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+
+    def __init__(self, name: str, path: pathlib.Path):
+        if not path.is_dir():
+            raise InputError(f"{path}: no such folder; give the one with the files of {name}")
+        self.name, self.path = name, path
+        found = [file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()]
+        self._files = sorted((file for file in found if not file.name.startswith(".")), key=lambda f: by_number(str(f)))
+
+    def all(self, pattern: str) -> list[str]:
+        """Returns the files whose name matches a pattern, plain or compressed, in the order of their numbers."""
+        return [str(file) for file in self._files if any(file.match(pattern + end) for end in _COMPRESSED)]
+
+    def first(self, *patterns: str) -> str | None:
+        """Returns the first file of the first pattern that matches one."""
+        return next((file for pattern in patterns for file in self.all(pattern)), None)
+
+    def one(self, *patterns: str) -> str:
+        """Returns the first file of the first pattern that matches one.
+
+        Raises:
+            InputError: none does.
+        """
+        return self.first(*patterns) or self._lack(patterns)
+
+    def every(self, pattern: str) -> list[str]:
+        """Returns the files whose name matches a pattern.
+
+        Raises:
+            InputError: none does.
+        """
+        return self.all(pattern) or [self._lack([pattern])]
+
+    def _lack(self, patterns: Sequence[str]) -> str:
+        names = excerpt(", ".join(dict.fromkeys(file.name for file in self._files))) or "no files"
+        raise InputError(
+            f"{self.path}: lacks {' or '.join(patterns)} of {self.name}, plain or compressed; it has {names}"
+        )
+
+    def check_columns(self, file: str, columns: Sequence[str]) -> LogSample:
+        """Checks that a file with a header has columns, and returns its first rows.
+
+        Raises:
+            InputError: it lacks one.
+        """
+        sample = read_sample(file)
+        if absent := [name for name in columns if name not in sample.columns]:
+            shown = excerpt(", ".join(sample.columns))
+            raise InputError(f"{file}: lacks the column {absent[0]} of {self.name}; it has {shown}")
+        return sample
+
+    def check_width(self, file: str, width: int) -> LogSample:
+        """Checks that a file without a header has a number of columns, and returns its first rows.
+
+        Raises:
+            InputError: it has a header, or more or fewer columns.
+        """
+        sample = read_sample(file)
+        if "columns" not in sample.data or len(sample.columns) != width:
+            kind = "without a header" if "columns" in sample.data else "with names"
+            raise InputError(
+                f"{file}: {len(sample.columns)} columns {kind}; that of {self.name} has {width} without a header"
+            )
+        return sample
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownSet:
+    """A published data set.
+
+    Attributes:
+        title: What it is, for the head of the configuration.
+        draft: Returns the values of a configuration for its files.
+    """
+
+    title: str
+    draft: Callable[[SetFolder], dict[str, Any]]
+
+
+def reading(sample: LogSample) -> dict[str, Any]:
+    """Returns the keys of `data` by which a file is read, without its made-up column names."""
+    return {key: value for key, value in sample.data.items() if key != "columns"}
+
+
+def parts_by_time(of_events: dict[str, Any]) -> dict[str, Any]:
+    """Returns the `events` and `data` of an event log whose impressions are read as Parquet."""
+    return {
+        "events": of_events,
+        "data": {
+            "format": "parquet",
+            "labels": {"ctr": "label"},
+            "split": {"by": "time", "column": "part", "validation_from": "1", "test_from": "2"},
+        },
+    }

@@ -1,0 +1,66 @@
+"""The published data sets that `ctrpipe init --dataset` knows.
+
+A new one is a file of this folder, with a KnownSet that SETS names.
+"""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from ctrpipe.pipeline.config.load import load_config, read_yaml
+from ctrpipe.pipeline.draft.sets.amazon import AMAZON
+from ctrpipe.pipeline.draft.sets.avazu import AVAZU
+from ctrpipe.pipeline.draft.sets.criteo import CRITEO, CRITEO_1TB
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder
+from ctrpipe.pipeline.draft.sets.kddcup2012 import KDDCUP2012
+from ctrpipe.pipeline.draft.sets.kuairand import KUAIRAND
+from ctrpipe.pipeline.draft.sets.mind import MIND, configuration
+from ctrpipe.pipeline.draft.sets.movielens import MOVIELENS
+from ctrpipe.pipeline.draft.sets.taobao import TAOBAO
+
+SETS: dict[str, KnownSet] = {
+    "criteo": CRITEO,
+    "criteo_1tb": CRITEO_1TB,
+    "avazu": AVAZU,
+    "kddcup2012": KDDCUP2012,
+    "movielens": MOVIELENS,
+    "mind": MIND,
+    "taobao": TAOBAO,
+    "kuairand": KUAIRAND,
+    "amazon": AMAZON,
+}
+
+
+def draft_of_set(name: str, folder: pathlib.Path) -> str:
+    """Returns the YAML of a configuration for a published data set.
+
+    Args:
+        name: A name in SETS.
+        folder: The folder of its files, as they are published; plain, or compressed with gzip, bz2 or zstd.
+
+    Raises:
+        InputError: the folder lacks a file, or a file has other columns.
+    """
+    known = SETS[name]
+    return _page(
+        f"`ctrpipe init --dataset {name}`. {known.title}", {"name": name, **known.draft(SetFolder(name, folder))}
+    )
+
+
+def draft_of_behaviors(patterns: Sequence[str], name: str) -> str:
+    """Returns the YAML of a configuration for files of the shape of MIND's behaviors.tsv.
+
+    Args:
+        patterns: The files and globs.
+        name: The configuration's name.
+    """
+    values = {"name": name, **configuration(list(patterns), [])}
+    return _page("`ctrpipe init`: each item of the lists of impressions becomes a row", values)
+
+
+def _page(head: str, values: dict[str, Any]) -> str:
+    text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+    load_config(read_yaml(text))
+    return f"# Written by {head}.\n{text}"

@@ -1,0 +1,106 @@
+"""What a hook gets of a finished run, and the calls of the hooks that follow a run."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ctrpipe.common import hooks
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.config.hooks import Hooks
+from ctrpipe.serving.layout import find_version
+
+EXPORTS = "exports"  # the folder of the exports, in the run's folder
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A finished run.
+
+    Attributes:
+        name: Its name.
+        folder: Its folder, with report.html, metrics.json and report_data/.
+        config: Its configuration.
+        metrics: The contents of metrics.json: `auc`, `log_loss`, `rig`, `blessed` and others.
+        history: A mapping for each evaluation of the training, with `step`, `train_loss`, `validation_auc` and others.
+        version: The folder of the pushed SavedModel; None if a gate blocked the model.
+        columns: The columns of a request to the model, each with its kind.
+    """
+
+    name: str
+    folder: pathlib.Path
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    history: tuple[Mapping[str, Any], ...]
+    version: pathlib.Path | None
+    columns: Mapping[str, str]
+
+
+def finished_run(config: RunConfig, folder: pathlib.Path, metrics: Mapping[str, Any]) -> FinishedRun:
+    """Returns what the hooks of a run get."""
+    history = json.loads((folder / "report_data" / "history.json").read_text())
+    pushed = folder / "models" / config.serving.model_name
+    return FinishedRun(
+        name=config.name,
+        folder=folder,
+        config=config.model_dump(mode="json"),
+        metrics=metrics,
+        history=tuple(history["evaluations"]),
+        version=find_version(pushed / metrics["model_version"]) if metrics["model_version"] else None,
+        columns={column: feature.kind for column, feature in config.feature_by_column.items()},
+    )
+
+
+def check_hooks(named: Hooks) -> dict[str, str]:
+    """Returns a hash of the code of each hook that a configuration names, by kind and name.
+
+    Raises:
+        InputError: a hook is not installed, or cannot be imported.
+    """
+    return {f"{kind}/{name}": hooks.version(kind, name) for kind, name in named.named}
+
+
+def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
+    """Writes the sections of the report to sections.json, by name, as HTML.
+
+    Raises:
+        InputError: a hook fails, or returns no text.
+    """
+    written = {}
+    for name in named.sections:
+        section = hooks.load("sections", name)
+        with hooks.failures("sections", name):
+            text = section(run)
+        if not isinstance(text, str):
+            raise InputError(f"the report section {name} returned {type(text).__name__}, no text; return HTML as a str")
+        written[name] = text
+    write_json(data / "sections.json", written)
+
+
+def call_after_run(run: FinishedRun, named: Hooks) -> None:
+    """Calls the exports and the trackers of a finished run. All its results are written already.
+
+    Raises:
+        InputError: one fails. The others are called all the same.
+    """
+    mistakes = []
+    for kind, name in named.after_run:
+        if kind == "exports" and run.version is None:
+            continue
+        try:
+            hook = hooks.load(kind, name)
+            with hooks.failures(kind, name):
+                if kind == "exports":
+                    with atomic_folder(run.folder / EXPORTS / name) as place:
+                        hook(run, place)
+                    announce(f"Export {name}: {run.folder / EXPORTS / name}")
+                else:
+                    announce(f"Tracked by {name}: {hook(run) or 'done'}")
+        except InputError as error:
+            mistakes.append(error)
+    if mistakes:
+        raise InputError(f"{run.folder}: the run is finished, but {mistakes[0]}") from mistakes[0]

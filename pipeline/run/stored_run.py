@@ -1,0 +1,83 @@
+"""A run whose output folder is a URL: it works in a folder of this machine, and writes to the store at its end.
+
+TFX's database and the cache of a run need a disk, so they stay on this machine, where an interrupted run goes on. A run
+on another machine begins with the newest version in the store.
+"""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Iterator
+
+from ctrpipe.common import stores
+from ctrpipe.common.output_folder import path_in
+from ctrpipe.common.progress import announce
+from ctrpipe.common.store_folders import fetch_below, one_writer, upload, work_folder
+from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE, keep_by_version
+from ctrpipe.serving.layout import newest_version
+from ctrpipe.serving.stored import fetch_newest, push_version
+
+_FOLDERS = ("report_data", "dead_letter")
+
+
+def output_of_run(output: pathlib.Path | str, model_name: str) -> contextlib.AbstractContextManager[pathlib.Path]:
+    """Returns a block that yields the folder to run in: the output itself, or for a URL see `stored_output`."""
+    if stores.is_url(output):
+        return stored_output(str(output), model_name)
+    return contextlib.nullcontext(stores.local_path(str(output)))
+
+
+@contextlib.contextmanager
+def stored_output(url: str, model_name: str) -> Iterator[pathlib.Path]:
+    """Yields the folder to run in, and writes the run's results to the store when the block succeeds.
+
+    A version that the run pushed appears whole, and is there before the rest of the run.
+
+    Args:
+        url: The URL of the run's folder.
+        model_name: The name of the run's model.
+
+    Raises:
+        StoreError: another run writes there, or the store refuses a request or does not answer.
+    """
+    with one_writer(url):
+        folder = with_newest(url, model_name)
+        yield folder
+        announce(f"Writing the run to {url}")
+        trained = path_in(folder, pathlib.Path(json.loads((folder / LINEAGE).read_text())["model"]))
+        if pushed := json.loads((folder / "metrics.json").read_text())["model_version"]:
+            version = folder / "models" / model_name / pushed
+            push_version(version, models_of(url, model_name))
+            keep_by_version(trained, folder, version)
+        upload_run(folder, url, trained)
+
+
+def models_of(url: str, model_name: str) -> str:
+    """Returns the URL of the versions that a run with this URL pushes."""
+    return stores.join(url, "models", model_name)
+
+
+def with_newest(url: str, model_name: str) -> pathlib.Path:
+    """Returns the folder to run in, with the newest version in the store, for the gates and for a warm start."""
+    folder = work_folder(url)
+    versions = folder / "models" / model_name
+    fetch_newest(models_of(url, model_name), versions)
+    if newest := newest_version(versions):
+        fetch_below(stores.join(url, KEPT_BY_VERSION, newest.name), folder / KEPT_BY_VERSION / newest.name)
+    return folder
+
+
+def upload_run(folder: pathlib.Path, url: str, trained: pathlib.Path | None = None) -> None:
+    """Writes what the readers of a run need to the store: results, report, malformed rows, and the trained model.
+
+    Args:
+        folder: The run's folder.
+        url: The URL of the run's folder.
+        trained: The artifact of the trained model, if it is in the folder.
+    """
+    found = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    newest = newest_version(folder / KEPT_BY_VERSION)
+    for below in (*(folder / name for name in _FOLDERS), newest, trained):
+        if below is not None and below.is_relative_to(folder):
+            found += [path for path in below.rglob("*") if path.is_file()]
+    upload(folder, url, [path.relative_to(folder).as_posix() for path in found])

@@ -1,0 +1,257 @@
+"""Parses large messages of protobuf piece by piece, so that other threads run between the pieces.
+
+protobuf's parser keeps the interpreter for the whole message: for 20 ms where it holds a million strings, in which no
+other client is answered. Here the fields are only found, and each group of some kilobytes is given to that parser. A
+field that is larger is read in the same way if it is a message itself. The large content of a tensor is kept beside the
+message, as protobuf would copy it three times.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+Contents = dict[str, np.ndarray]
+PIECE_BYTES = 16 << 10
+_WHOLE_BYTES = 64 << 10  # shorter messages take 1 ms at most: they are parsed as they are, which is faster
+_COPIED_BYTES = 256 << 10
+_ALIGNMENT = 64  # of what TensorFlow takes over
+_CONTENT, _TENSOR_LEVEL = "tensorflow.TensorProto.tensor_content", 2  # of a tensor that is an input
+_LONGEST_SHORT = 160  # bytes of a field that the pattern below finds, at most
+_MOST_LEVELS = 100  # as protobuf's own parser
+_NUMBERS = 1 << 29  # of fields
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_KEY, _VALUE = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH  # tags of a map's entry
+_TEXTS = {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
+_FIXED_TYPES = {
+    FieldDescriptor.TYPE_FLOAT,
+    FieldDescriptor.TYPE_DOUBLE,
+    FieldDescriptor.TYPE_FIXED32,
+    FieldDescriptor.TYPE_FIXED64,
+    FieldDescriptor.TYPE_SFIXED32,
+    FieldDescriptor.TYPE_SFIXED64,
+}
+
+
+def _tags(wire_type: int) -> bytes:
+    """Returns a pattern of the fields 1 to 15 of a wire type."""
+    return b"[" + b"".join(re.escape(bytes([number << 3 | wire_type])) for number in range(1, 16)) + b"]"
+
+
+_SHORT_TEXTS = b"|".join(re.escape(bytes([size])) + rb"[\s\S]{%d}" % size for size in range(1, 128))
+# Whole fields, as many as there are: of no bytes, of up to 127 bytes, and numbers.
+_SHORT_FIELDS = re.compile(
+    rb"(?>(?>%b\x00)++|%b(?>%b)|%b[\x80-\xff]{0,9}[\x00-\x7f]|%b[\s\S]{4}|%b[\s\S]{8})*+"
+    % (_tags(_LENGTH), _tags(_LENGTH), _SHORT_TEXTS, _tags(_VARINT), _tags(_FIXED32), _tags(_FIXED64))
+)
+_NUMBER = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
+
+
+class _Place(NamedTuple):
+    """Where a message is within messages.
+
+    Attributes:
+        level: 1 for the outermost one.
+        key: Of the outermost message's map, where the message is an entry of it.
+        contents: See Parsed.
+    """
+
+    level: int
+    key: str
+    contents: Contents
+
+    def inside(self) -> "_Place":
+        return self._replace(level=self.level + 1)
+
+
+class _Large(NamedTuple):
+    """A field whose content is longer than a piece: body[start:end]."""
+
+    number: int
+    start: int
+    end: int
+
+
+class Parsed(NamedTuple):
+    """A message, and what it does not hold itself.
+
+    Attributes:
+        message: The message.
+        contents: By input, a large `tensor_content` of a Predict request, which the message is without.
+    """
+
+    message: Any
+    contents: Contents
+
+
+def parse(message_class: Any, body: bytes) -> Parsed:
+    """Returns the message.
+
+    Args:
+        message_class: The class of the message.
+        body: Its serialized form.
+
+    Raises:
+        DecodeError: the body is no such message.
+    """
+    if len(body) <= _WHOLE_BYTES:
+        return Parsed(message_class.FromString(body), {})
+    parsed = Parsed(message_class(), {})
+    _merge(parsed.message, body, 0, len(body), _Place(1, "", parsed.contents))
+    return parsed
+
+
+def with_contents(message: Any, contents: Contents) -> Any:
+    """Returns a Predict request that holds the contents itself."""
+    if not contents:
+        return message
+    whole = type(message)()
+    whole.CopyFrom(message)
+    for name, content in contents.items():
+        whole.inputs[name].tensor_content = content.tobytes()
+    return whole
+
+
+def _merge(message: Message, body: bytes, start: int, end: int, place: _Place) -> None:
+    """Adds the fields of body[start:end] to the message."""
+    if place.level > _MOST_LEVELS:
+        raise DecodeError("messages within messages are too deep")
+    for first, last, large in _pieces(body, start, end):
+        message.MergeFromString(body[first:last])
+        if large:
+            _merge_large(message, body, large, place)
+
+
+def _pieces(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, _Large | None]]:
+    """Yields the bounds of each group of fields, and the large field that follows it, if there is one."""
+    first = at = start
+    while at < end:
+        found = _SHORT_FIELDS.match(body, at, min(first + PIECE_BYTES, end))
+        assert found  # the pattern matches nothing too
+        at = found.end()
+        is_full = at - first > PIECE_BYTES - _LONGEST_SHORT
+        if at < end and not is_full:  # the next field is none of the short ones
+            tag, content = _number(body, at, end)
+            if tag & 7 == _LENGTH:
+                size, content = _number(body, content, end)
+                after = content + size
+            else:
+                after = _end_of_number(body, tag & 7, content, end)
+            if after > end:
+                raise DecodeError("a field is longer than its message")
+            if tag & 7 == _LENGTH and size > PIECE_BYTES:
+                yield first, at, _Large(tag >> 3, content, after)
+                first = after
+            at = after
+            is_full = at - first > PIECE_BYTES - _LONGEST_SHORT
+        if is_full:
+            yield first, at, None
+            first = at
+    if first < end:
+        yield first, end, None
+
+
+def _number(body: bytes, at: int, end: int) -> tuple[int, int]:
+    """Returns the number that begins there, and where it ends."""
+    found = _NUMBER.match(body, at, end)
+    if not found:
+        raise DecodeError("a number does not end")
+    value = 0
+    for place, byte in enumerate(found.group()):
+        value |= (byte & 0x7F) << 7 * place
+    return value, found.end()
+
+
+def _end_of_number(body: bytes, wire_type: int, at: int, end: int) -> int:
+    """Returns where a field ends that is a number, whose content begins there."""
+    if wire_type == _VARINT:
+        return _number(body, at, end)[1]
+    if wire_type not in _FIXED_SIZES:
+        raise DecodeError("it has a group, which no request has")
+    return at + _FIXED_SIZES[wire_type]
+
+
+def _merge_large(message: Message, body: bytes, large: _Large, place: _Place) -> None:
+    """Adds a large field. One that the message does not have is left out."""
+    field = message.DESCRIPTOR.fields_by_number.get(large.number)
+    if not 0 < large.number < _NUMBERS:
+        raise DecodeError(f"a field has the number {large.number}")
+    if field is None:
+        return
+    if field.full_name == _CONTENT and place.level == _TENSOR_LEVEL:
+        message.ClearField(field.name)
+        place.contents[place.key] = _copy(body, large.start, large.end)
+    elif field.message_type is None:
+        for part in _parts(field, body, large.start, large.end):
+            message.MergeFromString(varint(large.number << 3 | _LENGTH) + varint(len(part)) + part)
+    elif field.message_type.GetOptions().map_entry:
+        _merge_entry(getattr(message, field.name), body, large, place)
+    elif field.is_repeated:
+        _merge(getattr(message, field.name).add(), body, large.start, large.end, place.inside())
+    else:
+        part = getattr(message, field.name)
+        part.SetInParent()
+        _merge(part, body, large.start, large.end, place.inside())
+
+
+def _parts(field: FieldDescriptor, body: bytes, start: int, end: int) -> Iterator[bytes]:
+    """Yields the content of a field that is no message: a text as a whole, numbers in parts."""
+    if field.type in _TEXTS:
+        yield body[start:end]
+        return
+    while start < end:
+        stop = min(start + PIECE_BYTES, end)  # a multiple of 8
+        if field.type not in _FIXED_TYPES:
+            while stop < end and body[stop - 1] & 0x80 and stop - start > PIECE_BYTES - 16:
+                stop -= 1  # the number goes on
+        yield body[start:stop]
+        start = stop
+
+
+def _merge_entry(entries: Any, body: bytes, large: _Large, place: _Place) -> None:
+    """Adds an entry of a map from texts to messages. It replaces an earlier one of its key.
+
+    An entry is a message of a key and a value. Every library writes the key first.
+    """
+    key, at = b"", large.start
+    if body[at] == _KEY:
+        size, at = _number(body, at + 1, large.end)
+        key, at = body[at : at + size], at + size
+    tag, at = _number(body, at, large.end)
+    size, at = _number(body, at, large.end)
+    if tag != _VALUE or at + size != large.end:
+        raise DecodeError("an entry of a map is not its key and then its value")
+    try:
+        name = key.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("a key of a map is no UTF-8") from error
+    if name in entries:
+        del entries[name]
+    if place.level == 1:
+        place.contents.pop(name, None)
+        place = place._replace(key=name)
+    _merge(entries[name], body, at, large.end, place.inside())
+
+
+def _copy(body: bytes, start: int, end: int) -> np.ndarray:
+    """Returns body[start:end] where TensorFlow takes it over without a copy, copied in pieces."""
+    memory = np.empty(end - start + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    copy, source = memory[first : first + end - start], np.frombuffer(body, np.uint8, end - start, start)
+    for at in range(0, len(copy), _COPIED_BYTES):
+        copy[at : at + _COPIED_BYTES] = source[at : at + _COPIED_BYTES]
+    return copy
+
+
+def varint(number: int) -> bytes:
+    """Returns a number of 0 or more as protobuf writes it."""
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)

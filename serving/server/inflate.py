@@ -1,0 +1,57 @@
+"""Decompresses bodies slice by slice, so that other threads run between the slices.
+
+zlib joins what it has decompressed in one step, which keeps the interpreter: 0.1 s for 60 MB, in which no other client
+is answered.
+"""
+
+import io
+import zlib
+from typing import NamedTuple
+
+_PACKED_BYTES, _PLAIN_BYTES = 16 << 10, 256 << 10
+
+
+class Damaged(ValueError):
+    """Raised if a body is not what zlib can read."""
+
+
+class Inflated(NamedTuple):
+    """A decompressed body.
+
+    Attributes:
+        plain: The body.
+        is_whole: Whether its end was found.
+        has_more: Whether other bytes follow that end.
+    """
+
+    plain: bytes
+    is_whole: bool
+    has_more: bool
+
+
+def inflate(packed: bytes, most: int, window: int) -> Inflated:
+    """Decompresses a body.
+
+    Args:
+        packed: gzip or deflate.
+        most: Bytes that the body may have; of a longer one, one byte more is returned.
+        window: zlib's `wbits`, which tells the format.
+
+    Raises:
+        Damaged: the format or the checksum is wrong.
+    """
+    decompressor, plain, size, start = zlib.decompressobj(window), io.BytesIO(), 0, 0
+    try:
+        for start in range(0, len(packed), _PACKED_BYTES):
+            rest, goes_on = packed[start : start + _PACKED_BYTES], True
+            while goes_on and size <= most:
+                part = decompressor.decompress(rest, min(_PLAIN_BYTES, most + 1 - size))
+                size += plain.write(part)
+                rest = decompressor.unconsumed_tail
+                goes_on = not decompressor.eof and bool(rest or part)
+            if decompressor.eof or size > most:
+                break
+    except zlib.error as error:
+        raise Damaged(str(error)) from error
+    has_more = bool(decompressor.unused_data) or start + _PACKED_BYTES < len(packed)
+    return Inflated(plain.getvalue(), decompressor.eof, has_more)

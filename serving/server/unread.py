@@ -1,0 +1,84 @@
+"""Answers that their clients have not read: what they may take together, and which of them is dropped.
+
+A request of forty bytes may have an answer of a megabyte, which stays in memory until its client has read it. A client
+may never read, over many connections.
+"""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+from ctrpipe.serving.server.budget import Budget, Held, OverBudget
+
+_SHARE = 4  # the part of what requests may hold that is for answers
+
+
+@dataclasses.dataclass
+class _Answer:
+    held: Held
+    drop: Callable[[], None]
+    since: float
+
+
+class Unread:
+    """The answers that are being read. Thread-safe.
+
+    Where they take more than a quarter of what requests may hold, the one that has waited longest is dropped, and then
+    the next.
+
+    Args:
+        budget: The memory of all requests.
+
+    Attributes:
+        size: Bytes of all of them.
+    """
+
+    def __init__(self, budget: Budget):
+        self.size = 0
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._answers: dict[Hashable, _Answer] = {}  # by age
+
+    def add(self, key: Hashable, size: int, drop: Callable[[], None]) -> None:
+        """Counts an answer until `remove` is called.
+
+        Args:
+            key: Names the answer.
+            size: Its bytes.
+            drop: Ends the answer, and with it its memory. May be called from any thread, also before this call ends.
+        """
+        dropped = []
+        with self._lock:
+            while self.size + size > self._budget.most_bytes // _SHARE and self._answers:
+                dropped.append(self._take(next(iter(self._answers))))
+            try:
+                held = self._budget.hold(size)
+            except OverBudget:
+                dropped.append(drop)
+            else:
+                self._answers[key] = _Answer(held, drop, time.monotonic())
+                self.size += size
+        for each in dropped:
+            each()
+
+    def remove(self, key: Hashable) -> None:
+        """The answer has been read, or has ended. It may have been dropped before."""
+        with self._lock:
+            if key in self._answers:
+                self._take(key)
+
+    def expire(self, seconds: float) -> None:
+        """Drops the answers that have waited for longer."""
+        end, dropped = time.monotonic() - seconds, []
+        with self._lock:
+            for key in [key for key, answer in self._answers.items() if answer.since < end]:
+                dropped.append(self._take(key))
+        for each in dropped:
+            each()
+
+    def _take(self, key: Hashable) -> Callable[[], None]:
+        answer = self._answers.pop(key)
+        self.size -= answer.held.size
+        answer.held.close()
+        return answer.drop

@@ -1,0 +1,165 @@
+"""Versions of models in stores: pushed whole, fetched, and kept alike on this machine for a server.
+
+A version in a store is `<base URL>/<integer>/`, as on a disk, with a manifest (see ctrpipe.common.store_folders). A
+version without a manifest is being written, or was left by a killed process, and does not count.
+"""
+
+import logging
+import pathlib
+import shutil
+from collections.abc import Callable
+
+from ctrpipe.common import stores
+from ctrpipe.common.store_folders import CACHE, MANIFEST, download, local_copy, one_writer, read_manifest, upload
+from ctrpipe.common.stores import StoreError, UnreachableError
+from ctrpipe.serving.layout import versions
+
+log = logging.getLogger(__name__)
+
+
+def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
+    """Returns the folder on this machine of a model or run that a path or URL names.
+
+    Of a URL, the run or version is fetched, or the newest version of a folder of versions.
+
+    Raises:
+        StoreError: there is none, or it is damaged, or the store refuses the request or does not answer.
+    """
+    if not stores.is_url(source):
+        return stores.local_path(str(source))
+    url = str(source).rstrip("/")
+    copy = local_copy(url)
+    try:
+        download(url, copy)
+        return copy
+    except FileNotFoundError:
+        newest = newest_stored(url)
+    if newest is None:
+        stores.check_bucket(url)
+        raise StoreError(f"{url}: no run and no model version here that is whole; name what `ctrpipe run` pushed")
+    download(stores.join(url, str(newest)), copy / str(newest))
+    return copy / str(newest)
+
+
+def numbers_below(base: str) -> list[int]:
+    """Returns the numbers of a model's versions in a store, lowest first. Some may not be whole."""
+    names = (stores.name_of(url) for url, size in stores.objects_below(base, recursive=False) if size is None)
+    return sorted(int(name) for name in names if name.isdecimal() and str(int(name)) == name)
+
+
+def is_whole(base: str, number: int) -> bool:
+    """Returns whether a version in a store has its manifest."""
+    return stores.is_file(stores.join(base, str(number), MANIFEST))
+
+
+def newest_stored(base: str) -> int | None:
+    """Returns the highest number of a model's whole versions in a store; None if there is none."""
+    return next((number for number in reversed(numbers_below(base)) if is_whole(base, number)), None)
+
+
+def fetch_newest(base: str, folder: pathlib.Path) -> None:
+    """Fetches a model's newest version from a store into a folder of versions, unless it is there already."""
+    newest = newest_stored(base)
+    if newest is not None and not (folder / str(newest)).exists():
+        download(stores.join(base, str(newest)), folder / str(newest))
+
+
+def push_version(version: pathlib.Path, base: str) -> None:
+    """Writes a version to a store, where it appears whole. One that is there already is not written again.
+
+    Raises:
+        StoreError: another process pushes, or has pushed a later version or another one of this number, or the store
+            refuses the request or does not answer.
+    """
+    url = stores.join(base, version.name)
+    with one_writer(base):
+        newest = newest_stored(base)
+        if newest is not None and newest > int(version.name):
+            if is_whole(base, int(version.name)):
+                return
+            raise StoreError(
+                f"{base}: another run pushed version {newest} while this one trained, and the gates have not compared "
+                "with it; run again"
+            )
+        if newest == int(version.name):
+            own = {path.relative_to(version).as_posix(): path for path in version.rglob("*") if path.is_file()}
+            own.pop(MANIFEST, None)
+            there = {name: file.bytes for name, file in read_manifest(url).items()}
+            if there != {name: path.stat().st_size for name, path in own.items()}:
+                raise StoreError(f"{url}: another run pushed this version; run again, for a version of its own")
+            return
+        upload(version, url)
+
+
+class Mirror:
+    """A copy on this machine of a model's versions in a store, for a server to load.
+
+    Args:
+        url: The URL of the folder of versions.
+
+    Attributes:
+        folder: The folder of the copies.
+    """
+
+    def __init__(self, url: str):
+        self.url = url
+        self.folder = local_copy(url)
+        self._said = ""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot be made ({error.strerror}); set {CACHE} to a folder") from error
+
+    def is_empty(self) -> bool:
+        """Returns whether no version was copied yet."""
+        return not versions(self.folder)
+
+    def follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
+        """Copies the versions that are wanted of those in the store, and removes those that the store has no more.
+
+        A version of the copies that is no longer wanted stays until a later one is here, as a way back.
+
+        Args:
+            wanted: Returns the versions to serve out of all.
+
+        Raises:
+            StoreError: the store refuses the request or does not answer. The copies stay.
+        """
+        numbers = numbers_below(self.url)
+        present = {number: self.folder / str(number) for number in numbers}
+        unfinished: list[int] = []
+        while halves := [number for number in wanted(present) if not is_whole(self.url, number)]:
+            unfinished += halves
+            present = {number: folder for number, folder in present.items() if number not in unfinished}
+        self._say(
+            f"{self.url}: without {MANIFEST}, so still being written or not pushed by ctrpipe: version "
+            f"{', '.join(map(str, sorted(unfinished)))}"
+            if unfinished
+            else ""
+        )
+        for number, folder in wanted(present).items():
+            if not folder.exists():
+                download(stores.join(self.url, str(number)), folder)
+        gone = [copy for copy in versions(self.folder) if not self._is_there(int(copy.name), present)]
+        if present:
+            for copy in gone:
+                shutil.rmtree(copy, ignore_errors=True)
+
+    def _is_there(self, number: int, present: dict[int, pathlib.Path]) -> bool:
+        return number in present and is_whole(self.url, number)
+
+    def try_to_follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
+        """Like `follow`, but logs once what is wrong with the store; what is copied is served on."""
+        try:
+            self.follow(wanted)
+        except StoreError as error:
+            away = "is away" if isinstance(error, UnreachableError) else "cannot be read"
+            self._say(f"The store {away}: what is copied is served on: {error}")
+        except FileNotFoundError as error:  # a version was removed meanwhile
+            self._say(f"{self.url}: {error}")
+
+    def _say(self, text: str) -> None:
+        """Logs a text once, as long as no other follows."""
+        if text and text != self._said:
+            log.warning("%s", text)
+        self._said = text

@@ -1,0 +1,221 @@
+"""Objects in stores: found, read by ranges, written whole, and asked for again after faults that pass."""
+
+import hashlib
+import random
+import time
+
+import pytest
+
+from benchmarks.harness.store_servers import Proxy, Rule, faulty, free_port
+from ctrpipe.common import stores
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.stores import StoreError, UnreachableError
+
+pytestmark = pytest.mark.slow  # a server starts in seconds
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setenv(stores.RETRY_SECONDS, "10")
+
+
+@pytest.fixture
+def through(monkeypatch):
+    """through(proxy): the environment leads to the proxy from now on."""
+
+    def lead(proxy):
+        for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+
+    return lead
+
+
+def random_bytes(size, seed=0):
+    return random.Random(seed).randbytes(size)
+
+
+def test_what_is_written_is_read_in_any_order(store, monkeypatch):
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 1000)
+    contents = random_bytes(12_345)
+    url = f"{store.url}/a folder/größe=1?.bin"
+    stores.write_bytes(url, contents)
+    assert stores.read_bytes(url) == contents
+    assert stores.state_of(url)[0] == len(contents)
+    with stores.open_read(url) as file:
+        for start, size in [
+            (0, 10),
+            (10, 500),
+            (510, 1000),
+            (1510, 3000),
+            (200, 7),
+            (12_300, 100),
+            (4000, 5000),
+            (0, -1),
+        ]:
+            file.seek(start)
+            assert file.read(size) == contents[start:][: size if size >= 0 else None]
+        file.seek(-5, 2)
+        assert file.read() == contents[-5:] and file.read(1) == b""
+    with stores.open_read(url, 2000, 9000) as file:
+        file.seek(2000)
+        assert b"".join(iter(lambda: file.read(700), b"")) == contents[2000:]
+        assert hashlib.file_digest(stores.open_read(url), "sha256").digest() == hashlib.sha256(contents).digest()
+
+
+def test_an_empty_object_is_empty(store):
+    stores.write_bytes(f"{store.url}/empty", b"")
+    assert stores.read_bytes(f"{store.url}/empty") == b""
+    assert stores.is_file(f"{store.url}/empty")
+
+
+def test_a_changed_object_has_another_tag_even_with_the_same_size(store):
+    url = f"{store.url}/log.csv"
+    stores.write_bytes(url, b"click,ad\n1,a\n")
+    before = stores.state_of(url)
+    assert stores.state_of(url) == before
+    stores.write_bytes(url, b"click,ad\n0,a\n")
+    assert stores.state_of(url)[0] == before[0] and stores.state_of(url) != before
+
+
+def test_names_are_found_as_on_a_disk(store):
+    names = [
+        "day=2/b.csv",
+        "day=10/a.csv",
+        "day=2/.hidden",
+        "day=2/_SUCCESS",
+        "x/y/z.csv",
+        "x/w.csv",
+        "top_2.csv",
+        "top_10.csv",
+    ]
+    for name in names:
+        stores.write_bytes(f"{store.url}/{name}", b"1")
+
+    def found(pattern):
+        return [url.removeprefix(f"{store.url}/") for url in stores.matching(f"{store.url}/{pattern}")]
+
+    assert found("top_*.csv") == ["top_2.csv", "top_10.csv"]
+    assert found("day=*") == ["day=2", "day=10"]
+    assert found("day=*/*") == ["day=2/_SUCCESS", "day=2/b.csv", "day=10/a.csv"]
+    assert found("day=*/.h*") == ["day=2/.hidden"]
+    assert found("x/**/*.csv") == ["x/w.csv", "x/y/z.csv"]
+    assert found("top_[0-9].csv") == ["top_2.csv"]
+    assert found("none*") == found("top_3.csv") == []
+    assert stores.files_below(store.url, "*=*/**/*") == [f"{store.url}/day=2/b.csv", f"{store.url}/day=10/a.csv"]
+    assert stores.is_folder(f"{store.url}/x") and not stores.is_file(f"{store.url}/x")
+    assert not stores.is_folder(f"{store.url}/top_2.csv") and not stores.is_folder(f"{store.url}/none")
+
+
+FAULTS = ["slow_down", "error", "cut", "reset"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_passes_is_not_seen(store, through, monkeypatch, fault):
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 100_000)
+    contents = random_bytes(2_000_000)
+    with faulty(store.port, Rule(fault, share=0.3)) as proxy:
+        through(proxy)
+        stores.write_bytes(f"{store.url}/log.bin", contents)
+        assert stores.read_bytes(f"{store.url}/log.bin") == contents
+        assert stores.matching(f"{store.url}/*.bin") == [f"{store.url}/log.bin"]
+        assert proxy.faults() > 3
+
+
+def test_a_slow_store_is_read_by_several_requests_at_once(store, through, monkeypatch):
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 100_000)
+    contents = random_bytes(1_200_000)
+    stores.write_bytes(f"{store.url}/log.bin", contents)
+    with faulty(store.port, Rule("slow", seconds=0.5)) as proxy:
+        through(proxy)
+        began = time.monotonic()
+        assert stores.read_bytes(f"{store.url}/log.bin") == contents
+        assert time.monotonic() - began < 5  # 12 requests of half a second, and the first two
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("403 AccessDenied", "permission denied; check the bucket's policy"),
+        ("403 InvalidAccessKeyId", "the store does not accept the credentials; check AWS_PROFILE"),
+        ("403 SignatureDoesNotMatch", "the store does not accept the credentials; check AWS_PROFILE"),
+        ("400 ExpiredToken", "the credentials have expired; renew them"),
+        ("301 PermanentRedirect", "the bucket is in another region; set AWS_REGION"),
+    ],
+)
+def test_a_refusal_is_one_line_and_not_repeated(s3, through, fault, says):
+    with faulty(s3.port, Rule(fault)) as proxy:
+        through(proxy)
+        for work in (
+            lambda: stores.matching(f"{s3.url}/*"),
+            lambda: stores.write_bytes(f"{s3.url}/x", b"1"),
+        ):
+            with pytest.raises(StoreError) as error:
+                work()
+            assert says in str(error.value) and "\n" not in str(error.value)
+            assert "tests-secret" not in str(error.value)
+        assert len(proxy.requests()) < 8
+
+
+def test_a_refused_read_names_the_cause(s3, through):
+    with faulty(s3.port, Rule("400 ExpiredToken")) as proxy:
+        through(proxy)
+        with pytest.raises(StoreError, match="the credentials have expired"):
+            stores.read_bytes(f"{s3.url}/x")  # an answer to HEAD has no text
+
+
+def test_a_bucket_that_is_not_there(store):
+    url = f"{store.url}-none/a/*"
+    with pytest.raises(StoreError, match="no such bucket; check the name"):
+        stores.matching(url)
+
+
+def test_a_store_that_does_not_come_back_is_one_line(store, through, monkeypatch):
+    monkeypatch.setenv(stores.RETRY_SECONDS, "1")
+    with faulty(store.port, Rule("slow_down")) as proxy:
+        through(proxy)
+        with pytest.raises(UnreachableError, match=r"still fails after \d+ tries .*; try again later"):
+            stores.read_bytes(f"{store.url}/x")
+        assert 2 < len(proxy.requests()) < 40
+    through(Proxy(port=free_port()))
+    with pytest.raises(UnreachableError, match="does not answer .*; try again later, or correct"):
+        stores.read_bytes(f"{store.url}/x")
+
+
+def test_a_missing_object_is_not_found(store):
+    with pytest.raises(FileNotFoundError):
+        stores.read_bytes(f"{store.url}/none")
+    assert not stores.is_file(f"{store.url}/none")
+
+
+def test_a_server_without_ranges_is_read_too(web):
+    url, folder = web
+    (folder / "log.csv").write_bytes(contents := random_bytes(300_000))
+    assert stores.read_bytes(f"{url}/log.csv") == contents
+    assert stores.is_file(f"{url}/log.csv") and not stores.is_file(f"{url}/none.csv")
+    with pytest.raises(StoreError, match="a web server lists no files"):
+        stores.matching(f"{url}/*.csv")
+    with pytest.raises(StoreError, match="a web server is for reading"):
+        stores.write_bytes(f"{url}/x", b"1")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://key:secret@bucket/x", "the URL has credentials in it"),
+        ("https://user:secret@host/x", "the URL has credentials in it"),
+        ("https://host/x?X-Amz-Signature=secret", "the URL has credentials in it"),
+        ("https://account.blob/x?sv=1&sig=secret", "the URL has credentials in it"),
+        ("s3:///x", "names no bucket"),
+        ("ftp://host/x", "ftp:// is no store that is known"),
+    ],
+)
+def test_a_url_that_is_refused(url, says):
+    with pytest.raises(InputError) as error:
+        stores.check_scheme(url)
+    assert says in str(error.value) and "secret" not in str(error.value)
+
+
+def test_a_path_is_no_url():
+    assert stores.check_scheme("file:///a/b.csv") == "/a/b.csv"
+    assert stores.check_scheme("s3.csv") == "s3.csv"
+    assert not stores.is_url("file:///a") and stores.is_url("S3://a/b")

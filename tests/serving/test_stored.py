@@ -1,0 +1,148 @@
+"""Models in stores: pushed whole, fetched, and followed by a server that serves on while the store is away."""
+
+import contextlib
+import shutil
+import threading
+import time
+
+import httpx
+import pytest
+
+from benchmarks.harness.store_servers import Rule, faulty
+from ctrpipe.common import store_folders, stores
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.store_folders import MANIFEST, one_writer
+from ctrpipe.common.stores import StoreError
+from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.run import running_server
+from ctrpipe.serving.stored import fetch_model, fetch_newest, newest_stored, push_version
+from tests.contract import models
+
+pytestmark = pytest.mark.slow  # a server starts in seconds
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch, tmp_path):
+    monkeypatch.setenv(stores.RETRY_SECONDS, "1")
+    monkeypatch.setenv(store_folders.CACHE, str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Versions 1 and 2 of a model."""
+    base = tmp_path_factory.mktemp("saved")
+    models.save(base / "1")
+    shutil.copytree(base / "1", base / "2")
+    return base
+
+
+def small(base, number, text="graph"):
+    """A folder that stands for a version where nothing loads it."""
+    (base / str(number)).mkdir(parents=True)
+    (base / str(number) / "saved_model.pb").write_text(text)
+    return base / str(number)
+
+
+@contextlib.contextmanager
+def served(url):
+    flags = [f"--model_base_path={url}", "--model_name=m", "--file_system_poll_wait_seconds=0.2"]
+    with running_server(parse_flags(flags)) as addresses:
+        yield f"{addresses.rest}/v1/models/m"
+
+
+def version_of(address):
+    states = httpx.get(address, trust_env=False).json()["model_version_status"]
+    return [int(each["version"]) for each in states if each["state"] == "AVAILABLE"]
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def ask(address):
+    body = {"signature_name": "serving_default", "instances": [{"x": 1.0}]}
+    return httpx.post(f"{address}:predict", json=body, trust_env=False)
+
+
+def test_a_server_follows_a_bucket_and_serves_on_while_it_is_away(s3, saved, monkeypatch):
+    url = f"{s3.url}/models/m"
+    with faulty(s3.port, Rule()) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        push_version(saved / "1", url)
+        with served(url) as address:
+            assert version_of(address) == [1]
+            expected = ask(address).json()
+            assert ask(address).status_code == 200
+            answers, ended = [], threading.Event()
+
+            def load():
+                with httpx.Client(trust_env=False) as client:
+                    body = {"signature_name": "serving_default", "instances": [{"x": 1.0}]}
+                    while not ended.is_set():
+                        answers.append(client.post(f"{address}:predict", json=body).status_code)
+
+            threads = [threading.Thread(target=load) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            proxy.follow(Rule("slow_down", share=0.2))
+            monkeypatch.setenv(stores.RETRY_SECONDS, "20")
+            push_version(saved / "2", url)
+            wait_for(lambda: version_of(address) == [2])
+            ended.set()
+            for thread in threads:
+                thread.join()
+            assert set(answers) == {200} and len(answers) > 20
+
+            proxy.follow(Rule())
+            stores.write_bytes(f"{url}/3/saved_model.pb", b"half a version")
+            time.sleep(1)
+            assert version_of(address) == [2]
+            proxy.follow(Rule("error"))  # the store is away
+            time.sleep(1)
+            assert version_of(address) == [2] and ask(address).json() == expected
+        with served(url) as address:  # starts from what was copied
+            assert version_of(address) == [2] and ask(address).json() == expected
+            proxy.follow(Rule())
+            stores.delete(f"{url}/2/{MANIFEST}")  # taken back: the version before is served again
+            for each, _ in list(stores.objects_below(f"{url}/2")):
+                stores.delete(each)
+            wait_for(lambda: version_of(address) == [1])
+
+
+def test_a_server_whose_store_was_never_reached_says_so_in_a_line(s3):
+    with pytest.raises(InputError, match="no such bucket; check the name"), served(f"{s3.url}-none/models/m"):
+        pass
+
+
+def test_a_model_is_fetched_by_the_url_of_its_versions_or_of_one(store, tmp_path):
+    base = f"{store.url}/models/ctr"
+    push_version(small(tmp_path / "a", 3, "three"), base)
+    push_version(small(tmp_path / "a", 12, "twelve"), base)
+    stores.write_bytes(f"{base}/20/saved_model.pb", b"half")
+    assert newest_stored(base) == 12
+    assert (fetch_model(base) / "saved_model.pb").read_text() == "twelve"
+    assert (fetch_model(f"{base}/3/") / "saved_model.pb").read_text() == "three"
+    assert fetch_model(base).name == "12" and fetch_model("a/b").parts == ("a", "b")
+    with pytest.raises(StoreError, match="no run and no model version here that is whole"):
+        fetch_model(f"{base}/20")
+    fetch_newest(base, tmp_path / "local")
+    assert [path.name for path in (tmp_path / "local").iterdir()] == ["12"]
+
+
+def test_a_version_that_is_there_is_not_pushed_over(s3, tmp_path):
+    base = f"{s3.url}/models/ctr"
+    version = small(tmp_path / "a", 3)
+    push_version(version, base)
+    push_version(version, base)  # again: nothing to do
+    with pytest.raises(StoreError, match="another run pushed this version"):
+        push_version(small(tmp_path / "b", 3, "of another run"), base)
+    push_version(small(tmp_path / "b", 5), base)
+    with pytest.raises(StoreError, match="another run pushed version 5 while this one trained"):
+        push_version(small(tmp_path / "b", 4), base)
+    push_version(version, base)
+    with one_writer(base), pytest.raises(StoreError, match="another process writes here"):
+        push_version(small(tmp_path / "b", 6), base)
+    assert newest_stored(base) == 5

@@ -1,0 +1,137 @@
+"""Queries and tables as logs."""
+
+import sqlite3
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config.load import check_config
+from ctrpipe.pipeline.draft.check_log import check_log
+from ctrpipe.pipeline.draft.page import draft
+from ctrpipe.pipeline.run.prepared import joined
+from ctrpipe.transforms.log import queries
+from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.queries import is_query, written
+from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.spec import LogSpec
+from tests.small_config import SMALL
+from tests.small_config import joined as with_changes
+
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"format": "parquet", "labels": {"ctr": "y"}},
+        "features": [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"]}],
+    }
+)
+TABLE = pa.table({"y": [0, 1, 1, 0], "n": [1.5, None, 3.0, 4.0], "c": ["a", None, "b", "c"]})
+ROWS = [(0.0, 1.5, b"a"), (1.0, None, None), (1.0, 3.0, b"b"), (0.0, 4.0, b"c")]
+
+
+def rows_of(pattern):
+    batches = [batch for path in find_files([pattern]) for batch in LogReader(SPEC).read(path)]
+    return [tuple(row[name] for name in ("y", "n", "c")) for batch in batches for row in batch.rows.to_pylist()]
+
+
+def as_csv(folder):
+    (folder / "log.csv").write_text("y,n,c\n0,1.5,a\n1,,\n1,3,b\n0,4,c\n")
+    return f"select * from '{folder / 'log.csv'}'"
+
+
+def test_a_query_of_files_is_a_log(tmp_path):
+    query = as_csv(tmp_path)
+    assert rows_of(f"duckdb:{query}") == ROWS
+    assert rows_of(f"duckdb: {query} where c is not null order by n desc") == [ROWS[3], ROWS[2], ROWS[0]]
+    made = written([f"duckdb:{query}", "other.csv"], tmp_path / "data")
+    again = written([f"duckdb:{query}"], tmp_path / "data")
+    assert made == [again[0], "other.csv"] and len(list((tmp_path / "data").iterdir())) == 1
+
+
+def test_databases_of_duckdb_and_of_sqlalchemy_are_logs(tmp_path, monkeypatch):
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
+        connection.register("t", TABLE)
+        connection.execute("create table log as select * from t")
+    assert rows_of(f"duckdb:{tmp_path / 'shop.duckdb'}:select * from log order by n nulls first")[1:] == [
+        ROWS[0],
+        *ROWS[2:],
+    ]
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("create table log (y, n, c)")
+        connection.executemany("insert into log values (?, ?, ?)", zip(*TABLE.to_pydict().values(), strict=True))
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    assert rows_of(f"sql:{url};select * from log") == ROWS
+    queries.rows_of.cache_clear()
+    monkeypatch.setattr(queries, "_BATCH_ROWS", 1)  # a part of nothing but missing values has no type
+    assert rows_of(f"sql:{url}; select * from log ") == ROWS
+
+
+def test_versions_of_a_delta_table_are_logs(tmp_path):
+    deltalake.write_deltalake(str(tmp_path / "log"), TABLE.slice(0, 2))
+    deltalake.write_deltalake(str(tmp_path / "log"), TABLE.slice(2), mode="append")
+    assert sorted(rows_of(f"delta:{tmp_path / 'log'}"), key=str) == sorted(ROWS, key=str)
+    assert rows_of(f"delta:{tmp_path / 'log'}@0") == ROWS[:2]
+
+
+@pytest.mark.slow
+def test_an_iceberg_table_is_a_log(tmp_path):
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("default", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("shop")
+    table = catalog.create_table("shop.log", schema=TABLE.schema)
+    table.append(TABLE)
+    assert rows_of(f"iceberg:{table.metadata_location}") == ROWS
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("duckdb:selct 1", r"duckdb:selct 1: cannot be read \(Parser Error"),
+        ("duckdb:select * from 'none.csv'", "cannot be read .*none.csv"),
+        ("duckdb:none.duckdb:select 1", "none.duckdb: no such file; write duckdb:FILE:QUERY"),
+        ("duckdb:create table t (a int)", "no rows; is it the right query"),
+        ("duckdb:select 1 where false", "no rows; is it the right query or table?"),
+        ("sql:sqlite:///x.db", "no query; write sql:URL;QUERY"),
+        (
+            "sql:nosuch://me:secret@host/db;select 1",
+            "sql:select 1: the URL has a password, which a run would write down; leave it to the driver",
+        ),
+        ("sql:nosuch://host/db;select 1", "sql:select 1: cannot be read"),
+        ("delta:none", "delta:none: cannot be read"),
+        ("iceberg:none.json", "iceberg:none.json: cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line_without_the_password(tmp_path, monkeypatch, pattern, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message) as error:
+        find_files([pattern])
+    assert "\n" not in str(error.value) and "secret" not in str(error.value)
+
+
+def test_what_is_a_file_is_no_query(tmp_path):
+    assert not any(map(is_query, ["log.csv", "/a/duckdb", "s3://bucket/sql", "delta", "c:/sql:x"]))
+
+
+@pytest.mark.parametrize(("pattern", "extra"), [("duckdb:select 1", "sql"), ("delta:x", "lakes")])
+def test_without_its_library_the_extra_is_named(tmp_path, monkeypatch, pattern, extra):
+    monkeypatch.setattr("ctrpipe.common.extras.is_installed", lambda module: False)
+    with pytest.raises(InputError, match=rf"{pattern} needs the extra {extra} .*pip install 'ctrpipe\[{extra}\]'"):
+        queries.written([pattern], tmp_path)
+
+
+def test_first_look_check_and_run_read_a_query(tmp_path):
+    rows = "".join(f"{n % 2},m{n % 3},{n}\n" for n in range(200))
+    (tmp_path / "log.csv").write_text("click,device,n\n" + rows)
+    query = f"duckdb:select click, device, n + 0.5 as n from '{tmp_path / 'log.csv'}' where n < 100"
+    text, _ = draft([query])
+    assert "format: parquet" in text and f"paths: ['{query.replace(chr(39), chr(39) * 2)}']" in text
+    data = {"format": "parquet", "header": False, "labels": {"ctr": "click"}, "split": {"by": "order"}}
+    config = check_config(
+        with_changes(SMALL, {"data": data, "features": [{"kind": "categorical", "columns": ["device"]}]}), (), "x"
+    )
+    found = check_log(config, [query])
+    assert found.rows == 100 and not found.errors
+    [log] = joined([query], config, tmp_path / "run")
+    assert log.startswith(str(tmp_path / "run" / "data" / "query-")) and len(find_files([log])) == 1

@@ -1,0 +1,139 @@
+"""The formats of typed columns: a file is a row of pieces, each of which is read as Arrow record batches."""
+
+import abc
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.transforms.log.batches import RawBatch
+from ctrpipe.transforms.log.files import Range, group, input_errors, no_rows, state_of, stored_head
+from ctrpipe.transforms.log.first_bytes import check_binary
+from ctrpipe.transforms.log.formats.base import Format, check_names
+from ctrpipe.transforms.log.nested import column_of, leaf_names, root_of
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
+
+BATCH_ROWS = 1 << 16
+
+
+class Pieces(abc.ABC):
+    """An open file of columns, in pieces that can be read independently.
+
+    Attributes:
+        schema: The columns of the file.
+        rows: The number of rows of each piece.
+        sizes: The approximate number of bytes of each piece.
+    """
+
+    schema: pa.Schema
+    rows: list[int]
+    sizes: list[int]
+
+    @abc.abstractmethod
+    def batches(self, first: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of the pieces `first` to `stop - 1` in order, at most BATCH_ROWS a batch.
+
+        Args:
+            first, stop: The pieces.
+            columns: The columns, and fields of columns as in `nested`, that are used; a batch may have others.
+        """
+
+
+class Columnar(Format):
+    """Reads typed columns: a line is a row. Lists become one value with separators, and numbers of columns that are not
+    numeric their text.
+    """
+
+    name: ClassVar[str]
+    """The name of the format, for messages."""
+
+    def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
+        super().__init__(spec, columns, labels)
+        self._numeric = frozenset(spec.numeric_columns)
+        self._vectors = frozenset(spec.vector_lengths)
+        self._separators = spec.separators
+        self._weights = spec.weight_separators
+        self._sequences = frozenset(spec.columns_of("sequence"))
+        self._whole = frozenset(spec.whole_number_columns)
+
+    @classmethod
+    @abc.abstractmethod
+    def opened(cls, path: str) -> contextlib.AbstractContextManager[Pieces]:
+        """Opens a file.
+
+        Raises:
+            InputError: here or in the block: the file cannot be read.
+        """
+
+    def whole(self, path: str) -> list[Range]:
+        with input_errors(path):
+            state = state_of(path)
+            check_binary(path, stored_head(path), self.name)
+        with self.opened(path) as file:
+            rows, sizes, schema = file.rows, file.sizes, file.schema
+        known = [name for name in self._columns if name not in schema.names and root_of(schema, name)]
+        names = [*schema.names, *known]
+        check_names(path, names, self._columns)
+        if not sum(rows):
+            raise no_rows(path)
+        return [
+            Range(path, tuple(names), first, stop - first, 1 + sum(rows[:first]), sum(sizes[first:stop]), state)
+            for first, stop in group(sizes)
+        ]
+
+    def read(self, part: Range) -> Iterator[RawBatch]:
+        line = part.line
+        with self.opened(part.path) as file:
+            for batch in file.batches(part.start, part.start + (part.length or 0), self._columns):
+                yield self._raw(part.path, batch, line)
+                line += batch.num_rows
+
+    def _raw(self, path: str, batch: pa.RecordBatch, first_row: int) -> RawBatch:
+        columns: dict[str, pa.Array] = {}
+        faults: dict[int, str] = {}
+        for name in self._columns:
+            values = column_of(batch, name)
+            is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+            if is_number and name in self._numeric:
+                columns[name] = values
+            elif is_list(values.type) and name in self._vectors:
+                columns[name] = values
+            elif name in self._weights and is_pairs(values.type):
+                lists = pairs_as_lists(values, self._weights[name], name, path)
+                columns[name] = join_lists(lists, self._separators[name], name, path, faults)
+            elif is_list(values.type) and name in self._separators:
+                separator, is_sequence = self._separators[name], name in self._sequences
+                columns[name] = join_lists(values, separator, name, path, faults, is_sequence, name in self._whole)
+            else:
+                columns[name] = as_binary(values, name, path, faults if name in self._whole else None)
+        lines = first_row + np.arange(batch.num_rows)
+        return RawBatch(path, columns, lines, rejects=[], faults=faults, not_utf8=None, text=None)
+
+    @classmethod
+    def row_count(cls, path: str) -> int:
+        with cls.opened(path) as file:
+            return sum(file.rows)
+
+
+def first_columns(kind: type[Columnar], path: str, rows: int) -> dict[str, Callable[[], pa.Array]]:
+    """Returns the columns of the first rows of a file, with the fields of structs in place of these, by name.
+
+    A function returns each column, as one column may have a type without a value per row.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with kind.opened(path) as file:
+        names = list(leaf_names(file.schema))
+        batches = file.batches(0, len(file.rows), file.schema.names)
+        taken = list(itertools.islice(batches, 1 + rows // BATCH_ROWS))
+        if not taken:
+            return {}
+        first = pa.Table.from_batches(taken).slice(0, rows).combine_chunks().to_batches()
+    return {name: functools.partial(column_of, first[0], name) for name in names} if first else {}

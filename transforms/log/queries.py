@@ -1,0 +1,181 @@
+"""Logs that are no files: the rows of a query of DuckDB or of a database, and Delta and Iceberg tables.
+
+They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a database of
+DuckDB by `duckdb:FILE:QUERY`, and one of SQLAlchemy by `sql:URL;QUERY`. Tables are `delta:FOLDER`,
+`delta:FOLDER@VERSION`, `iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`.
+"""
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
+from ctrpipe.common.files import atomic_folder
+from ctrpipe.common.printable import excerpt
+
+_FORM = re.compile(r"(?P<kind>duckdb|sql|delta|iceberg):(?P<rest>.+)", re.DOTALL)
+_DATABASE = re.compile(r"(?P<file>[^\s:]+):(?P<query>\s*\w.*)", re.DOTALL)
+_BATCH_ROWS = 1 << 17
+_SHOWN = 60  # characters of a query in a message
+
+
+def is_query(pattern: str) -> bool:
+    """Returns whether a log is named by a query or a table, and not by files."""
+    return _FORM.fullmatch(pattern) is not None
+
+
+def written(patterns: Sequence[str], folder: pathlib.Path) -> list[str]:
+    """Returns patterns of files, after writing the rows of queries and tables to Parquet files.
+
+    The name of the files is a hash of their values: rows that have not changed are the same files.
+
+    Args:
+        patterns: Paths, globs, queries and tables.
+        folder: The folder for the files.
+
+    Raises:
+        InputError: a query fails or has no rows, or its library is not installed.
+    """
+    return [str(_write(pattern, folder) / "*.parquet") if is_query(pattern) else pattern for pattern in patterns]
+
+
+@functools.cache
+def rows_of(pattern: str) -> str:
+    """Returns a glob of temporary files with the rows of a query or a table. They are removed when the process ends.
+
+    Raises:
+        InputError: see `written`.
+    """
+    return written([pattern], _scratch())[0]
+
+
+@functools.cache
+def _scratch() -> pathlib.Path:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="ctrpipe-query-"))
+    owner = os.getpid()
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    return folder
+
+
+def _write(pattern: str, folder: pathlib.Path) -> pathlib.Path:
+    match = _FORM.fullmatch(pattern)
+    assert match
+    kind, rest = match["kind"], match["rest"].strip()
+    shown = f"{kind}:{excerpt(_without_url(kind, rest), _SHOWN)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    digest, rows = hashlib.sha256(), 0
+    with tempfile.TemporaryDirectory(prefix=".query-", dir=folder) as unnamed:
+        place = pathlib.Path(unnamed)
+        with _errors(shown):
+            # A part may have other types than the one before: a database says only of each value what it is.
+            for number, batch in enumerate(_READERS[kind](shown, rest)):
+                rows += batch.num_rows
+                path = place / f"part-{number:05d}.parquet"
+                pa.parquet.write_table(pa.Table.from_batches([batch]), path)
+                with open(path, "rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+        if not rows:
+            raise InputError(f"{shown}: no rows; is it the right query or table?")
+        final = folder / f"query-{digest.hexdigest()[:16]}"
+        if not final.exists():
+            with atomic_folder(final) as unfinished:
+                for path in place.glob("*.parquet"):
+                    path.rename(unfinished / path.name)
+    return final
+
+
+def _without_url(kind: str, rest: str) -> str:
+    """Returns a query without the address of its database, which may have a password."""
+    return rest.partition(";")[2].strip() if kind == "sql" else rest
+
+
+@contextlib.contextmanager
+def _errors(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    # Each library has errors of its own, and passes on those of its drivers.
+    except Exception as error:
+        raise InputError(f"{shown}: cannot be read ({one_line(error, 200)})") from error
+
+
+def _of_duckdb(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
+    require("sql", shown)
+    import duckdb  # lazy: of the extra sql
+
+    match = _DATABASE.fullmatch(rest)
+    database, query = (match["file"], match["query"]) if match else (":memory:", rest)
+    if match and not pathlib.Path(database).is_file():
+        raise InputError(
+            f"{shown}: {database}: no such file; write duckdb:FILE:QUERY, or duckdb:QUERY for a query of files"
+        )
+    with duckdb.connect(database, read_only=match is not None) as connection:
+        if found := connection.sql(query):  # None for a statement that is no query
+            yield from found.to_arrow_reader(_BATCH_ROWS)
+
+
+def _of_sqlalchemy(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
+    require("sql", shown)
+    import sqlalchemy  # lazy: of the extra sql
+
+    url, _, query = rest.partition(";")
+    if not query.strip():
+        raise InputError(f"{shown}: no query; write sql:URL;QUERY, as in 'sql:sqlite:///shop.db;select * from log'")
+    address = sqlalchemy.make_url(url.strip())
+    if address.password is not None:
+        raise InputError(
+            f"{shown}: the URL has a password, which a run would write down; leave it to the driver, as in ~/.pgpass"
+        )
+    engine = sqlalchemy.create_engine(address)
+    try:
+        with engine.connect().execution_options(stream_results=True) as connection:
+            found = connection.execute(sqlalchemy.text(query.strip()))
+            names = list(found.keys())
+            for rows in found.partitions(_BATCH_ROWS):
+                columns = [pa.array(values) for values in zip(*rows, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+    finally:
+        engine.dispose()
+
+
+def _of_delta(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
+    require("lakes", shown)
+    import deltalake  # lazy: of the extra lakes
+
+    folder, _, version = rest.rpartition("@") if re.fullmatch(r".+@\d+", rest) else (rest, "", "")
+    table = deltalake.DeltaTable(folder, version=int(version) if version else None)
+    yield from table.to_pyarrow_dataset().to_batches(batch_size=_BATCH_ROWS)
+
+
+def _of_iceberg(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
+    require("lakes", shown)
+    if rest.endswith(".json"):
+        from pyiceberg.table import StaticTable  # lazy: of the extra lakes
+
+        batches = StaticTable.from_metadata(rest).scan().to_arrow_batch_reader()
+    else:
+        from pyiceberg.catalog import load_catalog  # lazy: of the extra lakes
+
+        catalog, _, name = rest.partition(".")
+        batches = load_catalog(catalog).load_table(name).scan().to_arrow_batch_reader()
+    yield from batches
+
+
+_READERS: dict[str, Callable[[str, str], Iterator[pa.RecordBatch]]] = {
+    "duckdb": _of_duckdb,
+    "sql": _of_sqlalchemy,
+    "delta": _of_delta,
+    "iceberg": _of_iceberg,
+}

@@ -1,0 +1,305 @@
+"""Joins a log with side tables by key, and by key and time, on DuckDB: tables and log may be larger than the memory."""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.extras import require
+from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.machine_memory import memory_limit
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.common.printable import excerpt
+from ctrpipe.common.processes import cores
+from ctrpipe.transforms.labels.labelled import DEAD_LETTER, LOG, REJECTS, SUMMARY, Letters, TextFiles
+from ctrpipe.transforms.labels.moments import with_moments
+from ctrpipe.transforms.log.batches import LogBatch
+from ctrpipe.transforms.log.payload import PayloadWriter
+from ctrpipe.transforms.log.side_tables import Join, SideTable
+from ctrpipe.transforms.tables.sides import check_has, text_files
+
+_BATCH_ROWS = 1 << 16
+_MEMORY_SHARE = 0.4  # of what this process may take, for DuckDB; it writes more to disk
+_FEWEST_BYTES = 1 << 28
+
+# Names inside DuckDB are numbers: its own names ignore the case, and those of a log may be anything.
+_NUMBER, _MOMENT, _LINE, _FILE = "number", "moment", "line", "file"
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """The result of a join.
+
+    Attributes:
+        log: A glob of the joined Parquet files.
+        columns: The columns that come from the tables.
+        rows: Number of rows written: all of the log but malformed ones.
+        unmatched: For each table, by its first file, the number of rows without a partner in it.
+        rejected: Number of malformed rows in all inputs.
+    """
+
+    log: str
+    columns: tuple[str, ...]
+    rows: int
+    unmatched: dict[str, int]
+    rejected: int
+
+
+def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows: int | None = None) -> Joined:
+    """Writes the log with the columns of its side tables. All columns are text, and the order is the log's.
+
+    Args:
+        log: The log's files and globs.
+        join: The tables and their keys.
+        output: The folder for `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json`.
+        most_rows: Read about this many rows of the log; None: all.
+
+    Raises:
+        InputError: a file cannot be read; a column is missing, or in the log already; a key has two rows; or no row of
+            the log has a partner.
+    """
+    require("sql", "a join of tables")
+    rows = text_files(log, join.columns, list(dict.fromkeys(key for table in join.tables for key in table.on)))
+    sides = [_Side(place, table, rows) for place, table in enumerate(join.tables)]
+    if join.as_of is not None:
+        check_has(rows, "as_of", [join.as_of])
+    names = [*rows.names, *(new for side in sides for new in side.brought.values())]
+    for side in sides:
+        if twice := sorted(new for new in side.brought.values() if names.count(new) > 1):
+            raise InputError(
+                f"{side.files.files[0]}: {', '.join(twice)} would be in the joined log twice; give the table a prefix, "
+                "or keep other columns"
+            )
+    check_output(output)
+    with one_run_at_a_time(output), atomic_folder(output / LOG) as unfinished:
+        (output / DEAD_LETTER).mkdir(exist_ok=True)
+        schema = pa.schema([(name, pa.binary()) for name in names])
+        with (
+            open(output / DEAD_LETTER / REJECTS, "w") as file,
+            tempfile.TemporaryDirectory(prefix=".join-", dir=output) as scratch,
+            _Database(pathlib.Path(scratch)) as database,
+            PayloadWriter(unfinished, "part", schema) as writer,
+        ):
+            letters = Letters(file)
+            for side in sides:
+                side.load(database, letters)
+            counts = [0] * len(sides)
+            written = 0
+            database.stream("log", _log_schema(rows, join), _log_batches(rows, join, letters, most_rows))
+            for batch in database.read(_query(rows, sides)):
+                values = batch.columns[: len(names)]
+                for place in range(len(sides)):
+                    counts[place] += batch.column(len(names) + place).true_count
+                written += batch.num_rows
+                writer.write(pa.RecordBatch.from_arrays([each.cast(pa.binary()) for each in values], schema=schema))
+        for side, count in zip(sides, counts, strict=True):
+            if count == written:
+                keys = " and ".join(side.table.on)
+                raise InputError(
+                    f"{side.files.files[0]}: no row of the log has its {keys} in it; is it the log's table?"
+                )
+        unmatched = {side.files.files[0]: count for side, count in zip(sides, counts, strict=True)}
+        brought = tuple(new for side in sides for new in side.brought.values())
+        result = Joined(str(output / LOG / "*.parquet"), brought, written, unmatched, letters.rejected)
+        write_json(output / SUMMARY, dataclasses.asdict(result))
+    return result
+
+
+def summary_of(joined: Joined) -> list[str]:
+    """Returns a summary of a join, as lines of text."""
+    lines = [f"{joined.rows:,} rows with {', '.join(joined.columns)}"]
+    lines += [f"{count:,} of them have no partner in {path}" for path, count in joined.unmatched.items()]
+    return [*lines, f"{joined.rejected:,} malformed rows in dead_letter/{REJECTS}"]
+
+
+# Sides ---------------------------------------------------------------------------------------------------------------
+
+
+class _Side:
+    """A side table.
+
+    Args:
+        place: Its place among the tables.
+        table: Its settings.
+        rows: The log.
+    """
+
+    def __init__(self, place: int, table: SideTable, rows: TextFiles):
+        self.table, self.name = table, f"side{place}"
+        self.files = text_files(table.paths, table.columns, list(table.on.values()))
+        check_has(self.files, "time", [table.time] if table.time else [])
+        check_has(self.files, "keep", table.keep)
+        used = {*table.on.values(), table.time}
+        kept = table.keep or [name for name in self.files.names if name not in used]
+        self.brought = {name: f"{table.prefix}{name}" for name in kept}
+        if not kept:
+            raise InputError(f"{self.files.files[0]}: it has no column besides its key; name a table with others")
+        self._places = [rows.names.index(name) for name in table.on]
+
+    @property
+    def condition(self) -> str:
+        """The condition of the join."""
+        equal = [f"log.c{place} = {self.name}.k{key}" for key, place in enumerate(self._places)]
+        return " and ".join([*equal, *([f"log.{_MOMENT} > {self.name}.{_MOMENT}"] if self.table.time else [])])
+
+    def load(self, database: "_Database", letters: Letters) -> None:
+        """Writes the table to the database, each key once.
+
+        Raises:
+            InputError: the table has two rows of a key, and no rule for them.
+        """
+        keys = [f"k{place}" for place in range(len(self._places))]
+        fields = [(key, pa.binary()) for key in keys] + [
+            (f"c{place}", pa.binary()) for place in range(len(self.brought))
+        ]
+        schema = pa.schema(
+            [*fields, (_MOMENT, pa.float64()), *((name, pa.int64()) for name in (_NUMBER, _LINE, _FILE))]
+        )
+        given = " and ".join(f"{key} is not null" for key in keys)
+        database.stream(f"{self.name}_read", schema, self._batches(schema, letters))
+        database.run(f"create table {self.name}_all as select * from {self.name}_read where {given}")
+        group = ", ".join([*keys, *([_MOMENT] if self.table.time else [])])
+        if self.table.duplicates == "refuse":
+            self._refuse(database, group)
+            database.run(f"alter table {self.name}_all rename to {self.name}")
+            return
+        order = "asc" if self.table.duplicates == "first" else "desc"
+        database.run(
+            f"create table {self.name} as select * from {self.name}_all "
+            f"qualify row_number() over (partition by {group} order by {_NUMBER} {order}) = 1"
+        )
+        database.run(f"drop table {self.name}_all")
+
+    def _refuse(self, database: "_Database", group: str) -> None:
+        places = f"list({{'f': {_FILE}, 'l': {_LINE}}} order by {_NUMBER})"
+        found = database.rows(
+            f"select {group}, {places}, min({_NUMBER}) from {self.name}_all group by {group} having count(*) > 1 "
+            f"order by min({_NUMBER}) limit 1"
+        )
+        if not found:
+            return
+        values, where = found[0][: len(self._places)], found[0][-2]
+        key = ", ".join(f"{name} {excerpt(value)}" for name, value in zip(self.table.on.values(), values, strict=True))
+        unit = self.files.spec.line_or_row
+        first, second = (f"{self.files.files[each['f']]} {unit} {each['l']}" for each in where[:2])
+        again = " of the same time" if self.table.time else ""
+        raise InputError(
+            f"{self.files.files[0]}: {key} has {len(where)} rows{again}, as {first} and {second}; leave one of them, "
+            "or choose duplicates: first or last"
+        )
+
+    def _batches(self, schema: pa.Schema, letters: Letters) -> Iterator[pa.RecordBatch]:
+        number = 0
+        for batch, moments in _timed(self.files, self.table.time, self.table.time_format, letters):
+            rows = batch.rows.num_rows
+            names = [*self.table.on.values(), *self.brought]
+            file = self.files.files.index(batch.path)
+            order = np.arange(number, number + rows)
+            number += rows
+            others = [moments, order, batch.lines, np.full(rows, file)]
+            arrays = [*(batch.rows[name] for name in names), *map(pa.array, others)]
+            yield pa.RecordBatch.from_arrays(
+                [each.cast(kind) for each, kind in zip(arrays, schema.types, strict=True)], schema=schema
+            )
+
+
+def _timed(
+    side: TextFiles, column: str | None, time_format: str, letters: Letters
+) -> Iterator[tuple[LogBatch, np.ndarray]]:
+    if column is not None:
+        yield from with_moments(side, column, time_format, letters)
+        return
+    for batch in side.batches(letters):
+        yield batch, np.zeros(batch.rows.num_rows)
+
+
+# The log -------------------------------------------------------------------------------------------------------------
+
+
+def _log_schema(rows: TextFiles, join: Join) -> pa.Schema:
+    columns = [(f"c{place}", pa.binary()) for place in range(len(rows.names))]
+    return pa.schema([*columns, (_MOMENT, pa.float64()), (_NUMBER, pa.int64())])
+
+
+def _log_batches(rows: TextFiles, join: Join, letters: Letters, most_rows: int | None) -> Iterator[pa.RecordBatch]:
+    schema, number = _log_schema(rows, join), 0
+    for batch, moments in _timed(rows, join.as_of, join.time_format, letters):
+        count = batch.rows.num_rows
+        arrays = [
+            *(batch.rows[name] for name in rows.names),
+            pa.array(moments),
+            pa.array(np.arange(number, number + count)),
+        ]
+        number += count
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if most_rows is not None and number >= most_rows:
+            return
+
+
+def _query(rows: TextFiles, sides: Sequence[_Side]) -> str:
+    selected = [f"log.c{place}" for place in range(len(rows.names))]
+    selected += [f"{side.name}.c{place}" for side in sides for place in range(len(side.brought))]
+    selected += [f"{side.name}.{_NUMBER} is null" for side in sides]
+    named = ", ".join(f"{each} as r{place}" for place, each in enumerate(selected))
+    joins = " ".join(f"{'asof ' if side.table.time else ''}left join {side.name} on {side.condition}" for side in sides)
+    return f"select {named} from log {joins} order by log.{_NUMBER}"
+
+
+class _Database(contextlib.AbstractContextManager["_Database"]):
+    """A DuckDB on disk. An InputError of a stream is raised as itself."""
+
+    def __init__(self, folder: pathlib.Path):
+        import duckdb  # lazy: of the extra sql
+
+        self._error: type[Exception] = duckdb.Error
+        memory = max(_FEWEST_BYTES, int(_MEMORY_SHARE * memory_limit()))
+        settings = {"threads": cores(), "memory_limit": f"{memory}B", "temp_directory": str(folder)}
+        self._connection: Any = duckdb.connect(str(folder / "tables.duckdb"), config=settings)
+        self._mistake: InputError | None = None
+
+    def stream(self, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        """Makes batches a table that can be read once."""
+        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, self._noted(batches)))
+
+    def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except InputError as error:
+            self._mistake = error
+            raise
+
+    def run(self, query: str) -> None:
+        """Runs a statement."""
+        with self._errors():
+            self._connection.execute(query)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Returns the rows of a query."""
+        with self._errors():
+            found: list[tuple[Any, ...]] = self._connection.execute(query).fetchall()
+        return found
+
+    def read(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a query."""
+        with self._errors():
+            yield from self._connection.sql(query).to_arrow_reader(_BATCH_ROWS)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._error, pa.ArrowException, OSError) as error:
+            if self._mistake:
+                raise self._mistake from error
+            raise InputError(
+                f"the join failed in DuckDB ({one_line(error, 200)}); is there space on the disk?"
+            ) from error
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
