@@ -229,6 +229,7 @@ class FeatureMap:
         tasks: tuple[str, ...] = ("ctr",),
         text: Text | None = None,
         numbers: tuple[str, ...] = (),
+        dense_widths: tuple[int, ...] = (),
     ) -> "FeatureMap":
         """Returns a feature map in which each field's ids follow the ids of the previous field.
 
@@ -239,6 +240,7 @@ class FeatureMap:
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
             numbers: Names of the columns in ``numbers``.
+            dense_widths: How many columns of ``dense`` each dense feature has; () if all are numbers.
 
         Example:
             >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 3)])
@@ -250,7 +252,7 @@ class FeatureMap:
             Field(name, kind, vocabulary_size + RESERVED_IDS, first[name], *rest)
             for name, kind, vocabulary_size, *rest in fields
         ]
-        return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers))
+        return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers), dense_widths=dense_widths)
 
     @property
     def total_ids(self) -> int:
