@@ -194,8 +194,11 @@ class FeatureMap:
             offset += field.size
         if offset > MAX_IDS:
             raise ValueError(f"The fields need {offset} ids; ids are int32 and end at {MAX_IDS}")
-        names = [field.name for field in self.fields] + list(self.dense)
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        fields = [field.name for field in self.fields]
+        # A categorical field may have a dense feature of its own name: the pretrained vector of its value.
+        single = [field.name for field in self.fields if field.kind == "categorical" and self.dense_widths]
+        apart = [*fields, *(name for name in self.dense if name not in single)]
+        repeated = sorted({name for names in (apart, self.dense) for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"Names of fields and dense features should be unique. Received twice: {repeated}")
         numeric = {field.name for field in self.fields if field.kind == "numeric"} | set(self.dense)
@@ -226,6 +229,7 @@ class FeatureMap:
         tasks: tuple[str, ...] = ("ctr",),
         text: Text | None = None,
         numbers: tuple[str, ...] = (),
+        dense_widths: tuple[int, ...] = (),
     ) -> "FeatureMap":
         """Returns a feature map in which each field's ids follow the ids of the previous field.
 
@@ -236,6 +240,7 @@ class FeatureMap:
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
             numbers: Names of the columns in ``numbers``.
+            dense_widths: How many columns of ``dense`` each dense feature has; () if all are numbers.
 
         Example:
             >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 3)])
@@ -247,7 +252,7 @@ class FeatureMap:
             Field(name, kind, vocabulary_size + RESERVED_IDS, first[name], *rest)
             for name, kind, vocabulary_size, *rest in fields
         ]
-        return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers))
+        return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers), dense_widths=dense_widths)
 
     @property
     def total_ids(self) -> int:

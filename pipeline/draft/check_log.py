@@ -22,6 +22,7 @@ from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
@@ -62,6 +63,9 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
             findings.errors += [f"{key}: {text}" for text in _model_faults(model)]
+    for column, table in pretrained_tables(config.log_spec).items():
+        whole = column in config.whole_number_columns
+        _collect(findings, "", lambda table=table, whole=whole: read_table(table, whole))  # type: ignore[misc]
     for kind, name in config.hooks.named:
         _collect(findings, "hooks: ", lambda kind=kind, name=name: hooks.check(kind, name))  # type: ignore[misc]
     for key in ("previous", "serving"):

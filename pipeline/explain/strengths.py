@@ -16,10 +16,12 @@ def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
     """
     names = [*(field.name for field in model.feature_map.fields), *model.feature_map.dense]
     strengths = model.pair_strengths(covariances(model, batches))
-    return {
-        frozenset((names[first], names[second])): float(strengths[first, second])
-        for first, second in zip(*np.triu_indices(len(names), 1), strict=True)
-    }
+    pairs: dict[frozenset[str], float] = {}
+    for first, second in zip(*np.triu_indices(len(names), 1), strict=True):
+        pair = frozenset((names[first], names[second]))
+        if len(pair) == 2:  # a field and its pretrained vector are one column
+            pairs[pair] = pairs.get(pair, 0.0) + float(strengths[first, second])
+    return pairs
 
 
 def covariances(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> list[npt.NDArray[np.float64]]:

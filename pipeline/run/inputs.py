@@ -13,6 +13,7 @@ from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, table_fingerprint
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, Data
 from ctrpipe.transforms.log.split import SPLITS
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
@@ -38,7 +39,7 @@ class RunInputs:
     monitoring: Monitoring = Monitoring()  # the configuration's, with absolute paths to its logs
     monitored_fingerprint: str = ""
     monitored_states: dict[str, FileState] = dataclasses.field(default_factory=dict)
-    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # file fingerprints by encoder
+    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # fingerprints by encoder or pretrained table
     parent: "Parent | None" = None  # the warm start's parent, if any
 
     def training_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
@@ -69,10 +70,11 @@ class RunInputs:
         return fingerprint(self.data_fingerprint, split.by if split.files else split)
 
     def transform_version(self, config: RunConfig) -> str:
-        """Returns a hash of the transform's code and of the tokenizer's files. Both decide how a row is transformed."""
+        """Returns a hash of what decides how a row is transformed: the code, the tokenizer and pretrained tables."""
         code = stage_version("ctrpipe.pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
-        return fingerprint(code, tokenizer) if tokenizer else code
+        tables = [self.checkpoints[table.path] for table in pretrained_tables(config.log_spec).values()]
+        return fingerprint(code, *filter(None, [tokenizer, *tables])) if tokenizer or tables else code
 
 
 def encoders(config: RunConfig) -> list[str]:
@@ -92,6 +94,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
         output: The run's folder, as an absolute path.
     """
     checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
+    checkpoints |= {table.path: table_fingerprint(table.path) for table in pretrained_tables(config.log_spec).values()}
     return RunInputs(
         tuple(absolute(files)),
         _data_fingerprint(config.data, data),

@@ -174,12 +174,10 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
         learnt = spec.text.tokens == "vocabulary"
         text = text_map(spec.text, vocabulary_size(spec.text.columns[0], spec.text) if learnt else None)
     try:
-        described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
+        widths = tuple(dense.values()) if set(dense) - set(spec.numeric_columns) else ()
+        described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers, widths)
         of_item = tuple(name for name in dense if name in spec.item_columns)
-        widths = tuple(dense.values()) if max(dense.values(), default=1) > 1 else ()
-        return dataclasses.replace(
-            described, negative_sampling=spec.data.negative_sampling, item_dense=of_item, dense_widths=widths
-        )
+        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling, item_dense=of_item)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 

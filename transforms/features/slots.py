@@ -44,8 +44,8 @@ def fields_of(spec: LogSpec) -> list[FieldSlots]:
 
 def dense_widths(spec: LogSpec) -> dict[str, int]:
     """Returns the columns with dense features, in order, each with its number of columns of `dense`."""
-    dense = {column: feature for column, feature in spec.feature_by_column.items() if feature.is_dense}
-    return {column: feature.vector_length or 1 for column, feature in dense.items()}
+    widths = {column: feature.dense_width for column, feature in spec.feature_by_column.items()}
+    return {column: width for column, width in widths.items() if width}
 
 
 def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
@@ -60,7 +60,7 @@ def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
         widths += [(column, "ids", sum(slots.values()))] if (slots := feature.slots(column)) else []
         if feature.is_weighted:
             widths.append((column, SLOT_WEIGHTS, sum(feature.slots(column).values())))
-        widths += [(column, "dense", feature.vector_length or 1)] if feature.is_dense else []
+        widths += [(column, "dense", feature.dense_width)] if feature.dense_width else []
     widths += [(column, "numbers", 2) for column in spec.written_columns]
     ends: dict[str, int] = {}
     slices: list[TensorSlice] = []

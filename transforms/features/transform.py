@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
@@ -24,7 +25,9 @@ from ctrpipe.transforms.features.missing import drop_values
 from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
 from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
+from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_payload
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
@@ -78,7 +81,23 @@ def analyze(
     if former is not None and former.counts is not None:
         write_counts(folder / COUNTS, summary, former.counts, former.window)
         summary = counted_over(summary, former.counts)
+    for column, table in pretrained_tables(spec).items():
+        progress(_without_vectors(column, table, spec, summary))
     write_graph(spec, summary, folder, former)
+
+
+def _without_vectors(column: str, table: Pretrained, spec: LogSpec, summary: analyzers.LogSummary) -> str:
+    """Returns how many of a column's values and training rows have no pretrained vector."""
+    keys = read_table(table, column in spec.whole_number_columns).keys
+    if column not in summary.values:
+        return f"{column}: {len(keys):,} pretrained vectors of {table.path}"
+    counted = summary.values[column]
+    absent = ~np.asarray(pc.is_in(counted.values.cast(pa.binary()), value_set=keys), bool)
+    rows, of_rows = int(counted.counts[absent].sum()), max(int(counted.counts.sum()), 1)
+    return (
+        f"{column}: {int(absent.sum()):,} of {len(absent):,} different values, in {rows / of_rows:.1%} of the training "
+        f"rows, have no vector in {table.path}"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,7 +74,7 @@ def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], fol
         lines = [f"{number}{_END}".encode() + value for column, number in sharing.items() for value in values[column]]
         shared = _write(folder / _SHARED, lines)
     sizes = {column: len(known) for column, known in values.items()}
-    return Vocabularies(sizes, files, sharing, shared, escaped)
+    return Vocabularies(sizes, files, sharing, shared, escaped, folder)
 
 
 def _has_line_break(value: bytes) -> bool:
@@ -142,6 +142,7 @@ class Vocabularies:
         sharing: Maps the columns of the shared table, in the order of its lines, to their number in its keys.
         shared: The shared table's file; None without a shared table.
         escaped: The columns whose file has escapes.
+        folder: The folder of the files, for further ones.
     """
 
     def __init__(
@@ -151,8 +152,10 @@ class Vocabularies:
         sharing: Mapping[str, int],
         shared: str | None,
         escaped: Collection[str] = (),
+        folder: pathlib.Path = pathlib.Path(),
     ):
         self.sizes = sizes
+        self._folder = folder
         self._files = files
         self._escaped = escaped
         self._numbers = sharing
@@ -181,6 +184,17 @@ class Vocabularies:
                 pattern, rewriting = (part.replace(b"\\", b"\\\\") for part in (text, written))
                 values = tf.strings.regex_replace(values, pattern, rewriting)
         return tft.apply_vocabulary(values, self._files[column], default_value=-1)
+
+    def places_among(self, name: str, keys: Sequence[bytes], values: tf.Tensor) -> tf.Tensor:
+        """Returns the indices of values, [N], among keys that are no vocabulary; -1 if absent. int64 [N].
+
+        Args:
+            name: The name of the file that holds the keys.
+            keys: Different keys; without line breaks, because no value with one could be looked up in a file.
+            values: The values.
+        """
+        file = _write(self._folder / vocabulary_name(name), keys)
+        return tft.apply_vocabulary(values, file, default_value=-1)
 
     def _shared_places(self, columns: Sequence[str], values: tf.Tensor) -> tf.Tensor:
         keys = tf.raw_ops.Add(x=tf.constant([f"{self._numbers[column]}{_END}" for column in columns]), y=values)

@@ -399,7 +399,7 @@ class LogSpec(Section):
     def _check_field_names(self) -> None:
         column_of: dict[str, str] = {}
         for column, feature in self.feature_by_column.items():
-            for name in [*feature.slots(column), *([column] if feature.is_dense else [])]:
+            for name in dict.fromkeys([*feature.slots(column), *([column] if feature.dense_width else [])]):
                 if name in column_of:
                     first, second = column_of[name], column
                     raise ValueError(f"features: {first} and {second} both make a field {name}; rename one of them")

@@ -21,6 +21,7 @@ from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.table_rows import Rows
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.categorical import Categorical
+from ctrpipe.transforms.log.pretrained_table import read_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +38,19 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
     def tensors(
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
     ) -> dict[str, tf.Tensor]:
-        return {"ids": self.look_up(columns, vocabularies)}
+        ids = self.look_up(columns, vocabularies)
+        if self.feature.pretrained is None:
+            return {"ids": ids}
+        vectors = [self._vectors(column, values, vocabularies) for column, values in columns.items()]
+        return {"ids": ids, "dense": tf.concat(vectors, axis=1)}
+
+    def _vectors(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
+        """Returns the pretrained vectors of a column's values, [N]; 0 for a value without one. float32 [N, length]."""
+        assert self.feature.pretrained is not None
+        table = read_table(self.feature.pretrained, column in self.spec.whole_number_columns)
+        places = vocabularies.places_among(f"keys_of_{column}", table.keys.to_pylist(), values)
+        vectors = tf.gather(tf.constant(table.vectors), tf.maximum(places, 0))
+        return tf.where(places[:, None] < 0, 0.0, vectors)
 
     def look_up(self, columns: Mapping[str, tf.Tensor], vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the local ids of the columns' values, [N] each; "" is missing. int64 [N, columns]."""

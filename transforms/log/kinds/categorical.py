@@ -7,6 +7,7 @@ import pydantic
 
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
+from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 
 # What a draft keeps of a column of many values: those that occur twice, half a million at most.
 OFTEN = {"top_k": 500_000, "min_count": 2}
@@ -32,6 +33,9 @@ class Categorical(WithVocabulary):
     id. Out-of-vocabulary values then have the missing id too (robust training of BERT4CTR, appendix A.2).
     """
 
+    pretrained: Pretrained | None = None
+    """A table of vectors by the column's values, which the model reads beside their ids; null: none."""
+
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
         if (self.transform == "hash") != (self.buckets is not None):
@@ -47,6 +51,10 @@ class Categorical(WithVocabulary):
         return True
 
     @property
+    def dense_width(self) -> int:
+        return self.pretrained.length if self.pretrained else 0
+
+    @property
     def drop_rate(self) -> float:
         return self.missing_rate
 
@@ -60,7 +68,8 @@ class Categorical(WithVocabulary):
         return {column: 1}
 
     def meaning(self, column: str) -> tuple[object, ...]:
-        return (self.kind, self.role, self.transform, self.buckets)
+        vectors = (self.pretrained.length, self.pretrained.transform) if self.pretrained else ()
+        return (self.kind, self.role, self.transform, self.buckets, *vectors)
 
     @classmethod
     def guess(cls, column: ColumnSample) -> Guess | None:

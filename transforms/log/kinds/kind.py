@@ -66,6 +66,11 @@ class Kind(Section, abc.ABC):
         return 0
 
     @property
+    def dense_width(self) -> int:
+        """The number of columns of `dense` that belong to each column; 0 without a dense feature."""
+        return (self.vector_length or 1) if self.is_dense else 0
+
+    @property
     def is_single(self) -> bool:
         """Whether each column is one field with one id per row."""
         return False

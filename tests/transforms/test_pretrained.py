@@ -1,0 +1,153 @@
+"""Tables of pretrained vectors by key: read and checked, looked up in the graph, with what lacks a vector counted."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.transforms.features.analyzers import LogCounter
+from ctrpipe.transforms.features.learned import Learned
+from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn
+from ctrpipe.transforms.features.slots import tensor_slices
+from ctrpipe.transforms.features.transform import _without_vectors
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table, table_fingerprint
+from ctrpipe.transforms.log.spec import LogSpec
+
+KEYS = ["i1", "i2", "i3", "7"]
+VECTORS = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
+
+
+def spec(path, column: str = "item", **changes) -> LogSpec:
+    pretrained = {"path": str(path), "length": 3, **changes}
+    return LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+            "features": [
+                {"kind": "categorical", "columns": [column], "role": "item", "pretrained": pretrained},
+                {"kind": "vector", "columns": ["v"], "length": 2},
+                {"kind": "categorical", "columns": ["user"]},
+            ],
+        }
+    )
+
+
+def table(log: LogSpec):
+    (described,) = pretrained_tables(log).values()
+    return read_table(described, True)
+
+
+def write(path, keys, vectors) -> None:
+    pa.parquet.write_table(pa.table({"key": keys, "vector": vectors}), path)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+def test_a_table_is_read_from_parquet_and_from_numpy(tmp_path, kind):
+    vectors = (VECTORS * 10).astype(kind)
+    expected = vectors.astype(np.float32)
+    np.savez(tmp_path / "t.npz", key=np.array(KEYS), vector=vectors)
+    np.savez(tmp_path / "bytes.npz", key=np.array(KEYS).astype("S"), vector=vectors)
+    write(tmp_path / "t.parquet", KEYS, [list(row) for row in vectors])
+    for name in ("t.npz", "bytes.npz", "t.parquet"):
+        found = table(spec(tmp_path / name))
+        assert found.keys.to_pylist() == [key.encode() for key in KEYS]
+        np.testing.assert_array_equal(found.vectors, expected)
+    unit = table(spec(tmp_path / "t.npz", transform="unit")).vectors
+    np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [pa.array([1, 2, 3], pa.int64()), pa.array([1.0, 2.0, 3.0]), np.array([1, 2, 3])])
+def test_keys_are_the_texts_of_whole_numbers(tmp_path, keys):
+    if isinstance(keys, np.ndarray):
+        np.savez(tmp_path / "t", id=keys, emb=VECTORS[:3])
+        path = tmp_path / "t.npz"
+    else:
+        path = tmp_path / "t.parquet"
+        pa.parquet.write_table(pa.table({"id": keys, "emb": VECTORS[:3].tolist()}), path)
+    assert table(spec(path, key="id", vector="emb")).keys.to_pylist() == [b"1", b"2", b"3"]
+
+
+LISTS = VECTORS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("keys", "vectors", "message"),
+    [
+        (["a", "b", "a"], LISTS[:3], "the key 'a' has several vectors; keep one of them"),
+        (["a", None], LISTS[:2], "row 2: key is missing"),
+        (["a", "b\nc"], LISTS[:2], "row 2: key has a line break"),
+        (["a", "b"], [LISTS[0], LISTS[1][:2]], "row 2: vector: a vector has 3 numbers, found 2"),
+        (["a", "b"], [LISTS[0], None], "row 2: vector: the vector is missing"),
+        (["a", "b"], [LISTS[0], [1, 2, math.inf]], "row 2: vector: 'inf' in a vector is not finite"),
+        (["a", "b"], [[1, math.nan, 3], LISTS[0]], "row 1: vector: element 2 of the vector is missing"),
+        ([], pa.array([], pa.list_(pa.float32())), "has no rows"),
+        (["a"], [1.5], "vector of type double has no lists"),
+    ],
+)
+def test_a_table_with_a_mistake_is_refused_in_one_line(tmp_path, keys, vectors, message):
+    write(tmp_path / "t.parquet", pa.array(keys, pa.string()), vectors)
+    with pytest.raises(InputError) as error:
+        table(spec(tmp_path / "t.parquet"))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_files_that_are_no_table_are_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        table(spec(tmp_path / "absent.parquet"))
+    with pytest.raises(InputError, match="cannot be read"):
+        table_fingerprint(str(tmp_path / "absent.parquet"))
+    (tmp_path / "text.csv").write_text("key,vector\na,1\n")
+    np.save(tmp_path / "one.npy", VECTORS)
+    for name in ("text.csv", "one.npy"):
+        with pytest.raises(InputError, match=r"neither Parquet nor an \.npz file"):
+            table(spec(tmp_path / name))
+    np.savez(tmp_path / "t.npz", key=np.array(KEYS), vector=VECTORS[0])
+    with pytest.raises(InputError, match=r"write keys \[rows\] and vectors of numbers"):
+        table(spec(tmp_path / "t.npz"))
+    with pytest.raises(InputError, match="has no emb, which `vector` of pretrained names; it has key, vector"):
+        table(spec(tmp_path / "t.npz", vector="emb"))
+
+
+def test_a_changed_table_is_read_anew(tmp_path):
+    path = tmp_path / "t.npz"
+    np.savez(path, key=np.array(KEYS), vector=VECTORS)
+    before, first = table_fingerprint(str(path)), table(spec(path)).vectors
+    np.savez(path, key=np.array([*KEYS, "more"]), vector=np.concatenate([VECTORS, VECTORS[:1] + 1]))
+    assert len(table(spec(path)).vectors) == len(first) + 1 and table_fingerprint(str(path)) != before
+
+
+def test_the_graph_has_the_vector_of_every_key_and_says_what_has_none(tmp_path):
+    """i3 is in no training row and has its vector; i9 is in the training rows and has none."""
+    np.savez(tmp_path / "t.npz", key=np.array(KEYS), vector=VECTORS)
+    log = spec(tmp_path / "t.npz")
+    counter = LogCounter.of_log(log)
+    items = ["i1", "i1", "i9", "7", ""]
+    texts = {"item": items, "user": list("uuuuu")}
+    columns = {
+        name: pa.array([each.encode() or None for each in values], pa.binary()) for name, values in texts.items()
+    }
+    vectors = pa.array([np.zeros(2, np.float32).tobytes()] * 5, pa.binary(8))
+    counter.add(columns | {"v": vectors})
+    summary = counter.summary()
+    (described,) = pretrained_tables(log).values()
+    line = _without_vectors("item", described, log, summary)
+    assert line == f"item: 1 of 3 different values, in 25.0% of the training rows, have no vector in {tmp_path}/t.npz"
+    learned = Learned(log, summary, tmp_path)
+    asked = ["i1", "i2", "i3", "7", "7.0", "i9", "other", ""]
+    inputs = {"item": tf.constant(asked), "user": tf.constant(["u"] * 8)}
+    found = preprocessing_fn({**inputs, "v": tf.ones((8, 2)), "click": tf.zeros(8)}, learned)
+    expected = np.concatenate([VECTORS[[0, 1, 2, 3, 3]], np.zeros((3, 3))])
+    np.testing.assert_array_equal(found["dense"].numpy()[:, :3], expected)
+    np.testing.assert_array_equal(found["candidate_dense"].numpy(), expected)
+    assert found["context_dense"].shape == (8, 2)
+    ids = found["ids"].numpy()[:, 0] - 1
+    assert ids.tolist()[5:] == [ids[5], 0, 1] and ids[5] >= 2  # its own id, unknown, missing
+    features = layout(log, lambda column, feature: len(learned._vocabulary(column, feature)[0]))
+    assert features.widths == {"item": 3, "v": 2} and features.item_dense == ("item",)
+    assert FeatureMap.from_json(features.to_json()) == features
+    of_item = [(part.tensor, part.first, part.stop) for part in tensor_slices(log) if part.column == "item"]
+    assert of_item == [("ids", 0, 1), ("dense", 0, 3)]
