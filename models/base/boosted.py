@@ -1,9 +1,6 @@
 """Models with boosted trees, which another library trains."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
+from typing import Any
 
 
 class Boosted:
@@ -12,5 +9,5 @@ class Boosted:
     The trees are trained by LightGBM, after the rest of the model and in the chief's process.
     """
 
-    trees: "TreeEnsemble"
-    """The trees, of value 0 until they are trained."""
+    trees: Any
+    """A TreeEnsemble, of value 0 until they are trained."""

@@ -12,7 +12,7 @@ from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.data import packed_batches
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.linear_fit import LinearRows
-from ctrpipe.pipeline.training.stacked import _out_of_fold
+from ctrpipe.pipeline.training.stacked_rows import out_of_fold
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
 
@@ -85,7 +85,7 @@ def test_a_rows_own_label_does_not_betray_itself_through_a_rare_value(files):
     this, rows = job(files), LinearRows(files[0], MAP)
     network = this.served_learner().network
     whole = rows.fit(0, 0.3)
-    train = _out_of_fold(this, rows, files[0], network, whole, 0.3)
+    train = out_of_fold(this, rows, files[0], network, whole, 0.3)
     [(inputs, labels)] = packed_batches(files[0], MAP, 10_000)
     users = inputs["ids"][:, 0]
     alone = np.bincount(users)[users] == 1

@@ -236,7 +236,7 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
     rare = clicks if clicks.mean() <= 0.5 else ~clicks  # the rarer class
     if len(clicks) == 0 or rare.sum() < LEAST_ROWS:
         return ""
-    alone = _auc_alone(codes, clicks)
+    alone = max(_auc_alone(codes, clicks), _auc_of_order(values.numbers, known, clicks))
     if alone > MOST_AUC:
         return f"{ALONE}, with an AUC of {alone:.4f}"
     rows, of_rare = np.bincount(codes), np.bincount(codes, rare)
@@ -253,6 +253,14 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
     if not present.all() and present.sum() >= least and rare[present].all():
         return f"it has a value in {present.sum() / rare.sum():.0%} {share} and in no other: it gives the label away"
     return ""
+
+
+def _auc_of_order(numbers: np.ndarray | None, known: np.ndarray, clicks: np.ndarray) -> float:
+    """Returns the AUC of numbers as they are, or of their negatives: bins of few rows say less. 0 if one is missing."""
+    if numbers is None or not np.isfinite(numbers[known]).all():
+        return 0.0
+    value = auc(clicks, numbers[known]) or 0.5
+    return float(max(value, 1 - value))
 
 
 def _auc_alone(codes: np.ndarray, clicks: np.ndarray) -> float:
