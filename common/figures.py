@@ -128,10 +128,12 @@ def _element(figure: Figure) -> ElementTree.Element:
     buffer = io.StringIO()
     with style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts have it
-        for part in (figure, *figure.axes, *(child for axis in figure.axes for child in axis.child_axes)):
+        children: list[Any] = [child for axis in figure.axes for child in axis.child_axes]
+        for part in (figure, *figure.axes, *children):
             part.patch.set(facecolor="none", edgecolor="none")
         # `savefig` would draw the figure twice.
-        FigureCanvasSVG(figure).print_svg(buffer, metadata=dict.fromkeys(_META))
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(buffer, metadata=dict.fromkeys(_META))
     root = ElementTree.fromstring(buffer.getvalue())
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{_SVG}}}")  # HTML knows the tags without a namespace

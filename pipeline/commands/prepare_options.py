@@ -1,5 +1,6 @@
 """Turns the options of `ctrpipe prepare history`, `join` and `labels` into sections of a configuration."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -55,7 +56,7 @@ def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]],
                 f"--{name}: {len(values)} of them for {len(tables)} tables; give one a table in their order, or one "
                 "for all"
             )
-        for table, value in zip(given, values * len(tables) if len(values) == 1 else values, strict=False):
+        for table, value in zip(given, itertools.cycle(values) if len(values) == 1 else values, strict=False):
             if value != "-":
                 table[name] = _key(value) if name == "on" else value
     return _checked(Join, {**{name: value for name, value in of_log.items() if value}, "tables": given})

@@ -95,8 +95,8 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     if not likely:
         rates = {name.lower(): name for name in sample.columns}
         named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
-        guesses = ((name, rule) for name in named_rates if (rule := _rate_rule(name, sample.columns[name])))
-        return next((LabelGuess(name, *rule) for name, rule in guesses), None)
+        rates_of = ((name, _rate_rule(name, sample.columns[name])) for name in named_rates)
+        return next((LabelGuess(name, *rule) for name, rule in rates_of if rule), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
 

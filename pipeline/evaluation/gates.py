@@ -135,8 +135,8 @@ def read_gates(
         elif gates.max_drop_confidence is None:
             bound = f"at most {drop:g} worse than the last blessed model"
             if metric == "gauc":
-                pair = [_gauc(scored, task, each) for each in (probabilities, last_blessed[0])]
-                worse = math.nan if None in pair else pair[1].value - pair[0].value
+                ours, theirs = (_gauc(scored, task, each) for each in (probabilities, last_blessed[0]))
+                worse = math.nan if ours is None or theirs is None else theirs.value - ours.value
             else:
                 change = changes.get(metric, math.nan)
                 worse = 0.0 - change if metric == "auc" else change

@@ -122,8 +122,8 @@ def measure(
     if scored.groups is not None:
         for task, numbers in tasks.items():
             known = scored.labelled(task)
-            within = known.groups, known.labels[task], known.probabilities[task], known.weights, known.group_weight
-            found = gauc_estimate(*within)
+            of_rows = known.labels[task], known.probabilities[task], known.weights
+            found = None if known.groups is None else gauc_estimate(known.groups, *of_rows, known.group_weight)
             numbers["gauc"] = None if found is None else found.value
     parameters, tables = count_parameters(learner.network)
     tail = None

@@ -60,8 +60,10 @@ def _described(run: FinishedRun, key: str) -> Any:
     from mlflow.models import Model, ModelSignature  # lazy: takes 2 s, and belongs to an extra
     from mlflow.types import ColSpec, Schema
 
-    inputs = [ColSpec("float" if kind == "numeric" else "string", name) for name, kind in run.columns.items()]
-    outputs = [ColSpec("float", task) for task in run.config["data"]["labels"]]
+    inputs: list[Any] = [
+        ColSpec("float" if kind == "numeric" else "string", name) for name, kind in run.columns.items()
+    ]
+    outputs: list[Any] = [ColSpec("float", task) for task in run.config["data"]["labels"]]
     return Model(
         artifact_path="model",
         run_id=key,

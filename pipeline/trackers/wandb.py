@@ -4,6 +4,7 @@ Without WANDB_MODE the run is written offline, to WANDB_DIR or the run's own fol
 """
 
 import os
+from typing import Any
 
 from ctrpipe.common.extras import require
 from ctrpipe.pipeline.run.finished import FinishedRun
@@ -19,7 +20,7 @@ def track(run: FinishedRun) -> str:
     require("wandb", "the tracker wandb")
     import wandb  # lazy: of the extra wandb
 
-    mode = os.environ.get("WANDB_MODE", "offline")
+    mode: Any = os.environ.get("WANDB_MODE", "offline")
     folder = os.environ.get("WANDB_DIR", str(run.folder))
     made = wandb.init(project=run.name, name=run.name, mode=mode, dir=folder, config=dict(run.config), reinit=True)
     try:

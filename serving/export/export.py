@@ -167,10 +167,8 @@ class _Servable(tf.Module):
         """Returns the raw columns [N, ...] of serialized tf.Examples [N]; an absent value is NaN or ""."""
         vectors = self._spec.vector_lengths
         numbers, texts = self._spec.numeric_columns, self._spec.text_columns
-        names, shapes = (
-            [*numbers, *texts, *vectors],
-            [[]] * len(numbers + texts) + [[size] for size in vectors.values()],
-        )
+        names = [*numbers, *texts, *vectors]
+        shapes: list[list[int]] = [[]] * len(numbers + texts) + [[size] for size in vectors.values()]
         # tf.io.parse_example calls this too, but makes four operations for each column; two shared defaults are enough.
         parsed = tf.raw_ops.ParseExampleV2(
             serialized=examples,

@@ -24,7 +24,8 @@ def group_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     hashes = [NO_GROUP if not value else _number(value) for value in values.cast(pa.binary()).to_pylist()]
     numbers = np.array([*hashes, NO_GROUP], np.int64)
     indices = column.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)
-    return numbers[indices]
+    chosen: np.ndarray = numbers[indices]
+    return chosen
 
 
 def _number(value: bytes) -> int:

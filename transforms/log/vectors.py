@@ -54,7 +54,8 @@ def vector_array(values: pa.Array | pa.ChunkedArray) -> Floats:
 
 def from_array(vectors: Floats, known: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Returns float32 [N, length] as a column of checked vectors, null where `known` is False."""
-    known = ~np.isnan(vectors).all(axis=1) if known is None else known
+    if known is None:
+        known = np.logical_not(np.isnan(vectors).all(axis=1))
     validity = None if known.all() else pa.array(known).buffers()[1]
     contents = pa.py_buffer(np.ascontiguousarray(vectors, "<f4"))
     return pa.FixedSizeBinaryArray.from_buffers(vector_type(vectors.shape[1]), len(vectors), [validity, contents])

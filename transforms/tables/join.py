@@ -259,7 +259,7 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
 
         self._error: type[Exception] = duckdb.Error
         memory = max(_FEWEST_BYTES, int(_MEMORY_SHARE * memory_limit()))
-        settings = {"threads": cores(), "memory_limit": f"{memory}B", "temp_directory": str(folder)}
+        settings: dict[str, Any] = {"threads": cores(), "memory_limit": f"{memory}B", "temp_directory": str(folder)}
         self._connection: Any = duckdb.connect(str(folder / "tables.duckdb"), config=settings)
         self._mistake: InputError | None = None
 

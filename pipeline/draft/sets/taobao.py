@@ -16,7 +16,8 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
 
 def _of_ads(folder: SetFolder, samples: str) -> dict[str, Any]:
     folder.check_columns(samples, ["user", "time_stamp", "adgroup_id", "pid", "clk"])
-    categories, tables = ["user", "adgroup_id", "pid"], []
+    categories = ["user", "adgroup_id", "pid"]
+    tables: list[dict[str, Any]] = []
     numbers = []
     if ads := folder.first("ad_feature.csv"):
         kept = ["cate_id", "campaign_id", "customer", "brand", "price"]

@@ -5,6 +5,7 @@ References:
 """
 
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -95,7 +96,8 @@ class _Blocks(Pieces):
         """
         source, mark = self._source, self._header[-_MARK_BYTES:]
         end = source.seek(0, io.SEEK_END)
-        starts, rows = [start], []
+        starts = [start]
+        rows: list[int] = []
         while starts[-1] < end:
             source.seek(starts[-1])
             beginning = io.BytesIO(source.read(_BLOCK_HEAD))
@@ -120,7 +122,7 @@ class _Blocks(Pieces):
         for low, high in group([size * _READ_AT_ONCE for size in self.sizes[first:stop]]):
             self._source.seek(self._starts[first + low])
             blocks = self._source.read(self._starts[first + high] - self._starts[first + low])
-            records = iter(fastavro.reader(io.BytesIO(self._header + blocks)))
+            records: Iterator[Any] = iter(fastavro.reader(io.BytesIO(self._header + blocks)))
             while some := list(itertools.islice(records, BATCH_ROWS)):
                 for name, value in convert.items():
                     for record in some:
@@ -176,7 +178,7 @@ class Types:
             return _LOGICAL[logical], None
         if kind == "array":
             inner, convert = self.of(schema["items"])
-            return pa.list_(inner), convert and (lambda values: values and [convert(value) for value in values])
+            return pa.list_(inner), None if convert is None else functools.partial(_each, convert)
         if kind == "map":
             inner, convert = self.of(schema["values"])
             return pa.map_(
@@ -214,3 +216,7 @@ def _json(value: Any) -> str | None:
 
 
 _AS_JSON: tuple[pa.DataType, _Value | None] = (pa.string(), _json)
+
+
+def _each(convert: _Value, values: list[Any] | None) -> list[Any] | None:
+    return None if values is None else [convert(value) for value in values]
