@@ -63,7 +63,9 @@ class DenseEmbedding(keras.layers.Layer):
         starts = [place for place in range(len(ends)) if not place or not (is_number[place] and is_number[place - 1])]
         cuts = [ends[place - 1] for place in starts[1:]]
         vectors = ops.cast(ops.convert_to_tensor(self.vectors), inputs.dtype)
-        pairs = zip(starts, ops.split(inputs, cuts, axis=1), ops.split(vectors, cuts, axis=0), strict=True)
+        columns_of = ops.split(inputs, cuts, axis=1) if cuts else [inputs]
+        rows_of = ops.split(vectors, cuts, axis=0) if cuts else [vectors]
+        pairs = zip(starts, columns_of, rows_of, strict=True)
         parts = [
             ops.expand_dims(columns, -1) * rows if is_number[place] else ops.expand_dims(ops.matmul(columns, rows), 1)
             for place, columns, rows in pairs

@@ -116,3 +116,9 @@ def test_the_map_of_dense_features_survives_json_and_refuses_other_widths():
     for widths in ((1, 2), (1, 4, 1, 1, 0)):
         with pytest.raises(ValueError, match="dense_widths should have a width for each"):
             dataclasses.replace(data, dense_widths=widths)
+
+
+def test_a_vector_alone_is_its_projection():
+    layer, inputs = DenseEmbedding(2, widths=(3,)), np.array([[1, 2, 3], [0, -1, 4]], np.float32)
+    found = np.asarray(layer(inputs))
+    np.testing.assert_allclose(found[:, 0], inputs @ np.asarray(layer.vectors), rtol=1e-5, atol=1e-7)
