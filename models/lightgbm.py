@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.ctr_model import batch_size, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
+from ctrpipe.models.layers.boosted import Boosted
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.lr import LR
 

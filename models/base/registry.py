@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.packages import PACKAGE, PARTS
-from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.layers.boosted import Boosted
 
 if TYPE_CHECKING:
     from ctrpipe.models.base.ctr_model import CTRModel

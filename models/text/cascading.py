@@ -8,11 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.deepfm import DeepFM
+from ctrpipe.models.layers.boosted import Boosted
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.mlp import MLP

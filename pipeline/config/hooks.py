@@ -1,5 +1,7 @@
 """The section `hooks` of a configuration: code of installed packages that a run calls."""
 
+import pydantic
+
 from ctrpipe.transforms.log.section import Section
 
 
@@ -13,13 +15,13 @@ class Hooks(Section):
         hooks: {trackers: [mlflow], sections: [], exports: []}
     """
 
-    trackers: list[str] = []
+    trackers: list[str] = pydantic.Field([], examples=[["mlflow"]])
     """Experiment trackers, which are given the run: `mlflow` and `wandb`, which are extras, or those of installed
     packages.
     """
-    sections: list[str] = []
+    sections: list[str] = pydantic.Field([], examples=[["columns"]])
     """Sections of report.html, below those of ctrpipe."""
-    exports: list[str] = []
+    exports: list[str] = pydantic.Field([], examples=[["archive"]])
     """Further forms of the pushed model, written to `exports/<name>/` in the run's folder."""
 
     @property

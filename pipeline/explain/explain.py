@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.progress import announce, throttled_announce
-from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
+from ctrpipe.models.layers.boosted import Boosted
 from ctrpipe.pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 from ctrpipe.pipeline.explain.importance import Importance, Permuter, Score, adjusted, groups_of

@@ -12,8 +12,8 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
 from ctrpipe.common.significance import holm, two_sided
-from ctrpipe.models.base.boosted import Boosted
 from ctrpipe.models.base.saved import load_model, saved_class
+from ctrpipe.models.layers.boosted import Boosted
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.explain.explain import with_position
 from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
