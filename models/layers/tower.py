@@ -83,7 +83,9 @@ class Tower(keras.layers.Layer):
         self.hidden = [dense(units, None if between else activation, has_bias) for units in self.hidden_units]
         self.norms = [] if normalization == "none" else [make_norm(normalization, policy) for _ in rates]
         self.activate = keras.layers.Activation(activation, dtype=policy) if between and self.hidden else None
-        self.drops = [keras.layers.Dropout(rate, dtype=policy) if rate else None for rate in rates]
+        # One layer for each rate: its generator draws another mask at each call.
+        drops = {rate: keras.layers.Dropout(rate, dtype=policy) for rate in dict.fromkeys(rates) if rate}
+        self.drops = [drops.get(rate) for rate in rates]
         self.logits = None if outputs is None else dense(outputs, None)
 
     def build(self, input_shape: Shape) -> None:

@@ -180,3 +180,16 @@ def test_a_training_moves_the_statistics_and_a_skipped_step_does_not():
     scaled.load_state(whole)
     scaled.fit(data)
     assert all(np.abs(now - old).max() > 1e-3 for now, old in zip(statistics(scaled), before, strict=True))
+
+
+@pytest.mark.parametrize(("dropout", "generators"), [(0.0, 0), (0.5, 1), ((0.5, 0.5), 1), ((0.5, 0.25), 2)])
+def test_layers_of_one_rate_share_a_generator(dropout, generators):
+    """Another number of generators would shift what all later layers draw, and so every figure of a seed."""
+    tower = Tower((4, 3), dropout=dropout)
+    drops = {id(layer) for layer in tower._flatten_layers() if isinstance(layer, keras.layers.Dropout)}
+    assert len(drops) == generators
+    if generators == 1:
+        [drop] = [layer for layer in tower._flatten_layers() if isinstance(layer, keras.layers.Dropout)]
+        ones = keras.ops.ones((8, 64))
+        masks = [keras.ops.convert_to_numpy(drop(ones, training=True)) for _ in range(2)]
+        assert (masks[0] != masks[1]).any()
