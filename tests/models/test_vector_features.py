@@ -9,7 +9,7 @@ from ctrpipe.models import FeatureMap, create
 from ctrpipe.models.base.candidates import join_candidates
 from ctrpipe.models.base.feature_map import FeatureMap as Map
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
-from tests.models.small_models import FAMILIES, KINDS, SMALL, WITH_TEXT, batch_of, cases_of, map_of
+from tests.models.small_models import KINDS, SMALL, WITH_TEXT, batch_of, cases_of, map_of
 
 WIDTHS = (1, 4, 1, 1, 3)
 NAMES = ("x", "v", "y", "z", "w")
@@ -47,7 +47,7 @@ def projected(values: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("name", cases_of(FAMILIES, [name for name in SMALL if "numbert" not in name], quick=KINDS))
+@pytest.mark.parametrize("name", cases_of((*KINDS, "deepfm"), [name for name in SMALL if "numbert" not in name]))
 def test_a_vector_is_one_embedding_or_its_plain_numbers(name):
     """A model without embeddings of its dense features is the one of single numbers.
 

@@ -11,7 +11,7 @@ from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, Field
 from ctrpipe.models.base.row_parts import logits_by_parts, row_parts
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
-from tests.models.small_models import FAMILIES, KINDS, SMALL, WITH_ITEMS, WITH_TEXT, batch_of, cases_of, map_of
+from tests.models.small_models import KINDS, SMALL, WITH_ITEMS, WITH_TEXT, batch_of, cases_of, map_of
 
 ROWS = 6
 READS_LISTS = [name for name in SMALL if name not in WITH_TEXT or name in ("bert4ctr", "features_only")]
@@ -51,7 +51,7 @@ def filled(name: str, data: FeatureMap, inputs):
     return model
 
 
-@pytest.mark.parametrize("name", cases_of(FAMILIES, READS_LISTS, quick=KINDS))
+@pytest.mark.parametrize("name", cases_of(KINDS, READS_LISTS))
 def test_a_model_reads_weighted_rows(name):
     """The reference is the model without weights, given the rows of the tables times the weights."""
     data, inputs = data_of(name), rows_of(name)
