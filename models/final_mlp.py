@@ -74,7 +74,7 @@ class FinalMLP(CTRModel):
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         contexts = (first_context or (), second_context or ())
         self.contexts = [fields_named("final_mlp", feature_map, context) for context in contexts]
-        width = len(feature_map.fields) * embedding_dim + len(feature_map.dense)
+        width = len(feature_map.fields) * embedding_dim + feature_map.dense_width
         self.gates = [Tower(gate_units, width, name=f"gate_{number}") for number in (1, 2)] if use_gates else []
         self.streams = [
             self.mlp(hidden_units, None, activation, dropout, l2, name="stream_1"),

@@ -85,7 +85,7 @@ class OneTrans(HistoryModel):
         self.user_names = [
             field.name for field in feature_map.fields if field.kind != "sequence" and field not in of_candidate
         ]
-        dense = feature_map.dense
+        dense = feature_map.dense_columns
         self.candidate_dense = [place for place, name in enumerate(dense) if name in feature_map.candidate_dense]
         self.user_dense = [place for place in range(len(dense)) if place not in self.candidate_dense]
         self.user_tokens = user_tokens if self.user_names or self.user_dense else 0

@@ -47,7 +47,8 @@ def filled(name: str, data: FeatureMap, inputs):
     random = np.random.default_rng(5)
     for weight in model.variables:
         if "float" in str(weight.dtype) and "seed" not in weight.path:
-            weight.assign(random.normal(scale=0.4, size=weight.shape).astype(np.float32))
+            values = random.normal(scale=0.4, size=weight.shape).astype(np.float32)
+            weight.assign(np.abs(values) if "variance" in weight.path else values)
     return model
 
 
