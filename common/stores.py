@@ -86,7 +86,8 @@ _PASSING = re.compile(
     r"INTERNAL_FAILURE|InternalError|NETWORK_CONNECTION|REQUEST_TIMEOUT|HTTP status(?: code:?)? (?:5\d\d|429|408)|"
     r"curlCode|CURL error|UNAVAILABLE|RESOURCE_EXHAUSTED|DEADLINE_EXCEEDED|ServerBusy|OperationTimedOut|"
     r"timed? ?out|connection (?:was |is )?(?:reset|closed|aborted|refused)|Fail to get a new connection|"
-    r"EndOfChunk|Transport|error_info=.*transient|cut short",
+    # pyarrow closes an object of Google's whose connection breaks.
+    r"EndOfChunk|Transport|error_info=.*transient|cut short|operation on closed file",
     re.I,
 )
 _NOT_REACHED = re.compile(r"curlCode: (?:6|7|28)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError")
@@ -435,6 +436,7 @@ class _ArrowObject:
     """An object that pyarrow.fs reads."""
 
     def __init__(self, place: _Place):
+        self._place = place
         self._file = _filesystem(place).open_input_file(place.path)
         said = {_text(name).lower(): _text(value) for name, value in (self._file.metadata() or {}).items()}
         # pyarrow's size() asks Google once more, and holds Python's lock meanwhile.
@@ -446,6 +448,8 @@ class _ArrowObject:
             self.tag = str(info.mtime_ns)
 
     def read_at(self, start: int, length: int) -> bytes:
+        if self._file.closed:  # by a connection that broke
+            self._file = _filesystem(self._place).open_input_file(self._place.path)
         return cast(bytes, self._file.read_at(length, start))
 
 

@@ -175,7 +175,7 @@ def test_a_store_that_does_not_come_back_is_one_line(store, through, monkeypatch
         through(proxy)
         with pytest.raises(UnreachableError, match=r"still fails after \d+ tries .*; try again later"):
             stores.read_bytes(f"{store.url}/x")
-        assert 2 < len(proxy.requests()) < 40
+        assert 1 < len(proxy.requests()) < 40  # the client of Google waits half a second by itself
     through(Proxy(port=free_port()))
     with pytest.raises(UnreachableError, match="does not answer .*; try again later, or correct"):
         stores.read_bytes(f"{store.url}/x")
