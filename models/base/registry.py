@@ -185,11 +185,6 @@ def available() -> tuple[ModelInfo, ...]:
     return tuple(models)
 
 
-def is_registered(name: str) -> bool:
-    """Returns whether the registry has a model of this name."""
-    return name in _MODELS
-
-
 def model_class(name: str) -> type["CTRModel"]:
     """Returns the class of a model.
 

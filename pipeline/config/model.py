@@ -5,7 +5,7 @@ from typing import Any
 import pydantic
 
 from ctrpipe.common import hooks
-from ctrpipe.models.base.registry import is_registered
+from ctrpipe.pipeline.config.model_table import read_reference
 
 
 class Model(pydantic.BaseModel):
@@ -40,8 +40,14 @@ class Model(pydantic.BaseModel):
     @pydantic.field_validator("name")
     @classmethod
     def _of_a_package(cls, value: str) -> str:
-        """Returns the class of a model that an installed package has under a name, as `module:Class`."""
-        return value if is_registered(value) else hooks.names("models").get(value, value)
+        """Returns the class of a model that an installed package has under a name, as `module:Class`.
+
+        A model of ctrpipe itself comes first. The table has their names, so that the stages before the training, which
+        read the configuration too, do not depend on the models' code.
+        """
+        place = hooks.names("models").get(value)
+        is_ours = place and any(model["name"] == value for model in read_reference().models)
+        return place if place and not is_ours else value
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
