@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ctrpipe.common import stores
 from ctrpipe.common.store_folders import CACHE, MANIFEST, download, local_copy, one_writer, read_manifest, upload
 from ctrpipe.common.stores import StoreError, UnreachableError
-from ctrpipe.serving.layout import versions
+from ctrpipe.serving.layout import PUSHED, versions
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
     """Returns the folder on this machine of a model or run that a path or URL names.
 
-    Of a URL, the run or version is fetched, or the newest version of a folder of versions.
+    Of a URL, the version is fetched, or the newest version of a folder of versions, or the run with the newest version
+    of each model that it pushed.
 
     Raises:
         StoreError: there is none, or it is damaged, or the store refuses the request or does not answer.
@@ -31,14 +32,23 @@ def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
     copy = local_copy(url)
     try:
         download(url, copy)
-        return copy
     except FileNotFoundError:
         newest = newest_stored(url)
+    else:
+        _fetch_pushed(url, copy)
+        return copy
     if newest is None:
         stores.check_bucket(url)
         raise StoreError(f"{url}: no run and no model version here that is whole; name what `ctrpipe run` pushed")
     download(stores.join(url, str(newest)), copy / str(newest))
     return copy / str(newest)
+
+
+def _fetch_pushed(run: str, copy: pathlib.Path) -> None:
+    """Fetches the newest version of each model that a run has pushed: a run's manifest does not name its versions."""
+    for model, size in stores.objects_below(stores.join(run, PUSHED), recursive=False):
+        if size is None and (newest := newest_stored(model)) is not None:
+            download(stores.join(model, str(newest)), copy / PUSHED / stores.name_of(model) / str(newest))
 
 
 def numbers_below(base: str) -> list[int]:

@@ -13,6 +13,7 @@ from ctrpipe.common import store_folders, stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import MANIFEST, one_writer
 from ctrpipe.common.stores import StoreError
+from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags
 from ctrpipe.serving.server.run import running_server
 from ctrpipe.serving.stored import fetch_model, fetch_newest, newest_stored, push_version
@@ -130,6 +131,22 @@ def test_a_model_is_fetched_by_the_url_of_its_versions_or_of_one(store, tmp_path
         fetch_model(f"{base}/20")
     fetch_newest(base, tmp_path / "local")
     assert [path.name for path in (tmp_path / "local").iterdir()] == ["12"]
+
+
+def test_a_run_is_fetched_with_the_newest_version_that_it_pushed(store, tmp_path):
+    """The manifest of a run does not name the versions, which have their own."""
+    run = f"{store.url}/run"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.json").write_text("{}")
+    store_folders.upload(tmp_path / "run", run)
+    with pytest.raises(InputError, match="this run pushed no model"):
+        find_version(fetch_model(run))
+    for number, text in ((3, "three"), (12, "twelve")):
+        push_version(small(tmp_path / "a", number, text), f"{run}/models/ctr")
+    stores.write_bytes(f"{run}/models/ctr/20/saved_model.pb", b"half")
+    version = find_version(fetch_model(run))
+    assert version.name == "12" and (version / "saved_model.pb").read_text() == "twelve"
+    assert [path.name for path in version.parent.iterdir()] == ["12"]
 
 
 def test_a_version_that_is_there_is_not_pushed_over(s3, tmp_path):
