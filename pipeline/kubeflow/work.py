@@ -68,8 +68,8 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
     with _scratch(shared) as scratch:
         given_artifacts = input_artifacts(task, scratch / "inputs" if shared else None)
         inputs = {name: [artifact] for name, artifact in given_artifacts.items()}
-        stored = {name: task.outputs()[name] for name in classes}
-        made = {name: scratch / "outputs" / name for name in classes} if shared else stored
+        declared = {name: task.outputs()[name] for name in classes}
+        made = {name: scratch / "outputs" / name for name in classes} if shared else declared
         for name, folder in made.items():
             folder.mkdir(parents=True, exist_ok=True)
             outputs[name][0].uri = str(folder)
@@ -83,7 +83,7 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
             newest = newest_version(work_folder(stored["url"]) / "models" / stored["model"])
             if newest is not None:
                 push_version(newest, models_of(stored["url"], stored["model"]))
-        for name, folder in stored.items():
+        for name, folder in declared.items():
             _without_links(made[name])
             if shared:
                 shutil.copytree(made[name], folder, dirs_exist_ok=True)

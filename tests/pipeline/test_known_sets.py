@@ -250,4 +250,4 @@ def test_a_run_goes_on_from_a_known_set(tmp_path):
     made = ctrpipe.init(tmp_path / "set", dataset="mind")
     settings = {"training__epochs": 1, "training__batch_size": 64, "evaluation__baseline": None, "gates__rig": None}
     run = ctrpipe.run(made, data=made.config["data"]["paths"], output=tmp_path / "run", **settings)
-    assert run.metrics["rows"] == 240 and run.metrics["blessed"]
+    assert run.metrics["examples"] == 240 and run.blessed
