@@ -38,9 +38,8 @@ def compare(
         ProcessError: A side failed.
     """
     with ThreadPoolExecutor(len(sides)) as pool:
-        asked = [
-            pool.submit(side.answers, model, our_options(model, None, shape), shape, steps, rows) for side in sides
-        ]
+        options = our_options(model, None, shape)
+        asked = [pool.submit(side.answers, model, options, shape, steps, rows, exact) for side in sides]
         here, there = (future.result() for future in asked)
     before, after = (
         float(np.max(np.abs(np.subtract(here[key], there[key])), initial=0.0)) for key in ("logits", "trained_logits")

@@ -20,7 +20,8 @@ class Side:
     def __init__(self, logits, trained, loss=0.5):
         self.reply = {"logits": logits, "trained_logits": trained, "loss": loss}
 
-    def answers(self, model, *_):
+    def answers(self, model, hyperparameters, shape, steps, rows, exact):
+        self.exact = exact
         if model == "fm":
             raise ProcessError("first line\nout of memory")
         return self.reply
@@ -34,7 +35,8 @@ class Side:
 
 def test_the_largest_difference_of_either_sign_is_reported():
     here, there = Side([[1.0], [2.0]], [[0.0], [3.0]]), Side([[1.5], [1.75]], [[0.0], [4.0]], 0.25)
-    result = compare((here, there), "lr", SHAPE, steps=1, rows=2)
+    result = compare((here, there), "lr", SHAPE, steps=1, rows=2, exact=True)
+    assert here.exact and there.exact
     assert result == {"logit_difference": 0.5, "trained_logit_difference": 1.0, "losses": [0.5, 0.25]}
 
 
