@@ -331,3 +331,15 @@ def divided(data: FeatureMap, inputs: dict[str, np.ndarray]) -> tuple[dict[str, 
         context |= {name: values[:1, ~of_item]} if not of_item.all() else {}
         candidates |= {name: values[:, of_item]} if of_item.any() else {}
     return context, candidates
+
+
+def filled(name: str, data: FeatureMap, inputs):
+    """A model whose weights are drawn, those of a variance above 0."""
+    model = create(name, data, **SMALL[name])
+    model(inputs)
+    random = np.random.default_rng(5)
+    for weight in model.variables:
+        if "float" in str(weight.dtype) and "seed" not in weight.path:
+            values = random.normal(scale=0.4, size=weight.shape).astype(np.float32)
+            weight.assign(np.abs(values) if "variance" in weight.path else values)
+    return model

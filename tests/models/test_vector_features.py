@@ -9,7 +9,7 @@ from ctrpipe.models import FeatureMap, create
 from ctrpipe.models.base.candidates import join_candidates
 from ctrpipe.models.base.feature_map import FeatureMap as Map
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
-from tests.models.small_models import KINDS, SMALL, WITH_TEXT, batch_of, cases_of, map_of
+from tests.models.small_models import KINDS, SMALL, WITH_TEXT, batch_of, cases_of, filled, map_of
 
 WIDTHS = (1, 4, 1, 1, 3)
 NAMES = ("x", "v", "y", "z", "w")
@@ -25,17 +25,6 @@ def with_dense(name: str, dense, widths=(), item=()) -> FeatureMap:
 def rows_of(name: str, rows=6) -> dict[str, np.ndarray]:
     inputs = {key: values for key, values in batch_of(name, rows).items() if key != "numbers"}
     return {**inputs, "dense": np.random.default_rng(2).normal(size=(rows, sum(WIDTHS))).astype(np.float32)}
-
-
-def filled(name: str, data: FeatureMap, inputs):
-    model = create(name, data, **SMALL[name])
-    model(inputs)
-    random = np.random.default_rng(5)
-    for weight in model.variables:
-        if "float" in str(weight.dtype) and "seed" not in weight.path:
-            values = random.normal(scale=0.4, size=weight.shape).astype(np.float32)
-            weight.assign(np.abs(values) if "variance" in weight.path else values)
-    return model
 
 
 def projected(values: np.ndarray, inputs: np.ndarray) -> np.ndarray:

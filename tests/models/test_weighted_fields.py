@@ -11,7 +11,7 @@ from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, Field
 from ctrpipe.models.base.row_parts import logits_by_parts, row_parts
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
-from tests.models.small_models import KINDS, SMALL, WITH_ITEMS, WITH_TEXT, batch_of, cases_of, map_of
+from tests.models.small_models import KINDS, SMALL, WITH_ITEMS, WITH_TEXT, batch_of, cases_of, filled, map_of
 
 ROWS = 6
 READS_LISTS = [name for name in SMALL if name not in WITH_TEXT or name in ("bert4ctr", "features_only")]
@@ -39,17 +39,6 @@ def rows_of(name: str) -> dict[str, np.ndarray]:
     weights = random.normal(size=(ROWS, 4)).astype(np.float32)
     weights[:, :3] *= own[0] > 0
     return {**inputs, "ids": ids, SLOT_WEIGHTS: weights}
-
-
-def filled(name: str, data: FeatureMap, inputs):
-    model = create(name, data, **SMALL[name])
-    model(inputs)
-    random = np.random.default_rng(5)
-    for weight in model.variables:
-        if "float" in str(weight.dtype) and "seed" not in weight.path:
-            values = random.normal(scale=0.4, size=weight.shape).astype(np.float32)
-            weight.assign(np.abs(values) if "variance" in weight.path else values)
-    return model
 
 
 @pytest.mark.parametrize("name", cases_of(KINDS, READS_LISTS))

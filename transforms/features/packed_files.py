@@ -186,14 +186,8 @@ def row_weights(files: Sequence[pathlib.Path]) -> np.ndarray | None:
     Raises:
         InputError: a file is damaged.
     """
-    parts = []
-    for file in files:
-        with _damage_as_input_error(file):
-            if not _present(file, [WEIGHT]):
-                return None
-            column = pa.parquet.read_table(file, columns=[WEIGHT], page_checksum_verification=True)[WEIGHT]
-        parts += [_as_numpy(chunk, WEIGHT)[:, 0] for chunk in column.chunks]
-    return np.concatenate(parts)
+    weights = _column(files, WEIGHT)
+    return None if weights is None else weights[:, 0]
 
 
 def row_groups(files: Sequence[pathlib.Path]) -> np.ndarray | None:
@@ -202,13 +196,19 @@ def row_groups(files: Sequence[pathlib.Path]) -> np.ndarray | None:
     Raises:
         InputError: a file is damaged.
     """
+    halves = _column(files, GROUP)
+    return None if halves is None else _group_numbers(halves)
+
+
+def _column(files: Sequence[pathlib.Path], name: str) -> np.ndarray | None:
+    """Returns a column of all rows in the order of the files, [N, width]; None if a file lacks it."""
     parts = []
     for file in files:
         with _damage_as_input_error(file):
-            if not _present(file, [GROUP]):
+            if not _present(file, [name]):
                 return None
-            column = pa.parquet.read_table(file, columns=[GROUP], page_checksum_verification=True)[GROUP]
-        parts += [_group_numbers(_as_numpy(chunk, GROUP)) for chunk in column.chunks]
+            column = pa.parquet.read_table(file, columns=[name], page_checksum_verification=True)[name]
+        parts += [_as_numpy(chunk, name) for chunk in column.chunks]
     return np.concatenate(parts)
 
 
