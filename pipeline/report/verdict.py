@@ -28,8 +28,8 @@ def _fate(metrics: Mapping[str, Any], gates: Sequence[Mapping[str, Any]]) -> str
         return f"passed {_counted(len(gates), 'gate')}{version}" if gates else f"had no gate to pass{version}"
     if not failed:
         return "is blocked and not pushed"
-    first = f"{failed[0]['metric']} must be {failed[0]['bound']}"
-    rest = f", and {_counted(len(failed) - 1, 'other')}" if len(failed) > 1 else ""
+    first = f"{failed[0]['metric']}: {failed[0]['reason']}"
+    rest = f"; and {_counted(len(failed) - 1, 'other')}" if len(failed) > 1 else ""
     return f"is blocked by {_counted(len(failed), 'gate')} of {len(gates)} and not pushed ({first}{rest})"
 
 

@@ -159,8 +159,8 @@ def test_the_page_shows_the_numbers_of_its_rows(frame, measured, tmp_path):
 
 
 GATES = [
-    {"metric": "auc", "bound": "at least 0.7", "passed": True},
-    {"metric": "rig", "bound": "at least 0", "passed": True},
+    {"metric": "auc", "bound": "at least 0.7", "passed": True, "reason": "0.6 is below 0.7"},
+    {"metric": "rig", "bound": "at least 0", "passed": True, "reason": "-0.1 is below 0"},
 ]
 BLESSED = {"auc": 0.75, "calibration": 1.05, "blessed": True, "model_version": "12", "baseline": {"name": "lr"}}
 
@@ -183,9 +183,9 @@ def test_the_verdict_on_a_blocked_model_names_the_gate_and_on_few_rows_what_is_n
     failed = [{**gate, "passed": False} for gate in GATES]
     blocked = {**BLESSED, "blessed": False, "model_version": None, "calibration": 0.5}
     assert words(blocked, [GATES[0], failed[1]]).startswith(
-        "fm is blocked by 1 gate of 2 and not pushed (rig must be at least 0): its AUC"
+        "fm is blocked by 1 gate of 2 and not pushed (rig: -0.1 is below 0): its AUC"
     )
-    assert "(auc must be at least 0.7, and 1 other): its" in words(blocked, failed)
+    assert "(auc: 0.6 is below 0.7; and 1 other): its" in words(blocked, failed)
     assert words(blocked, failed, calibration=None).endswith("it predicts 50.0% fewer clicks than came.")
     within = "it predicts 1.050 times the clicks that came, no further from them than chance explains."
     assert words(calibration=(0.9, 1.2)).endswith(within)
