@@ -19,7 +19,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.cli import main
-from ctrpipe.pipeline.demo.sample_export import LOG, PREPARED, make_export
+from ctrpipe.pipeline.run.sample_export import LOG, PREPARED, make_export
 from ctrpipe.serving.latency.benchmark import MeasuredModel
 from ctrpipe.serving.latency.compare import show_comparison, summary, write_comparison
 from ctrpipe.serving.latency.ratios import targets
