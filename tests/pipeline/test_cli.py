@@ -44,7 +44,7 @@ def modules_of(*arguments) -> tuple[int, set[str]]:
 
 def test_the_commands_are_these():
     folder = ROOT / "pipeline" / "commands"
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options", "prepare_options"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options", "prepare_options", "demo_run"}
     assert main.list_commands(CONTEXT) == sorted(COMMANDS)
     assert {name.replace("-", "_") for name in COMMANDS} == modules
 
