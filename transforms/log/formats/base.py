@@ -73,7 +73,8 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
         shown = excerpt(", ".join(names))
-        near = did_you_mean(absent[0], [name for name in names if name not in wanted])
+        others = [name for name in names if name not in wanted]
         raise InputError(
-            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}{near}"
+            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}"
+            f"{did_you_mean(absent[0], others)}"
         )
