@@ -196,6 +196,8 @@ def _template(value: ast.expr, names: dict[str, str]) -> str:
             return "".join(_template(part, names) for part in parts)
         case ast.FormattedValue(ast.Name(name)) if name in names:
             return names[name]
+        case ast.FormattedValue(ast.Call(ast.Name("did_you_mean" | "_meant"))):
+            return ""  # what follows where a name is nearly right
         case ast.FormattedValue(inner):
             return _placeholder(inner)
         case ast.BinOp(left, ast.Add(), right):

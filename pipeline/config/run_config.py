@@ -8,6 +8,7 @@ import pydantic
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
@@ -97,7 +98,10 @@ class RunConfig(LogSpec):
         name = self.data.format
         if name not in FORMAT_NAMES and name not in hooks.names("readers"):
             known = ", ".join(FORMAT_NAMES)
-            raise ValueError(f"data.format: '{name}' is none of {known}, and no installed package has such a reader")
+            raise ValueError(
+                f"data.format: '{name}' is none of {known}, and no installed package has such a reader"
+                f"{did_you_mean(name, FORMAT_NAMES)}"
+            )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -135,6 +135,22 @@ def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
         assert result.exit_code == 2 and "Error: " in result.output and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["rnu", "x.yaml"], "No such command 'rnu'; did you mean run?"),
+        (["Score"], "No such command 'Score'; did you mean score?"),
+        (["tune_serving"], "No such command 'tune_serving'; did you mean tune-serving?"),
+        (["walk-on-water"], "No such command 'walk-on-water'; `ctrpipe --help` lists them"),
+        (["prepare", "jion"], "No such command 'jion'. Did you mean 'join'?"),
+        (["run", "--outptu", "x"], "No such option '--outptu'. Did you mean '--output'?"),
+    ],
+)
+def test_a_mistyped_command_or_option_is_told_which_is_meant(given, said):
+    answer = CliRunner().invoke(main, given)
+    assert answer.exit_code == 2 and said in " ".join(answer.output.split())
+
+
 @pytest.mark.parametrize("shell", [(1, 10, 11, 2, 9), (10, 11, 1, 2, 9)])  # in C, and in English, `_` and `.` aside
 @pytest.mark.parametrize(
     ("given", "read"),

@@ -237,6 +237,15 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
 
 
+def as_texts(values: pa.Array) -> pa.Array:
+    """Returns bytes as texts. Those that are no UTF-8 get the sign for it, U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(decoded, pa.string())
+
+
 def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
     """Returns the error for a Parquet column whose type is not read."""
     advice = "write numbers, texts or times, or lists of them for the kinds multivalent, sequence and vector"
