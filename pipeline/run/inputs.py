@@ -50,7 +50,9 @@ class RunInputs:
         settings = training or config.training
         parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
-        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name), begins_with]))
+        losses = [hooks.version("losses", name) for name in settings.hook_losses]
+        code = [source_of(model.name), begins_with, *losses]
+        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, code))
 
     def version_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
         """Returns a hash of everything that decides a version's probabilities: the training run and the calibration.
