@@ -12,6 +12,7 @@ import pytest
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.hooks import Hooks
@@ -22,7 +23,10 @@ from ctrpipe.pipeline.run.finished import FinishedRun, call_after_run, check_hoo
 from ctrpipe.pipeline.run.graph import evaluator_settings
 from ctrpipe.pipeline.run.inputs import run_inputs
 from ctrpipe.pipeline.training.learner import hook_loss, row_losses
+from ctrpipe.transforms.features.kinds.numeric import hook_transform
+from ctrpipe.transforms.features.transform import analyze, load_graph
 from ctrpipe.transforms.log.described_files import describe_file
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.readers import LogReader, plan
 from tests.e2e.small_run import ROOT
 from tests.small_config import SMALL, joined
@@ -159,6 +163,18 @@ RETURNS = "def hook(*_):\n    return "
         ("gates", f"{RETURNS}True\n", "the gate h returned True; return None, or a text that says why it objects"),
         ("gates", f"{RETURNS}' '\n", "the gate h returned ' '; return None"),
         ("gates", f"{RETURNS}_[0].clicks\n", "the gate h .* failed .AttributeError: .*clicks"),
+        ("transforms", f"{RETURNS}_[0] * 0 + 1\n", "the transform h returned float32 of shape .5, 1., not all of them"),
+        (
+            "transforms",
+            f"{RETURNS}[1.0]\n",
+            "the transform h returned float32 of shape .1. for 5 numbers; return a finite",
+        ),
+        (
+            "transforms",
+            "import numpy\ndef hook(x):\n    return numpy.nan_to_num(x)\n",
+            "the transform h .* failed .NotImpl",
+        ),
+        ("transforms", "import absent\n", "the transform h .my_hooks_h:hook. failed .ModuleNotFoundError: No module"),
         ("losses", f"{RETURNS}sum(_)\n", None),
         (
             "losses",
@@ -183,10 +199,10 @@ RETURNS = "def hook(*_):\n    return "
         ),
     ],
 )
-def test_a_metric_a_gate_and_a_loss_that_misbehave(package, kind, code, message):
+def test_a_metric_a_gate_a_loss_and_a_transform_that_misbehave(package, kind, code, message):
     package(kind, "h", "my_hooks_h", "hook", code)
     call = {"metrics": lambda: hook_metrics(["h"], judged()), "gates": lambda: hook_gates(["h"], judged())}
-    call["losses"] = lambda: hook_loss("h")
+    call |= {"losses": lambda: hook_loss("h"), "transforms": lambda: hook_transform("h")}
     if message is None:
         assert call[kind]()
         return
@@ -215,25 +231,54 @@ def test_the_loss_of_the_page_is_the_paper_s_beside_a_task_of_another_one():
 def test_the_code_of_a_loss_a_metric_and_a_gate_decides_what_is_done_again(tmp_path, package):
     (tmp_path / "log.csv").write_text("click,device,query,ad\n1,a,b,c\n")
     named = {"training": {"loss": "poly1"}, "hooks": {"metrics": ["lift"], "gates": ["no_worse_slice"]}}
+    named["features"] = [{"kind": "numeric", "columns": ["ad"], "transform": "signed_log"}]
     config = load_config(joined(SMALL, {"data": {"format": "csv"}, **named}))
     data = [describe_file(str(tmp_path / "log.csv"))]
 
-    def done() -> tuple[str, str]:
+    def done() -> tuple[str, str, str]:
         inputs = run_inputs(config, [], data, tmp_path)
-        return inputs.training_fingerprint(config, config.model), evaluator_settings(config, inputs).model_dump_json()
+        trained = inputs.training_fingerprint(config, config.model)
+        return inputs.transform_version(config), trained, evaluator_settings(config, inputs).model_dump_json()
 
     before = done()
     assert done() == before
-    for kind, changed in (("losses", (True, False)), ("metrics", (False, True)), ("gates", (False, True))):
+    changes = {
+        "transforms": (True, True, False),
+        "losses": (False, True, False),
+        "metrics": (False, False, True),
+        "gates": (False, False, True),
+    }
+    for kind, changed in changes.items():
         [example] = [example for example in EXAMPLES if example[0] == kind]
         package(*example[:4], f"{example[4]}\n# another line\n")
         assert tuple(one != other for one, other in zip(done(), before, strict=True)) == changed
         before = done()
 
 
+@pytest.mark.usefixtures("examples")
+def test_the_transform_of_the_page_is_a_dense_feature_of_the_graph(tmp_path):
+    numbers = np.where(np.arange(300) % 9 == 0, np.nan, np.linspace(-60, 90, 300)).astype(np.float32)
+    price = {"kind": "numeric", "columns": ["price"], "transform": "signed_log"}
+    features = [{"kind": "categorical", "columns": ["device"]}, price]
+    spec = load_config(joined(SMALL, {"features": features})).log_spec
+    columns = {"price": pa.array(numbers, from_pandas=True), "device": pa.array([b"a"] * 300)}
+    with PayloadWriter(tmp_path, "part", payload_schema(spec)) as writer:
+        writer.write(pa.RecordBatch.from_pydict(columns | {"click": pa.array(np.zeros(300, np.float32))}))
+    analyze(spec, payload_files(tmp_path), tmp_path / "graph", Workers(processes=1))
+    rows = {"price": np.array([0, -2.5, np.nan, 40], np.float32), "device": np.array([b"a"] * 4, object)}
+    packed = load_graph(tmp_path / "graph")(rows | {"click": np.zeros(4, np.float32)})
+    expected = [0.0, -np.log(3.5), 0.0, np.log(41)]
+    np.testing.assert_allclose(packed["dense"][:, 0], expected, rtol=1e-6)
+
+
 def test_a_loss_that_is_not_installed_is_said_with_the_nearest_one():
     with pytest.raises(InputError, match="'focla' is none of binary_cross_entropy, .*such a loss; did you mean focal"):
         load_config(joined(SMALL, {"training": {"loss": "focla"}}))
+    features = [{"kind": "numeric", "columns": ["price"], "transform": "standardise"}]
+    with pytest.raises(
+        InputError, match="transform 'standardise' is none of log_.*transform; did you mean standardize"
+    ):
+        load_config(joined(SMALL, {"features": features}))
 
 
 @pytest.mark.usefixtures("examples")
