@@ -1,5 +1,6 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
+import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.kinds.numeric import TRANSFORMS, Numeric
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
@@ -103,6 +105,25 @@ class RunConfig(LogSpec):
                 f"{did_you_mean(name, FORMAT_NAMES)}"
             )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _transforms_exist(self) -> "RunConfig":
+        for name in self.hook_transforms:
+            if name not in hooks.names("transforms"):
+                near = difflib.get_close_matches(name, [*TRANSFORMS, *hooks.names("transforms")], 1)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                known = ", ".join(TRANSFORMS)
+                raise ValueError(
+                    f"features: transform '{name}' is none of {known}, and no installed package has such a "
+                    f"transform{meant}"
+                )
+        return self
+
+    @property
+    def hook_transforms(self) -> list[str]:
+        """The transforms of installed packages, sorted by name."""
+        numeric = [feature for feature in self.features if isinstance(feature, Numeric)]
+        return sorted({feature.transform for feature in numeric if feature.is_hook})
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
