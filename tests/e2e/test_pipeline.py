@@ -45,7 +45,9 @@ def test_the_result_has_the_promised_layout(done, version):
     assert metrics["tasks"]["ctr"]["auc"] == metrics["auc"] and metrics["slices"]["C9"]
     assert metrics["baseline"]["name"] == "lr"
     report = (done / "out" / "report.html").read_text()
-    assert "<td>Trainer&#39;s export</td>" in report  # of where the time went
+    assert '<th scope="row">Trainer&#39;s export</th>' in report  # of where the time went
+    statistics = json.loads((done / "out" / "report_data" / "statistics.json").read_text())
+    assert statistics["counted_rows"] == statistics["splits"]["train"]["rows"] and len(report) < 2_000_000
     assert "<svg" in report and "http://" not in report and "https://" not in report
     assert (version / "saved_model.pb").exists() and (done / "out" / "tfx" / "metadata.sqlite").exists()
 
@@ -307,6 +309,10 @@ def test_a_run_is_explained(done, version):
     assert '<section id="importance">' in page and page.count("most wrong: probability") >= 5
     code, output = call("explain", version, "--data", done / "log.tsv", *common)
     assert code == 0 and json.loads((asked / "explanation.json").read_text())["counted_rows"] == ROWS
+    assert (
+        f"Page: {asked}/explanation.html" in output
+        and '<section id="pairs">' in (asked / "explanation.html").read_text()
+    )
     one_line(*call("explain", version), "give --data")
 
 
