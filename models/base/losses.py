@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from ctrpipe.models.base.answers import number_losses
+from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.models.base.tensors import Tensor
 
 _HIGHEST = 1 - 1e-6  # upper bound of a probability that is corrected for fake negatives
@@ -185,6 +187,8 @@ class TaskLosses:
         task_weights: Weight of each task in the mean; None for equal weights.
         gamma, alpha: See `focal`.
         share: See `joint_ranking_and_calibration`.
+        numbers: By task, the number that it predicts, whose loss is that of `number_losses` in place of the named one;
+            None for a probability. () if all are probabilities.
     """
 
     names: tuple[str, ...]
@@ -192,6 +196,7 @@ class TaskLosses:
     gamma: float = 2.0
     alpha: float | None = None
     share: float = 0.5
+    numbers: tuple[NumberTask | None, ...] = ()
 
     def of_rows(self, labels: Tensor, logits: Tensor, groups: Tensor | None) -> Tensor:
         """Returns the loss of each row, float32 (batch_size,). A task whose label is NaN adds nothing.
@@ -206,7 +211,10 @@ class TaskLosses:
             known = ops.logical_not(ops.isnan(labels[:, index]))
             y = ops.where(known, labels[:, index], 0.0)
             z = logits[:, index]
-            if name == "binary_cross_entropy":
+            number = self.numbers[index] if self.numbers else None
+            if number is not None:
+                losses = number_losses(y, z, number)
+            elif name == "binary_cross_entropy":
                 losses = ops.softplus(z) - y * z
             elif name == "focal":
                 losses = focal(y, z, self.gamma, self.alpha)

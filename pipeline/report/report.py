@@ -14,6 +14,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
 from ctrpipe.pipeline.report.notes import notes
+from ctrpipe.pipeline.report.numbers import NUMBER_METRICS, number_rows
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
 SECTIONS = "sections.json"  # of hooks, as HTML
@@ -54,6 +55,8 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     return template("report.html.jinja", FOLDER).render(
         metrics={"tail": None, "uncalibrated": None, "calibration_choice": None, **measured},
         notes=notes(measured, history),
+        numbers=number_rows("model", measured),
+        number_metrics=list(NUMBER_METRICS.values()),
         seeds=_seeds(metrics.parent) if (metrics.parent / "seeds.json").exists() else None,
         gates=_read_json(data / "gates.json"),
         history=history,
