@@ -14,7 +14,7 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import is_frame, table_of
+from ctrpipe.data import index_of, is_frame, table_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -49,9 +49,11 @@ class Predictions(Result):
 
     Attributes:
         tasks: The probabilities by task, float32 `[N]`.
+        index: The index of the pandas DataFrame that the rows came in; None of other rows.
     """
 
     tasks: dict[str, np.ndarray]
+    index: "pd.Index | None" = None
 
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
@@ -61,10 +63,13 @@ class Predictions(Result):
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
-        """Returns the probabilities as a pandas DataFrame with one column per task."""
+        """Returns the probabilities as a pandas DataFrame with one column per task and the index of the rows.
+
+        `frame["ctr"] = predictions.to_pandas()["ctr"]` gives each row its own, also in a part of a DataFrame.
+        """
         import pandas as pd  # lazy: takes 0.4 s, and showing predictions does not need it
 
-        return pd.DataFrame(self.tasks)
+        return pd.DataFrame(self.tasks, self.index)
 
     def _table(self) -> Table:
         shown = range(min(len(self), SHOWN_ROWS))
@@ -154,12 +159,12 @@ class Model:
         """
         columns = _columns(rows)
         if self._client is not None:
-            return Predictions(self._client.predict(columns))
+            return Predictions(self._client.predict(columns), index_of(rows))
         if isinstance(columns, Mapping):
             columns = {**columns, **self._texts_of_others(columns)}
         else:
             columns = self._as_in_a_log(columns, TABLE)
-        return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
+        return Predictions(self._run(to_arrays(columns, none_is_nan=True)), index_of(rows))
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""

@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import FOLDER, Logs, PathLike, log_of
 from ctrpipe.mistakes import in_one_line
@@ -94,6 +95,7 @@ def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 @in_one_line
+@with_bar
 def run(
     config: Config,
     data: Logs | None = None,

@@ -4,8 +4,9 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import Data, PathLike, needed_files_of, new_folder
+from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, versions_of
@@ -32,6 +33,7 @@ class Scoring(Result):
             `first_not_finite` as `file:line` or None, and a `histogram` with bins of equal width from 0 to 1.
         drift: The distance of each column from the training log, as in `ctrpipe.drift`. None if the model has no
             statistics of its training rows.
+        index: The index of the pandas DataFrame that was scored; None of another log.
     """
 
     output: pathlib.Path
@@ -41,17 +43,21 @@ class Scoring(Result):
     model_version: str
     scores: dict[str, dict[str, Any]]
     drift: dict[str, Any] | None
+    index: "pd.Index | None" = None
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the scores as a pandas DataFrame with one row per line of the log, in the order of the log.
 
         The columns are file, line, `ctr`, one per further task, and the model version. Malformed lines have no score.
+        The index is the one of the DataFrame that was scored, so `frame["ctr"] = scoring.to_pandas()["ctr"]` gives each
+        row its own.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
 
-        return pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
+        scores = pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
+        return scores if self.index is None else scores.set_index(self.index)
 
     def _table(self) -> Table:
         rows = [[name, getattr(self, name)] for name in ("rows", "scored", "rejected", "model_version")]
@@ -74,6 +80,7 @@ class Scoring(Result):
 
 
 @in_one_line
+@with_bar
 def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, workers: int | None = None) -> Scoring:
     """Scores every line of a raw log, labelled or not, and writes the scores to Parquet files.
 
@@ -93,7 +100,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
         InputError: the model, the log or the folder cannot be used.
 
     Example:
-        >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"].to_numpy()
+        >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"]
     """
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
@@ -107,4 +114,4 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     files = needed_files_of(data, folder / FOLDER)
     result = score_log(versions_of(model), files, place if output else folder, workers)
     counts = (result.rows, result.scored, result.rejected, result.model_version)
-    return Scoring(folder, *counts, result.scores, result.drift)
+    return Scoring(folder, *counts, result.scores, result.drift, index_of(data))

@@ -127,7 +127,7 @@ def train_seeds(
             if (kept / TRAINING).exists():
                 announce(f"seed {number} of {given.seeds}: {name}, trained before")
             else:
-                announce(f"seed {number} of {given.seeds}: {name} ...")
+                announce(f"seed {number} of {given.seeds}: {name} ...", share=(number - 1) / given.seeds)
                 scored, described = _train(trainer, given, inputs, folder / "unfinished", workers, code_version)
                 kept.mkdir(parents=True, exist_ok=True)
                 write_scored(kept / SCORES, scored)

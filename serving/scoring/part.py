@@ -13,8 +13,8 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import temporary_folder
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import SAMPLE, ScoredPart, score_columns
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader

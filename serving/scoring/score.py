@@ -17,9 +17,9 @@ import pyarrow.parquet
 from ctrpipe.common.processes import Workers, cores
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
 from ctrpipe.transforms.log.readers import LogReader, plan

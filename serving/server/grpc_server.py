@@ -147,9 +147,7 @@ class GrpcServer:
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
-            if not self._places.acquire(blocking=False):
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
-            try:
+            with self._arrivals.taking(context, len(body)), self._place(context):
                 with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
@@ -164,11 +162,19 @@ class GrpcServer:
                         response = bytes(answer(request, contents, _seconds_left(context)).SerializeToString())
                     self._arrivals.answered(context, len(response))
                     return response
-            finally:
-                self._places.release()
             raise AssertionError("abort raises")
 
         return grpc.stream_unary_rpc_method_handler(respond)
+
+    @contextlib.contextmanager
+    def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Has a place among the calls that run or wait until the block ends; refuses the call if none is free."""
+        if not self._places.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def start(self) -> None:
         self._arrivals.start()
@@ -207,7 +213,7 @@ def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None
 
 def _cut(message: str) -> bytes:
     """Returns a message as TF Serving cuts it (G10): a client refuses an answer with more than some kilobytes of it."""
-    data = message.encode("utf-8", "surrogateescape")
+    data = message[: _MESSAGE_BYTES + 1].encode("utf-8", "surrogateescape")  # of a text of megabytes too
     return data if len(data) <= _MESSAGE_BYTES else data[:_MESSAGE_BYTES] + _CUT
 
 

@@ -51,9 +51,9 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     from ctrpipe.serving.client import RestClient
     from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.serving.explained import attributions
-    from ctrpipe.serving.export.check import check_servable
     from ctrpipe.serving.loader import Servable
     from ctrpipe.serving.server import ServerOptions, running_server
+    from ctrpipe.serving.server.check import check_servable
     from ctrpipe.transforms.log.ingest import to_examples
     from ctrpipe.transforms.log.raw_arrays import raw_arrays
     from ctrpipe.transforms.log.readers import LogReader

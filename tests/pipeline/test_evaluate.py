@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -189,7 +190,9 @@ def test_rows_are_weighed_by_tfma_in_metrics_json_and_in_the_predictions(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_column_without_any_value_gives_no_slice(tmp_path):
+def test_a_column_without_any_value_gives_no_slice(tmp_path, monkeypatch):
+    # As in a notebook, where Beam would import its interactive runner, which pandas 3 has made impossible.
+    monkeypatch.setattr("IPython.get_ipython", lambda: types.SimpleNamespace(config={}, execution_count=1))
     log = {"label": [0.0, 1.0], "p": [0.2, 0.8], "site": [None, None]}
     run = scored_log.config({**log, "site": [b""]}, {"ctr": "label"}, ("site",))
     files = scored_log.write(tmp_path / "payload", run, log)
