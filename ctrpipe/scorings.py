@@ -67,13 +67,14 @@ class Scoring(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Plots a histogram of the scores of each task."""
+        """Plots a histogram of the scores of each task that predicts a probability."""
         # Lazy: matplotlib takes 0.4 s.
         from ctrpipe.common.charts import Histogram, Line, chart_figure
 
         charts = []
         for name, of in self.scores.items():
-            counts = of["histogram"]
+            if (counts := of["histogram"]) is None:
+                continue
             edges = [place / len(counts) for place in range(len(counts) + 1)]
             charts.append(Histogram(f"Scores: {name}", [Line(name, edges, counts)], ("score", "lines")))
         return chart_figure(charts)

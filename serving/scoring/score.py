@@ -121,7 +121,7 @@ def score(
         seconds = time.monotonic() - first_started
         by_part = [_read_counts(folder, part) for part in planned.parts]
         _check_lines(planned.parts, by_part)
-        counts = ScoreCounts.none(list(spec.data.labels))
+        counts = ScoreCounts.none(list(spec.data.labels), spec.data.number_tasks)
         for more in by_part:
             counts.add(more)
         rows_now = sum(counts.rows for part, counts in zip(planned.parts, by_part, strict=True) if part in todo)
