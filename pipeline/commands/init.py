@@ -4,8 +4,7 @@ import pathlib
 
 import click
 
-from ctrpipe.pipeline.commands.file_options import pattern_order
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import PATH, pattern_order
 
 
 @click.command()
