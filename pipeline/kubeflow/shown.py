@@ -49,7 +49,7 @@ def classification(predictions: pathlib.Path) -> dict[str, Any]:
         shown.log_roc_curve(*(values[chosen].tolist() for values in (points[0], points[1], thresholds)))
     predicted = probabilities >= rate
     matrix = [[float(mass[predicted == click].sum()) for click in (False, True)] for mass in (others, clicks)]
-    shown.log_confusion_matrix(CLASSES, matrix)  # type: ignore[arg-type]  # rows may have weights
+    shown.log_confusion_matrix(CLASSES, matrix)
     return dict(shown.metadata)
 
 
