@@ -145,7 +145,8 @@ def _train_missing(
     for done, run in enumerate(todo, 1):
         numbers = train_one(plan, run, log, test, files, output, output / "work", keep_models)
         left = (time.monotonic() - started) / done * (len(todo) - done)
-        announce(f"[{done}/{len(todo)}] {run.point.name}, seed {run.config.seed}: {numbers}, {_left(left)}")
+        text = f"{run.point.name}, seed {run.config.seed}: {numbers}, {_left(left)}"
+        announce(f"[{done}/{len(todo)}] {text}", steps=(done, len(todo)))
     shutil.rmtree(output / "work", ignore_errors=True)
 
 
