@@ -108,9 +108,10 @@ def _roll_out(
         rollout = service.move(moved, remove, share)
     else:
         rollout = service.current()
-    for name, version in sorted(rollout.labels.items()) if rollout else ():
-        click.echo(f"{name}\t{version}\t{rollout.share_of(name)}%")
-    if not rollout:
+    if rollout:
+        for name, version in sorted(rollout.labels.items()):
+            click.echo(f"{name}\t{version}\t{rollout.share_of(name)}%")
+    else:
         click.echo("no labels: the newest version is served")
     if previous := service.previous():
         labels = (
