@@ -188,8 +188,8 @@ class _Steps:
 
         run.__doc__ = _DESCRIPTIONS
         of_split = config.data.split.files.train if config.data.split.files else []
-        defaults = (folder, [])
-        run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults  # type: ignore[assignment]
+        defaults: tuple[Any, ...] = (folder, [])
+        run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
         title = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         text = compiled(lambda: dsl.pipeline(name=title, description=description)(run))
         check_steps(config, self._names)
