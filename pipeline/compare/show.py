@@ -7,7 +7,7 @@ import rich.table
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
-from ctrpipe.common.terminal import console
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
 
@@ -33,7 +33,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
-    terminal.print(table)
+    print_table(terminal, table)
     for of, part in (("models", comparison["slices"][0]), ("slices", comparison["slices"][-1])):
         corrected_for = max(one["corrected_for"] for each in part["differences"].values() for one in each.values())
         if corrected_for > 1:
