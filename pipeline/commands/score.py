@@ -62,7 +62,9 @@ def _print_result(result: "ScoreResult") -> None:
     from ctrpipe.serving.scoring.score import not_finite, quantile  # lazy: takes 0.3 s, and score_log has imported it
 
     for column, scores in result.scores.items():
-        if scores["mean"] is not None:
+        if scores["mean"] is not None and scores["histogram"] is None:
+            click.echo(f"{column}: mean {scores['mean']:.6g}")
+        elif scores["mean"] is not None:
             shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
             click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}")
     for line in not_finite(result):

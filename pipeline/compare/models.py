@@ -87,6 +87,11 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
         raise InputError(
             f"{name}: there is no task {task}; it has {', '.join(each.labels)}{did_you_mean(task, each.labels)}"
         )
+    if task in each.numbers:
+        raise InputError(
+            f"--task: {task} of {name} predicts a number, and models are compared by probabilities; read its rmse and "
+            "mae in metrics.json"
+        )
     if len(each) != len(first):
         reason = f"{len(each):,} test rows, not {len(first):,}"
     elif each.rows != first.rows:

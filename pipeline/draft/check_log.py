@@ -225,7 +225,8 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], find
 
 def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
     seen = f"all of the first {rows.num_rows:,} rows"
-    for task, column in config.data.columns_by_task.items():
+    for task in config.data.click_tasks:
+        column = config.data.columns_by_task[task]
         rate = pc.mean(rows[column]).as_py()
         if rate in (0.0, 1.0):
             yield f"data.labels.{task}: {column} is {rate:.0f} in {seen}; a model needs both"
@@ -234,7 +235,7 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
         for (before, first), (task, second) in itertools.pairwise(labels):
             if count := pc.sum(pc.greater(rows[second], rows[first])).as_py():
                 yield f"data.labels: {count:,} of the first {rows.num_rows:,} rows have {task} without {before}"
-    for column, feature in config.feature_by_column.items():
+    for column, feature in config.inputs.items():
         if feature.time_format == "auto":
             try:
                 eight_digits(rows[column].combine_chunks()).are_dates(column)
@@ -245,7 +246,7 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
 
 
 def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> Iterator[str]:
-    feature = config.feature_by_column[column]
+    feature = config.inputs[column]
     rows, present = len(values), values.drop_null()
     if not len(present):
         return

@@ -35,7 +35,7 @@ from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
 from ctrpipe.pipeline.run.model_rows import read_row, read_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec

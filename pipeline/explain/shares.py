@@ -21,7 +21,7 @@ from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
 from ctrpipe.pipeline.run.model_rows import good_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_schema

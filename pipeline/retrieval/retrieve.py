@@ -17,12 +17,12 @@ from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
 from ctrpipe.pipeline.run.model_rows import good_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, VECTORS
 from ctrpipe.serving.export.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
 from ctrpipe.serving.layout import Asset, asset_path, newest_version
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
+from ctrpipe.serving.rows import TRANSFORM, raw_batches
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import read_payload

@@ -198,6 +198,11 @@ def check_options(config: RunConfig) -> None:
                     )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
+                if model_class(model.name).needs_items and (both := config.log_spec.crosses_sides):
+                    raise InputError(
+                        f"derived.{both}: {key} {model.name} computes the item's vector without the user, and this "
+                        "column is made of both; take columns of one side, or another model"
+                    )
             except (ValueError, TypeError) as error:
                 raise _option_mistake(key, model, error) from error
     if config.training.optimizer == "lbfgs" and not derives_from(config.model.name, "lr"):

@@ -130,7 +130,8 @@ def _train_missing(
         write_json(_file(output, run), result)
         shutil.rmtree(output / "work" / run.key, ignore_errors=True)
         left = (time.monotonic() - started) / done * (len(missing) - done)
-        announce(f"[{done}/{len(missing)}] {run.point.name}, seed {run.config.seed}: {_numbers(result)}, {_left(left)}")
+        text = f"{run.point.name}, seed {run.config.seed}: {_numbers(result)}, {_left(left)}"
+        announce(f"[{done}/{len(missing)}] {text}", steps=(done, len(missing)))
     shutil.rmtree(output / "work", ignore_errors=True)
 
 

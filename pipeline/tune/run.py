@@ -209,7 +209,8 @@ class _Session:
     def _announce(self, trial: optuna.Trial, text: str) -> None:
         settings = self.plan.space.settings(trial.params)
         numbers = " ".join(f"{key.partition('.')[2]}={_short(value)}" for key, value in settings.items())
-        announce(f"[{len(self.study.finished)}] {numbers}: {text}")
+        done, most = len(self.study.finished), self.plan.budget.trials
+        announce(f"[{done}] {numbers}: {text}", steps=(done, most) if most else None)
 
 
 def _short(value: Any) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,8 +13,8 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import temporary_folder
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import SAMPLE, ScoredPart, score_columns
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader
@@ -31,7 +31,8 @@ class ScoreCounts:
         scored: The number of lines with scores.
         rejected: The number of malformed lines.
         tasks: By task, the `sum` of the finite scores, the number of `not_finite` scores, the `first_not_finite` as
-            `file:line` or None, and a `histogram` of BINS bins of equal width from 0 to 1.
+            `file:line` or None, and a `histogram` of BINS bins of equal width from 0 to 1; None of a task that predicts
+            a number.
     """
 
     scored: int
@@ -43,9 +44,9 @@ class ScoreCounts:
         return self.scored + self.rejected
 
     @classmethod
-    def none(cls, tasks: list[str]) -> "ScoreCounts":
+    def none(cls, tasks: list[str], numbers: Collection[str]) -> "ScoreCounts":
         empty = {"sum": 0.0, "not_finite": 0, "first_not_finite": None}
-        return cls(0, 0, {task: {**empty, "histogram": [0] * BINS} for task in tasks})
+        return cls(0, 0, {task: {**empty, "histogram": None if task in numbers else [0] * BINS} for task in tasks})
 
     def add(self, other: "ScoreCounts") -> None:
         self.scored += other.scored
@@ -55,15 +56,18 @@ class ScoreCounts:
             total["sum"] += more["sum"]
             total["not_finite"] += more["not_finite"]
             total["first_not_finite"] = total["first_not_finite"] or more.get("first_not_finite")
-            total["histogram"] = [a + b for a, b in zip(total["histogram"], more["histogram"], strict=True)]
+            if total["histogram"] is not None:
+                total["histogram"] = [a + b for a, b in zip(total["histogram"], more["histogram"], strict=True)]
 
 
-def _count(scores: dict[str, np.ndarray], batches: list[LogBatch], rejected: int) -> ScoreCounts:
+def _count(
+    scores: dict[str, np.ndarray], batches: list[LogBatch], rejected: int, numbers: Collection[str]
+) -> ScoreCounts:
     tasks = {}
     for task, values in scores.items():
         is_finite = np.isfinite(values)
         finite = values[is_finite]
-        histogram = np.histogram(finite, BINS, (0.0, 1.0))[0].tolist()
+        histogram = None if task in numbers else np.histogram(finite, BINS, (0.0, 1.0))[0].tolist()
         tasks[task] = {
             "sum": float(finite.sum(dtype=np.float64)),
             "not_finite": len(values) - len(finite),
@@ -127,7 +131,8 @@ def _write(
 ) -> None:
     schema = _schema(scorer.tasks, kept)
     random = np.random.default_rng(part.number)
-    counts = ScoreCounts.none(scorer.tasks)
+    numbers = scorer.spec.data.number_tasks
+    counts = ScoreCounts.none(scorer.tasks, numbers)
     features = payload_schema(scorer.spec)
     features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
     with (
@@ -148,7 +153,7 @@ def _write(
                         letters.write(json.dumps(letter | {"reason": reject.reason, "text": reject.text}) + "\n")
             if sample_rate:
                 _draw(rows, sample_rate, random, sample)
-            counts.add(_count(scores, batches, len(rejects)))
+            counts.add(_count(scores, batches, len(rejects), numbers))
             progress(f"{part.range.path}: {part.range.line - 1 + counts.rows:,} lines scored")
     (fresh / "part.json").write_text(json.dumps(dataclasses.asdict(counts)))
 

@@ -17,9 +17,9 @@ import pyarrow.parquet
 from ctrpipe.common.processes import Workers, cores
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
 from ctrpipe.transforms.log.readers import LogReader, plan
@@ -121,7 +121,7 @@ def score(
         seconds = time.monotonic() - first_started
         by_part = [_read_counts(folder, part) for part in planned.parts]
         _check_lines(planned.parts, by_part)
-        counts = ScoreCounts.none(list(spec.data.labels))
+        counts = ScoreCounts.none(list(spec.data.labels), spec.data.number_tasks)
         for more in by_part:
             counts.add(more)
         rows_now = sum(counts.rows for part, counts in zip(planned.parts, by_part, strict=True) if part in todo)

@@ -45,7 +45,9 @@ def test_the_result_has_the_promised_layout(done, version):
     assert metrics["tasks"]["ctr"]["auc"] == metrics["auc"] and metrics["slices"]["C9"]
     assert metrics["baseline"]["name"] == "lr"
     report = (done / "out" / "report.html").read_text()
-    assert "<td>Trainer&#39;s export</td>" in report  # of where the time went
+    assert '<th scope="row">Trainer&#39;s export</th>' in report  # of where the time went
+    statistics = json.loads((done / "out" / "report_data" / "statistics.json").read_text())
+    assert statistics["counted_rows"] == statistics["splits"]["train"]["rows"] and len(report) < 2_000_000
     assert "<svg" in report and "http://" not in report and "https://" not in report
     assert (version / "saved_model.pb").exists() and (done / "out" / "tfx" / "metadata.sqlite").exists()
 
@@ -57,9 +59,9 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     from ctrpipe.serving.client import RestClient
     from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.serving.explained import attributions
-    from ctrpipe.serving.export.check import check_servable
     from ctrpipe.serving.loader import Servable
     from ctrpipe.serving.server import ServerOptions, running_server
+    from ctrpipe.serving.server.check import check_servable
     from ctrpipe.transforms.log.ingest import to_examples
     from ctrpipe.transforms.log.raw_arrays import raw_arrays
     from ctrpipe.transforms.log.readers import LogReader
@@ -307,6 +309,10 @@ def test_a_run_is_explained(done, version):
     assert '<section id="importance">' in page and page.count("most wrong: probability") >= 5
     code, output = call("explain", version, "--data", done / "log.tsv", *common)
     assert code == 0 and json.loads((asked / "explanation.json").read_text())["counted_rows"] == ROWS
+    assert (
+        f"Page: {asked}/explanation.html" in output
+        and '<section id="pairs">' in (asked / "explanation.html").read_text()
+    )
     one_line(*call("explain", version), "give --data")
 
 

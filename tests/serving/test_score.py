@@ -20,10 +20,10 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.compare.scoring import read_scoring
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring import folder as score_folder
 from ctrpipe.serving.scoring import part as score_part
 from ctrpipe.serving.scoring import score as score_module
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.serving.scoring.score import quantile, score
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
@@ -146,7 +146,7 @@ def small_pieces(monkeypatch) -> None:
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 100)
     monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 500)
     monkeypatch.setattr("ctrpipe.serving.scoring.part.BLOCK_BYTES", 200)
-    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.serving.rows.MODEL_ROWS", 7)
 
 
 def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, small_pieces):

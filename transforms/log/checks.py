@@ -20,6 +20,7 @@ from ctrpipe.transforms.log.values import (
     check_times,
     check_utf8,
     check_utf8_of,
+    only_after,
     shown,
     to_floats,
     to_labels,
@@ -60,7 +61,7 @@ class RowChecks:
         self._line_or_row = spec.line_or_row
         self._numeric_columns = list(dict.fromkeys(spec.numeric_columns)) if features else []
         self._text_columns = list(dict.fromkeys(spec.text_columns)) if features else []
-        by_column = spec.feature_by_column if features else {}
+        by_column = spec.inputs if features else {}
         self._vectors = {name: feature for name, feature in by_column.items() if isinstance(feature, Vector)}
         self._label_columns = spec.label_columns if labels else []
         self._weight = spec.data.weight if labels else None
@@ -75,7 +76,7 @@ class RowChecks:
         decimal = spec.data.decimal
         self._written = {
             column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
-            for column, feature in spec.feature_by_column.items()
+            for column, feature in spec.inputs.items()
         }
         self._times = spec.time_formats
         self._whole = set(spec.whole_number_columns)
@@ -83,6 +84,8 @@ class RowChecks:
         self._label_written = TextNumbers(tuple(word.encode() for word in words), decimal)
         self._missing_numbers = spec.missing_numbers
         self._label_rules = {label.column: label for label in spec.data.labels.values()}
+        columns = spec.data.columns_by_task
+        self._after = {label.column: columns[label.after] for label in spec.data.labels.values() if label.after}
 
     def check(self, raw: RawBatch) -> LogBatch:
         """Returns the good rows, converted, and all malformed ones.
@@ -130,6 +133,8 @@ class RowChecks:
         for name in self._label_columns:
             rule, several = self._label_rules[name], len(self._label_rules) > 1
             columns[name] = to_labels(raw.columns[name], name, faults, rule, self._label_written, several)
+        for name, before in self._after.items() if self._label_columns else ():
+            columns[name] = only_after(columns[name], columns[before], name, before, faults)
         if len(self._label_rules) > 1 and self._label_columns:
             _check_one_known({name: columns[name] for name in self._label_columns}, faults)
         if self._weight:
