@@ -187,6 +187,50 @@ def _bins_of_equal_mass(values: np.ndarray, weights: np.ndarray, bins: int) -> n
     return of_values[places]
 
 
+def rmse(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> float | None:
+    """Returns the square root of the mean squared difference of predicted numbers, in their unit."""
+    labels, numbers, weights = labelled(labels, numbers, weights)
+    squares = mean((np.asarray(numbers, np.float64) - labels) ** 2, weights)
+    return None if squares is None else float(np.sqrt(squares))
+
+
+def mae(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> float | None:
+    """Returns the mean absolute difference of predicted numbers, in their unit."""
+    labels, numbers, weights = labelled(labels, numbers, weights)
+    return mean(np.abs(np.asarray(numbers, np.float64) - labels), weights)
+
+
+def r2(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> float | None:
+    """Returns the coefficient of determination, 1 - mean squared difference / variance of the labels.
+
+    It is below 0 where the mean of the labels predicts better, and None where all labels are equal.
+    """
+    labels, numbers, weights = labelled(labels, numbers, weights)
+    middle, error = mean(labels, weights), rmse(labels, numbers, weights)
+    if middle is None or error is None:
+        return None
+    variance = mean((np.asarray(labels, np.float64) - middle) ** 2, weights)
+    return 1 - error**2 / variance if variance else None
+
+
+def summarise_numbers(
+    labels: np.ndarray, numbers: np.ndarray, weights: Weights = None
+) -> dict[str, float | int | None]:
+    """Returns all metrics of predicted numbers by name, and the number of rows with a label as `examples`.
+
+    `calibration` is the mean prediction divided by the mean label, None where that is 0.
+    """
+    labels, numbers, weights = labelled(labels, numbers, weights)
+    return {
+        "rmse": rmse(labels, numbers, weights),
+        "mae": mae(labels, numbers, weights),
+        "r2": r2(labels, numbers, weights),
+        "calibration": calibration(labels, numbers, weights),
+        "mean": mean(labels, weights),
+        "examples": len(labels),
+    }
+
+
 def summarise(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> dict[str, float | int | None]:
     """Returns all metrics by name, and the number of rows with a label as `examples`.
 

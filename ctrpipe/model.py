@@ -212,7 +212,7 @@ class Model:
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
-            if isinstance(feature := self._log_spec.feature_by_column.get(name), Vector):
+            if isinstance(feature := self._log_spec.inputs.get(name), Vector):
                 vectors = to_vectors(values, name, faults, feature, TextNumbers(infinite=True))
                 columns[name] = vector_array(vectors)
                 continue

@@ -312,6 +312,14 @@ def test_pages_that_show_the_demos_table_show_the_same():
     assert len(shown) >= 2 and len(set(shown)) == 1
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_a_paragraph_that_says_what_it_is_about(page):
+    text = re.sub(r"<!--.*?-->\n", "", (ROOT / page).read_text(), flags=re.S)
+    title, first, *_ = (part for part in text.split("\n\n") if part.strip())
+    assert title.startswith("# ") and re.match(r"[A-Za-z`\[]", first.strip()), first
+    assert first.rstrip().endswith((".", ":", "?")), first
+
+
 def test_a_first_look_is_short():
     lines = {page: len((ROOT / page).read_text().splitlines()) for page in PAGES}
     assert lines["README.md"] <= 100 and lines["docs/tutorials/your-own-log.md"] <= 80

@@ -146,6 +146,33 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
+class NumberTask:
+    """A task that predicts a number: `center + scale z` for the output z, or `scale e^z` for `count`.
+
+    A model's output is then of the size of a logit, whatever the number's unit.
+
+    Args:
+        task: The name of the task.
+        predicts: "mean", "median" or "count".
+        center, scale: Mean and standard deviation of the labels of the training rows; 0 and their mean for "count".
+
+    Raises:
+        ValueError: `predicts` is another word, or `scale` is not positive.
+    """
+
+    task: str
+    predicts: str
+    center: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        if self.predicts not in ("mean", "median", "count"):
+            raise ValueError(f"`predicts` should be mean, median or count. Received: {self.predicts}")
+        if not self.scale > 0:
+            raise ValueError(f"`scale` should be positive. Received: {self.scale}")
+
+
+@dataclasses.dataclass(frozen=True)
 class FeatureMap:
     """The description of a model's data. `FeatureMap.from_sizes` computes the offsets.
 
@@ -161,6 +188,7 @@ class FeatureMap:
             predictions for this.
         dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
             if all are numbers.
+        number_tasks: The tasks that predict a number. All others predict a probability.
 
     Raises:
         ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
@@ -178,6 +206,7 @@ class FeatureMap:
     item_dense: tuple[str, ...] = ()
     fake_negatives: bool = False
     dense_widths: tuple[int, ...] = ()
+    number_tasks: tuple[NumberTask, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
@@ -253,6 +282,12 @@ class FeatureMap:
             for name, kind, vocabulary_size, *rest in fields
         ]
         return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers), dense_widths=dense_widths)
+
+    @property
+    def numbers_by_task(self) -> dict[str, NumberTask | None]:
+        """What each task predicts, in order: None for a probability."""
+        named = {each.task: each for each in self.number_tasks}
+        return {task: named.get(task) for task in self.tasks}
 
     @property
     def total_ids(self) -> int:
@@ -340,6 +375,7 @@ class FeatureMap:
                 item_dense=tuple(value.get("item_dense", ())),
                 fake_negatives=value.get("fake_negatives", False),
                 dense_widths=tuple(value.get("dense_widths", ())),
+                number_tasks=tuple(NumberTask(**task) for task in value.get("number_tasks", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

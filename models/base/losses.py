@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from ctrpipe.models.base.answers import number_losses
+from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.models.base.tensors import Tensor
 
 _HIGHEST = 1 - 1e-6  # upper bound of a probability that is corrected for fake negatives
@@ -187,6 +189,8 @@ class TaskLosses:
         gamma, alpha: See `focal`.
         share: See `joint_ranking_and_calibration`.
         others: Further losses by name: functions of labels and logits, (batch_size,) each, to the loss of each row.
+        numbers: By task, the number that it predicts, whose loss is that of `number_losses` in place of the named one;
+            None for a probability. () if all are probabilities.
     """
 
     names: tuple[str, ...]
@@ -195,6 +199,7 @@ class TaskLosses:
     alpha: float | None = None
     share: float = 0.5
     others: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = dataclasses.field(default_factory=dict)
+    numbers: tuple[NumberTask | None, ...] = ()
 
     def of_rows(self, labels: Tensor, logits: Tensor, groups: Tensor | None) -> Tensor:
         """Returns the loss of each row, float32 (batch_size,). A task whose label is NaN adds nothing.
@@ -209,7 +214,10 @@ class TaskLosses:
             known = ops.logical_not(ops.isnan(labels[:, index]))
             y = ops.where(known, labels[:, index], 0.0)
             z = logits[:, index]
-            if name == "binary_cross_entropy":
+            number = self.numbers[index] if self.numbers else None
+            if number is not None:
+                losses = number_losses(y, z, number)
+            elif name == "binary_cross_entropy":
                 losses = ops.softplus(z) - y * z
             elif name == "focal":
                 losses = focal(y, z, self.gamma, self.alpha)

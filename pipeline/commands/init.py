@@ -4,11 +4,12 @@ import pathlib
 
 import click
 
+from ctrpipe.pipeline.commands.file_options import pattern_order
 from ctrpipe.pipeline.commands.options import PATH
 
 
 @click.command()
-@click.argument("log", nargs=-1, required=True)
+@click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.option("--output", type=PATH, help="File to write. Default: <name of the log>.yaml in the current folder.")
 @click.option("--label", help="The label column. Default: the most likely one.")
 @click.option("--time", help="Divide the log by the time in this column: the last tenth of the time are the test rows.")

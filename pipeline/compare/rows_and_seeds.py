@@ -87,6 +87,16 @@ def difference(first: Sequence[Estimate], second: Sequence[Estimate]) -> Differe
     return _tested(moved, seeds, math.sqrt(of_rows), math.sqrt(sum(of_seeds)), math.sqrt(variance), freedom)
 
 
+def mean_of(trainings: Sequence[Estimate]) -> Difference:
+    """Returns a model's mean over its training runs as a difference from 0, with its interval over rows and seeds.
+
+    Args:
+        trainings: The model's estimates on the same rows, one per training run.
+    """
+    nothing = Estimate(0.0, np.zeros_like(trainings[0].components))
+    return difference([nothing] * len(trainings), trainings)
+
+
 def _mean_of_pairs(covariances: np.ndarray) -> float:
     """Returns the mean of the off-diagonal elements."""
     count = len(covariances)

@@ -14,6 +14,8 @@ LINEAR = "lr"  # the model that `optimizer: lbfgs` trains
 LOSSES = ("binary_cross_entropy", "focal", "pairwise_logistic", "softmax", "jrc")
 WITHIN_GROUPS = ("pairwise_logistic", "softmax", "jrc")  # losses that compare the rows of a group
 WITHOUT_PROBABILITIES = ("focal", "pairwise_logistic", "softmax")  # losses whose optimum is no probability
+# Models that make probabilities of all tasks, in their loss or between their layers.
+CLICKS_ONLY = ("esmm", "fcn", "final_net", "qnn", "starspace", "lightgbm", "cascading_nn_gbdt")
 OWN_LOSS = ("starspace", "lightgbm", "cascading_nn_gbdt")  # models with a loss that no key changes
 
 
@@ -314,13 +316,17 @@ class Training(Section):
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
     """Seconds to wait until all workers of TF_CONFIG have joined; training fails after that."""
 
-    def of_baseline(self, model: str) -> "Training":
+    def of_baseline(self, model: str, predicts_numbers: bool = False) -> "Training":
         """Returns the settings of a baseline, by the name of its model.
 
         A linear baseline is always trained to its optimum, independent of the model. With `fake_negative_weighting`,
-        the loss has no single optimum, and the settings are the model's.
+        the loss has no single optimum, and L-BFGS fits probabilities only: then the settings are the model's.
+
+        Args:
+            model: The name of the baseline's model.
+            predicts_numbers: Whether a task predicts a number.
         """
-        if model != LINEAR or self.fake_negative_weighting:
+        if model != LINEAR or self.fake_negative_weighting or predicts_numbers:
             return self
         kept = ("refit", "task_weights", "fake_negative_calibration", "end_at_base_rate")
         return Training(optimizer="lbfgs", **{key: getattr(self, key) for key in kept})

@@ -172,7 +172,9 @@ def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Mode
 
 
 def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> TrainerSettings:
-    training = config.training.of_baseline(model.name) if is_baseline else config.training
+    training = (
+        config.training.of_baseline(model.name, bool(config.data.number_tasks)) if is_baseline else config.training
+    )
     trained_from = inputs.training_fingerprint(config, model, training)
     return TrainerSettings(
         spec=config.log_spec,
@@ -220,7 +222,9 @@ def _seed_trainings(
 
 
 def _side(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> SideSettings:
-    training = config.training.of_baseline(model.name) if is_baseline else config.training
+    training = (
+        config.training.of_baseline(model.name, bool(config.data.number_tasks)) if is_baseline else config.training
+    )
     seeds = range(config.seed + 1, config.seed + config.evaluation.seeds) if training.depends_on_seed else ()
     configs = [config.model_copy(update={"seed": seed % SEEDS}) for seed in seeds]
     trainers = [_trainer_settings(each, inputs, model, is_baseline) for each in configs]

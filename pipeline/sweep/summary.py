@@ -10,13 +10,14 @@ from typing import Any
 import rich.console
 import rich.table
 
-from ctrpipe.common.files import write_json
+from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.terminal import console
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.show import correction, verdict
 from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, groups_of_rows, side
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
+from ctrpipe.pipeline.sweep.page import page
 from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
 
@@ -169,13 +170,14 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.svg and loss.svg.
+    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.html, sweep.svg and loss.svg.
 
     loss.svg shows the training loss of the first epoch. It is left out if the loss was measured only once.
     """
     write_json(output / "sweep.json", summary)
     _write_csv(summary, output / "sweep.csv")
     plot_sweep(summary, output / "sweep.svg")
+    write_text(output / "sweep.html", page(summary))
     plot_loss(summary, output / "loss.svg")
 
 

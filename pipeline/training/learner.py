@@ -32,11 +32,13 @@ def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
     """Returns the function of labels, logits and groups that gives the loss of each row, (batch_size,)."""
     weights = task_weights(feature_map, training.task_weights)
     names = tuple(training.losses(feature_map.tasks))
-    if set(names) == {"binary_cross_entropy"}:
+    numbers = tuple(feature_map.numbers_by_task.values()) if feature_map.number_tasks else ()
+    if set(names) == {"binary_cross_entropy"} and not numbers:
         plain = BinaryCrossEntropy(weights, training.fake_negative_weighting)
         return lambda labels, logits, groups: plain.call(labels, logits)
-    numbers = training.focal_gamma, training.focal_alpha, training.jrc_weight
-    return TaskLosses(names, weights, *numbers, {name: hook_loss(name) for name in training.hook_losses}).of_rows
+    settings = training.focal_gamma, training.focal_alpha, training.jrc_weight
+    others = {name: hook_loss(name) for name in training.hook_losses}
+    return TaskLosses(names, weights, *settings, others, numbers).of_rows
 
 
 class _Compiled(keras.Operation):
@@ -120,7 +122,7 @@ class Learner(Protocol):
         """
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns labels and probabilities, float32 (rows, tasks) each."""
+        """Returns labels and predictions, float32 (rows, tasks) each; see `ctrpipe.models.base.answers`."""
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Returns the chief's arrays in every process that trains this model.

@@ -112,7 +112,7 @@ def test_a_check_finds_what_the_command_finds(tmp_path):
     ]
     assert not found.passed and found.rows == 1200 and ctrpipe.check(CONFIG, frame()).passed
     assert found.to_pandas()["kind"].tolist() == ["error"] * len(found.errors) + ["note"] * len(found.notes)
-    shows_itself(found, "1,200 rows read, 0 malformed")
+    shows_itself(found, "all 1,200 rows read, 0 malformed")
 
 
 @slow

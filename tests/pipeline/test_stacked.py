@@ -80,6 +80,16 @@ def test_trees_find_what_the_regression_cannot_and_stop_in_time(files, trained, 
     assert {each["model"] for each in said} == {"lr", "lightgbm"}
 
 
+@pytest.mark.slow
+def test_the_boosting_begins_at_the_regression(files, tmp_path):
+    model = Model(name="lightgbm", trees=2, rate=0.001)
+    small = train(TrainingJob(model, Training(), MAP, files[0], files[1], 1), tmp_path / "trees").model
+    linear = TrainingJob(Model(name="lr"), Training(optimizer="lbfgs"), MAP, files[0], files[1], 1)
+    [of_trees, of_line] = [predicted(each, files[2])[1] for each in (small, train(linear, tmp_path / "line").model)]
+    np.testing.assert_allclose(np.log(of_trees / (1 - of_trees)), np.log(of_line / (1 - of_line)), atol=0.02)
+    assert not np.array_equal(of_trees, of_line)
+
+
 def test_a_rows_own_label_does_not_betray_itself_through_a_rare_value(files):
     """The weight of a user without another row is 0 out of fold, and follows the label in a fit of all rows."""
     this, rows = job(files), LinearRows(files[0], MAP)

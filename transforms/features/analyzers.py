@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tfx_bsl import sketches
 
+from ctrpipe.transforms.features.derived.values import sources_of, with_derived
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import read_payload
@@ -190,8 +191,9 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
     """
     counter = LogCounter.of_log(spec, capacity)
     if counter.columns:
-        for rows in read_payload(files, counter.columns, as_dictionaries=True):
-            counter.add({name: rows[name] for name in counter.columns})
+        for rows in read_payload(files, sources_of(counter.columns, spec), as_dictionaries=True):
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            counter.add(with_derived(columns, counter.columns, spec))
     return counter.summary()
 
 
@@ -261,12 +263,12 @@ class LogCounter:
         vocabularies, features = spec.counted_columns, spec.feature_by_column
         return cls(
             {name: features[name].list_separator for name in vocabularies},
-            {name: name in spec.quantile_columns for name in spec.measured_columns},
+            {name: name in spec.quantile_columns for name in [*spec.measured_columns, *spec.data.number_columns]},
             capacity or spec.data.max_distinct_values,
             [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
             [name for name, time_format in spec.time_formats.items() if time_format == "auto"],
-            spec.weight_separators,
+            {name: each.weight_separator for name, each in features.items() if each.weight_separator},
         )
 
     @property

@@ -82,7 +82,7 @@ def as_floats(
 def to_labels(
     values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers, optional: bool = False
 ) -> pa.Array:
-    """Returns binary values as labels, float32 from 0 to 1; null for a missing label.
+    """Returns binary values as labels, float32 from 0 to 1, or any number of a task of numbers; null for a missing one.
 
     A number between 0 and 1 is a rate, such as the clicks of impressions.
 
@@ -94,6 +94,8 @@ def to_labels(
         written: The words that mean a missing value.
         optional: Whether a label may be missing, because the log has others.
     """
+    if label.is_number:
+        return _amounts(values, name, faults, label, written)
     absent: pa.Array = pc.and_(pc.is_null(values), optional)
     if optional:
         absent = pc.or_(absent, pc.is_in(values, value_set=pa.array(written.missing, pa.binary())))
@@ -121,6 +123,35 @@ def to_labels(
     for row in np.flatnonzero(~pc.or_(known, absent).to_numpy(zero_copy_only=False)).tolist():
         faults.setdefault(row, f"{name}: the label must be {expected}, found {shown(values[row])}")
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
+
+
+def _amounts(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:
+    """Returns the labels of a task that predicts a number; null for a missing one."""
+    wrong: dict[int, str] = {}
+    numbers = to_floats(values, name, wrong, written)
+    least = " of 0 or more" if label.predicts == "count" else ""
+    if least:
+        negative = pc.less(numbers, 0.0).fill_null(False).to_numpy(zero_copy_only=False)
+        wrong |= dict.fromkeys(np.flatnonzero(negative).tolist(), "")
+    for row in wrong:
+        faults.setdefault(row, f"{name}: the label must be a number{least}, found {shown(values[row])}")
+    return numbers
+
+
+def only_after(labels: pa.Array, before: pa.Array, name: str, named: str, faults: dict[int, str]) -> pa.Array:
+    """Returns a task's labels, null where the event that it follows has not happened.
+
+    Args:
+        labels: The task's labels, float32.
+        before: The labels of the task that it follows.
+        name, named: The two columns.
+        faults: The rows that have the event although its condition is 0 are added.
+    """
+    possible = pc.greater(before, 0.0).fill_null(False)
+    without = pc.and_(pc.equal(before, 0.0), pc.not_equal(labels, 0.0)).fill_null(False)
+    for row in np.flatnonzero(without.to_numpy(zero_copy_only=False)).tolist():
+        faults.setdefault(row, f"{name}: the label is {labels[row].as_py():g} where {named}, which it follows, is 0")
+    return pc.if_else(possible, labels, pa.scalar(None, pa.float32()))
 
 
 def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
@@ -235,6 +266,15 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
         raise no_value_per_row(path, name, values.type) from error
     empty = pc.equal(pc.binary_length(values), 0).fill_null(False)
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
+
+
+def as_texts(values: pa.Array) -> pa.Array:
+    """Returns bytes as texts. Those that are no UTF-8 get the sign for it, U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(decoded, pa.string())
 
 
 def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:

@@ -130,6 +130,11 @@ class Kind(Section, abc.ABC):
         """Whether the text 123.0 is the same value as 123, unless the column shares another one's vocabulary."""
         return False
 
+    @property
+    def does_not_take_derived(self) -> str:
+        """Why the columns cannot be derived ones; "" if they can."""
+        return "the log's own values are dropped by missing_rate; remove it" if self.drop_rate else ""
+
     def has_vocabulary(self, column: str) -> bool:
         """Returns whether the column has its own vocabulary, built from the training rows."""
         return False

@@ -1,0 +1,195 @@
+"""What a leaderboard says of its trainings: means with intervals over seeds and rows, and who is told from the best."""
+
+import dataclasses
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+
+from benchmarks.harness.leaderboard_sets import LeaderboardSet
+from benchmarks.harness.printed_sections import markdown_table
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.estimates import Estimate, auc_estimate, gauc_estimate, log_loss_estimate
+from ctrpipe.common.metrics import summarise
+from ctrpipe.pipeline.compare.corrected import correct
+from ctrpipe.pipeline.compare.rows_and_seeds import difference, mean_of
+from ctrpipe.pipeline.compare.sides import groups_of_rows, verdict_of
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored
+
+NAMES = {"auc": "AUC", "log_loss": "log loss", "gauc": "gAUC"}
+Estimates = dict[str, list[Estimate]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The trainings of a model.
+
+    Attributes:
+        name: The model's name on the leaderboard.
+        runs: The result of each training, one per seed: see `leaderboard_training`.
+    """
+
+    name: str
+    runs: Sequence[Mapping[str, Any]]
+
+    def estimates(self) -> Estimates:
+        """Returns each metric's estimates on the test rows, one per training; a metric that is not defined is left out.
+
+        The predictions are read each time: those of all models of a large log would not fit into memory.
+        """
+        found = [_estimates(read_scored(pathlib.Path(run["predictions"]))) for run in self.runs]
+        return {name: [one[name] for one in found] for name in NAMES if all(name in one for one in found)}
+
+
+def _estimates(scored: ScoredRows) -> dict[str, Estimate]:
+    task = next(iter(scored.labels))
+    known = scored.labelled(task)
+    labels, probabilities = known.labels[task], known.probabilities[task]
+    groups = groups_of_rows(known)
+    estimates = {
+        "auc": auc_estimate(labels, probabilities, known.weights),
+        "log_loss": log_loss_estimate(labels, probabilities, known.weights),
+        "gauc": gauc_estimate(groups.numbers, labels, probabilities, known.weights, groups.weight) if groups else None,
+    }
+    return {name: one for name, one in estimates.items() if one is not None}
+
+
+def leaderboard(trained: Sequence[Trained], chosen: LeaderboardSet) -> list[dict[str, Any]]:
+    """Returns an entry for each model, the best mean AUC first.
+
+    A model is told from the best if the interval of its distance in AUC does not reach 0. The intervals are paired on
+    rows, over seeds and rows, and each has the level 1 - .05 / (models - 1), by Bonferroni. So of all models the one
+    that is truly the best is among those that are not told from the first in 95% of logs, although the test rows
+    choose the first: it is left out only if some model is by chance ahead of it by more than such an interval.
+
+    Raises:
+        InputError: the test rows do not define an AUC.
+    """
+    entries = {one.name: _entry(one, chosen) for one in trained}
+    order = sorted(trained, key=lambda one: -float(entries[one.name]["metrics"]["auc"]["mean"]))
+    first, *others = order
+    best = first.estimates()
+    for one in others:
+        own = one.estimates()
+        tested = {name: difference(best[name], own[name]) for name in NAMES if name in best and name in own}
+        entries[one.name]["behind"] = {
+            name: {**dataclasses.asdict(of), "verdict": verdict_of(of.difference, of.p)} for name, of in tested.items()
+        }
+    for name in NAMES:
+        correct([entries[one.name]["behind"][name] for one in others if name in entries[one.name]["behind"]])
+    for one in order:
+        behind = entries[one.name].get("behind", {}).get("auc")
+        low, high = behind["interval"] if behind else (0.0, 0.0)
+        entries[one.name]["told_from_best"] = not low <= 0 <= high
+    return [entries[one.name] for one in order]
+
+
+def _entry(one: Trained, chosen: LeaderboardSet) -> dict[str, Any]:
+    estimates = one.estimates()
+    if "auc" not in estimates:
+        raise InputError(f"{one.name}: the test rows need two clicks and two rows without; give more rows")
+    metrics = {}
+    for name, of_seeds in estimates.items():
+        mean, values = mean_of(of_seeds), [each.value for each in of_seeds]
+        metrics[name] = {
+            "mean": mean.difference,
+            "deviation": statistics.stdev(values) if len(values) > 1 else None,
+            "interval": list(mean.interval),
+            "rows_error": mean.rows_error,
+            "seeds_error": mean.seeds_error,
+            "values": values,
+        }
+    published = chosen.published.get(one.name)
+    return {
+        "model": one.name,
+        "seeds": len(one.runs),
+        "metrics": metrics,
+        "published": published.model_dump() if published else None,
+        "parameters": one.runs[0]["parameters"],
+        "parameters_without_embeddings": one.runs[0]["parameters_without_embeddings"],
+        "seconds": statistics.fmean(run["seconds"] for run in one.runs),
+        "core_seconds": statistics.fmean(run["core_seconds"] for run in one.runs),
+        "examples_trained": statistics.fmean(run["examples_trained"] for run in one.runs),
+        "validation": [run["validation"] for run in one.runs],
+    }
+
+
+def best_possible(truth: pathlib.Path, scored: ScoredRows) -> dict[str, Any] | None:
+    """Returns the metrics of the true probabilities on the test rows, which are the log's last; None without them."""
+    if not truth.exists():
+        return None
+    labels = next(iter(scored.labels.values()))
+    probabilities = pyarrow.parquet.read_table(truth, columns=["probability"])["probability"].to_numpy()
+    numbers = summarise(labels, np.asarray(probabilities[-len(labels) :], np.float64))
+    return {name: numbers[name] for name in ("auc", "log_loss")}
+
+
+# What is shown -------------------------------------------------------------------------------------------------------
+
+
+def cells(report: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the header of the leaderboard, and a row for each model."""
+    entries = report["models"]
+    has = {name for name in NAMES if any(name in entry["metrics"] for entry in entries)}
+    published = any(entry["published"] for entry in entries)
+    head = ["model", "seeds"]
+    for name in (name for name in NAMES if name in has):
+        head += [NAMES[name], "dev.", "95%"]
+    head += ["behind the best, AUC", "told from it"]
+    head += ["published AUC", "log loss, published"] if published else []
+    head += ["parameters", "outside tables", "s", "core s"]
+    lines = [head]
+    for entry in entries:
+        line = [entry["model"], str(entry["seeds"])]
+        for name in (name for name in NAMES if name in has):
+            line += _metric(entry["metrics"].get(name))
+        behind = entry.get("behind", {}).get("auc")
+        line.append("{:+.4f} ({:+.4f} to {:+.4f})".format(behind["difference"], *behind["interval"]) if behind else "")
+        line.append("" if behind is None else "yes" if entry["told_from_best"] else "no")
+        if published:
+            of = entry["published"]
+            line += [f"{of['auc']:.4f}", f"{of['log_loss']:.4f}"] if of else ["", ""]
+        line += [f"{entry['parameters']:,}", f"{entry['parameters_without_embeddings']:,}"]
+        lines.append([*line, f"{entry['seconds']:.0f}", f"{entry['core_seconds']:.0f}"])
+    if possible := report.get("best_possible"):
+        line = ["best possible", "", f"{possible['auc']:.4f}", "", "", f"{possible['log_loss']:.4f}"]
+        lines.append(line + [""] * (len(head) - len(line)))
+    return lines
+
+
+def _metric(of: Mapping[str, Any] | None) -> list[str]:
+    if of is None:
+        return ["", "", ""]
+    deviation = "-" if of["deviation"] is None else f"{of['deviation']:.4f}"
+    return [f"{of['mean']:.4f}", deviation, "{:.4f} to {:.4f}".format(*of["interval"])]
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """Returns the leaderboard as Markdown."""
+    rows = report["rows"]
+    lines = [f"# {report['set']}", ""]
+    lines += [f"{rows['train']:,} training rows, {rows['validation']:,} to choose by, {rows['test']:,} to test."]
+    lines += [f"Source: {report['source']}."] if report["source"] else []
+    lines += ["", *markdown_table(cells(report)), "", *notes(report)]
+    return "\n".join(lines) + "\n"
+
+
+def notes(report: Mapping[str, Any]) -> list[str]:
+    """Returns what the figures mean, a line each."""
+    entries = report["models"]
+    first, *others = entries
+    equal = [entry["model"] for entry in others if not entry["told_from_best"]]
+    lines = [
+        f"- Not told from {first['model']}: {', '.join(equal) or 'none'} ({len(others)} distances in AUC, paired, over "
+        "rows and seeds, corrected by Bonferroni). gAUC's errors are over groups."
+    ]
+    if any(entry["seeds"] == 1 for entry in entries):
+        lines.append("- One training of a model: its intervals are over rows alone.")
+    if report["published_source"] and any(entry["published"] for entry in entries):
+        why = "" if report["is_published_split"] else ", on all rows: these are others, so the two are not comparable"
+        lines.append(f"- Published: {report['published_source']}{why}.")
+    lines += [f"- Not trained: {name}: {reason}" for name, reason in report["failed"].items()]
+    return lines

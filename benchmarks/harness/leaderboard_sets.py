@@ -1,0 +1,230 @@
+"""The data sets of the leaderboard: their files and how to know them, the models' configurations, published figures."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Literal
+
+import pydantic
+import yaml
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.progress import announce
+from ctrpipe.pipeline.config import RunConfig, as_settings, load_config, read_yaml
+from ctrpipe.transforms.generate.generator import generate
+from ctrpipe.transforms.log.files import open_text
+from ctrpipe.transforms.log.section import Section
+
+FOLDER = pathlib.Path(__file__).parents[1] / "sets"
+Split = Literal["train", "validation", "test"]
+Part = Literal["log", "train", "validation", "test"]
+
+
+class Generated(Section):
+    """A log that `ctrpipe generate` writes: its format, rows and seed."""
+
+    format: str
+    rows: int = pydantic.Field(ge=1)
+    seed: int = 1
+
+
+class Published(Section):
+    """The figures of a model elsewhere, on the set's test rows."""
+
+    auc: float
+    log_loss: float
+
+
+class LeaderboardSet(Section):
+    """A data set of the leaderboard.
+
+    Attributes:
+        name: The set's name.
+        source: Where its files come from.
+        files: By split their names, or under `log` those of a log that the configurations split.
+        generate: The log to generate in place of files.
+        rows: The published number of each split's rows.
+        test_clicks: The published number of the test rows' clicks.
+        md5: The published checksum of each file.
+        configs: The models' configurations: packaged ones, or files beside this one. A model is named by its file.
+        set: Keys of all of them, with their values.
+        published_source: Where the published figures stand.
+        published: The published figures of each model.
+    """
+
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    source: str = ""
+    files: dict[Part, list[str]] = {}
+    generate: Generated | None = None
+    rows: dict[Split, int] = {}
+    test_clicks: int | None = None
+    md5: dict[str, str] = {}
+    configs: list[str] = pydantic.Field(min_length=1)
+    set: dict[str, object] = {}
+    published_source: str = ""
+    published: dict[str, Published] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "LeaderboardSet":
+        of_log, of_splits = "log" in self.files, sorted(set(self.files) - {"log"})
+        if (self.generate is not None) == bool(self.files):
+            raise ValueError("give files or generate, one of them")
+        if self.files and of_log == bool(of_splits):
+            raise ValueError("files: give log, or train, validation and test")
+        if of_splits and len(of_splits) < 3:
+            raise ValueError("files: of train, validation and test one is missing")
+        names = [pathlib.Path(one).stem for one in self.configs]
+        if len(set(names)) < len(names):
+            raise ValueError("configs: two files have the same name")
+        if unknown := sorted(set(self.published) - set(names)):
+            raise ValueError(f"published: there is no configuration of {', '.join(unknown)}")
+        return self
+
+
+def known_sets() -> list[str]:
+    """Returns the names of the sets that have a file here."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def read_set(name: str) -> tuple[LeaderboardSet, pathlib.Path]:
+    """Returns a set by its name or by its own file, and the folder that its configurations are relative to.
+
+    Raises:
+        InputError: there is no such set, or its file has a mistake.
+    """
+    path = pathlib.Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = FOLDER / f"{name}.yaml"
+        if not path.is_file():
+            raise InputError(f"--set {name}: no such set; give {', '.join(known_sets())} or a file of your own")
+    try:
+        return LeaderboardSet.model_validate(read_yaml(path.read_text())), path.parent
+    except OSError as error:
+        raise InputError(f"--set {path}: cannot read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {path}: is no valid YAML; see benchmarks/sets for examples") from error
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        text = first["msg"].removeprefix("Value error, ")
+        raise InputError(
+            f"--set {path}: {f'{key}: ' if key else ''}{text}; see benchmarks/sets for examples"
+        ) from error
+
+
+def find_files(
+    chosen: LeaderboardSet, data: pathlib.Path | None, folder: pathlib.Path
+) -> dict[Part, list[pathlib.Path]]:
+    """Returns the set's files, by split or under `log`; a generated log is written if it is not there.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    if chosen.generate:
+        log = folder / "log.tsv"
+        if not log.exists():
+            announce(f"{chosen.name}: generates {chosen.generate.rows:,} rows")
+            with atomic_path(log) as unfinished:
+                written = generate(chosen.generate.format, chosen.generate.rows, chosen.generate.seed, unfinished)
+                written.truth_path.rename(truth_of(log))
+        return {"log": [log]}
+    if data is None:
+        raise InputError(f"--data: give the folder with {', '.join(_names(chosen))} of {chosen.source or chosen.name}")
+    found: dict[Part, list[pathlib.Path]] = {}
+    for part, names in chosen.files.items():
+        found[part] = [data if data.is_file() and names == [data.name] else data / name for name in names]
+        if missing := [path for path in found[part] if not path.is_file()]:
+            raise InputError(f"--data {data}: has no {missing[0].name}; the files are those of {chosen.source}")
+    return found
+
+
+def truth_of(log: pathlib.Path) -> pathlib.Path:
+    """Returns the file with the true probabilities of a generated log."""
+    return log.with_name(log.name + ".truth.parquet")
+
+
+def check_files(chosen: LeaderboardSet, files: Mapping[Part, list[pathlib.Path]], kept: pathlib.Path) -> None:
+    """Checks that the files have the published checksums, each file once: `kept` remembers them.
+
+    Raises:
+        InputError: a file is not the published one.
+    """
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    for path in (path for paths in files.values() for path in paths if path.name in chosen.md5):
+        state = path.stat()
+        identity = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
+        if identity not in known:
+            announce(f"{path.name}: computes the checksum")
+            with open(path, "rb") as file:
+                known[identity] = hashlib.file_digest(file, "md5").hexdigest()
+            write_json(kept, known)
+        if known[identity] != chosen.md5[path.name]:
+            raise InputError(
+                f"{path}: not the published file of {chosen.name}, its md5 is {known[identity]}, not "
+                f"{chosen.md5[path.name]}; fetch it again, or give --sample to train on other rows"
+            )
+
+
+def first_rows(
+    files: Mapping[Part, list[pathlib.Path]], rows: int, header: bool, folder: pathlib.Path
+) -> dict[Part, list[pathlib.Path]]:
+    """Writes the first rows of each text file into a folder, once, and returns the new files.
+
+    Args:
+        files: The files by split, plain or compressed text with a row a line.
+        rows: The number of rows of each file.
+        header: Whether the first line of each file is a header.
+        folder: The folder.
+    """
+    found: dict[Part, list[pathlib.Path]] = {}
+    for part, paths in files.items():
+        found[part] = [folder / f"first_{rows}" / path.name.removesuffix(".gz") for path in paths]
+        for path, target in zip(paths, found[part], strict=True):
+            if target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open_text(str(path)) as text, atomic_path(target) as unfinished, open(unfinished, "wb") as file:
+                file.writelines(line for _, line in zip(range(rows + header), text, strict=False))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A model of the leaderboard: its name, its configuration's file, and the settings that it gets beside."""
+
+    name: str
+    path: pathlib.Path
+    settings: tuple[str, ...]
+
+    def config(self) -> RunConfig:
+        """Returns the configuration. Raises InputError if it has a mistake."""
+        return load_config(self.path, self.settings)
+
+
+def contenders(
+    chosen: LeaderboardSet, beside: pathlib.Path, files: Mapping[Part, list[pathlib.Path]]
+) -> dict[str, Contender]:
+    """Returns the set's models by name, with the set's files and settings."""
+    settings = as_settings({**chosen.set, **_places(files)})
+    found = {}
+    for one in chosen.configs:
+        own = beside / one
+        name = pathlib.Path(one).stem
+        found[name] = Contender(name, own if own.is_file() else pathlib.Path(one), settings)
+    return found
+
+
+def _places(files: Mapping[Part, list[pathlib.Path]]) -> dict[str, object]:
+    """Returns the keys of a configuration that place the files."""
+    paths = {part: [str(path.resolve()) for path in found] for part, found in files.items()}
+    if "log" in paths:
+        return {"data.paths": paths["log"]}
+    held = {"validation": paths["validation"], "test": paths["test"]}
+    return {"data.paths": paths["train"], "data.split": {"by": "files", "files": held}}
+
+
+def _names(chosen: LeaderboardSet) -> list[str]:
+    return [name for names in chosen.files.values() for name in names]

@@ -1,0 +1,294 @@
+"""The leaderboard: its sets and how it knows their files, its figures, and that it goes on where it ended."""
+
+import gzip
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import click.testing
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import scipy.stats
+import sklearn.metrics
+import yaml
+
+from benchmarks import leaderboard
+from benchmarks.harness import leaderboard_training
+from benchmarks.harness.leaderboard_results import Trained, best_possible, cells, notes, page
+from benchmarks.harness.leaderboard_results import leaderboard as entries_of
+from benchmarks.harness.leaderboard_sets import (
+    LeaderboardSet,
+    check_files,
+    contenders,
+    find_files,
+    first_rows,
+    known_sets,
+    read_set,
+)
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.registry import check_hyperparameters
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
+from ctrpipe.transforms.generate import generate
+
+LABELS = np.array([1, 0, 0, 1, 0, 0, 1, 0] * 50, np.float64)
+OWN = LeaderboardSet(name="own", files={"log": ["log.csv"]}, configs=["lr.yaml"], published={})
+
+
+def trained(folder: pathlib.Path, name: str, seeds: list[np.ndarray], groups: np.ndarray | None = None) -> Trained:
+    """A model whose trainings predicted these probabilities."""
+    runs = []
+    for seed, probabilities in enumerate(seeds):
+        path = folder / f"{name}-{seed}.parquet"
+        write_scored(path, ScoredRows("rows", {"ctr": LABELS}, {"ctr": probabilities}, groups=groups))
+        runs.append(
+            {"predictions": str(path), "parameters": 10, "parameters_without_embeddings": 4, "seconds": 2.0 + seed}
+            | {"core_seconds": 3.0, "examples_trained": 400, "validation": {"auc": 0.7, "log_loss": 0.5}}
+        )
+    return Trained(name, runs)
+
+
+def predicted(signal: float, seed: int) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=len(LABELS))
+    return 1 / (1 + np.exp(1.0 - signal * LABELS - 0.8 * noise))
+
+
+def test_means_are_over_seeds_and_only_models_far_behind_are_told_from_the_best(tmp_path):
+    of = {"weak": [predicted(0.1, seed) for seed in range(3)], "good": [predicted(1.5, seed + 10) for seed in range(3)]}
+    of["twin"] = [0.999 * values for values in of["good"]]  # the same order, so the same AUC
+    groups = np.arange(len(LABELS)) // 8 + 1
+    found = entries_of([trained(tmp_path, name, seeds, groups) for name, seeds in of.items()], OWN)
+    assert {found[0]["model"], found[1]["model"]} == {"good", "twin"} and found[2]["model"] == "weak"
+    assert [entry["told_from_best"] for entry in found] == [False, False, True]
+    for entry in found:
+        seeds = of[entry["model"]]
+        auc = [sklearn.metrics.roc_auc_score(LABELS, values) for values in seeds]
+        assert entry["metrics"]["auc"]["mean"] == pytest.approx(np.mean(auc))
+        assert entry["metrics"]["auc"]["deviation"] == pytest.approx(np.std(auc, ddof=1))
+        losses = [sklearn.metrics.log_loss(LABELS, values) for values in seeds]
+        assert entry["metrics"]["log_loss"]["mean"] == pytest.approx(np.mean(losses))
+        in_groups = [
+            [sklearn.metrics.roc_auc_score(LABELS[groups == one], values[groups == one]) for one in np.unique(groups)]
+            for values in seeds
+        ]
+        assert entry["metrics"]["gauc"]["mean"] == pytest.approx(np.mean(in_groups))  # all groups have eight rows
+        low, high = entry["metrics"]["auc"]["interval"]
+        assert low < entry["metrics"]["auc"]["mean"] < high
+    assert found[2]["behind"]["auc"]["difference"] == pytest.approx(
+        found[2]["metrics"]["auc"]["mean"] - found[0]["metrics"]["auc"]["mean"]
+    )
+    # Two distances, so each interval has the level 97.5%.
+    behind = found[2]["behind"]["log_loss"]
+    half = scipy.stats.t.ppf(1 - 0.0125, behind["freedom"]) * behind["standard_error"]
+    assert behind["interval"] == pytest.approx((behind["difference"] - half, behind["difference"] + half))
+
+
+def test_the_interval_of_a_log_loss_of_one_training_is_that_of_a_mean_over_rows(tmp_path):
+    values = predicted(1.0, 1)
+    [entry] = entries_of([trained(tmp_path, "lr", [values])], OWN)
+    losses = -np.where(LABELS == 1, np.log(values), np.log1p(-values))
+    error = losses.std(ddof=1) / np.sqrt(len(losses))
+    expected = (losses.mean() - 1.959964 * error, losses.mean() + 1.959964 * error)
+    assert entry["metrics"]["log_loss"]["interval"] == pytest.approx(expected, rel=1e-5)
+    assert entry["metrics"]["log_loss"]["deviation"] is None
+    assert "gauc" not in entry["metrics"]
+
+
+def test_the_page_has_published_figures_beside_ours_and_says_what_is_not_comparable(tmp_path):
+    chosen = OWN.model_copy(update={"published": read_set("criteo_x4_001")[0].published})
+    models = entries_of([trained(tmp_path, "lr", [predicted(1.0, 1), predicted(1.0, 2)])], chosen)
+    report: dict[str, Any] = {"set": "own", "source": "here", "rows": {"train": 5000, "validation": 400, "test": 400}}
+    report |= {"models": models, "failed": {"fm": "it ended"}, "published_source": "BARS", "is_published_split": False}
+    report |= {"best_possible": {"auc": 0.75, "log_loss": 0.5}}
+    head, line, possible = cells(report)
+    row = dict(zip(head, line, strict=True))
+    assert (row["published AUC"], row["log loss, published"]) == ("0.7934", "0.4568")
+    assert row["AUC"] == f"{models[0]['metrics']['auc']['mean']:.4f}" and row["s"] == "2"
+    assert possible[head.index("AUC")] == "0.7500" and possible[head.index("log loss")] == "0.5000"
+    text = page(report)
+    assert "not comparable" in text and "Not trained: fm: it ended" in text and "5,000 training rows" in text
+    assert not any("not comparable" in one for one in notes({**report, "is_published_split": True}))
+
+
+def test_the_best_possible_figures_are_those_of_the_true_probabilities(tmp_path):
+    generated = generate("criteo", 2000, 3, tmp_path / "log.tsv")
+    labels = np.array([line[:1] == "1" for line in generated.path.read_text().splitlines()], np.float64)[-500:]
+    found = best_possible(generated.truth_path, ScoredRows("rows", {"ctr": labels}, {"ctr": labels}))
+    true = pa.parquet.read_table(generated.truth_path)["probability"].to_numpy()[-500:]
+    assert found is not None
+    assert found["auc"] == pytest.approx(sklearn.metrics.roc_auc_score(labels, true))
+    assert found["log_loss"] == pytest.approx(sklearn.metrics.log_loss(labels, true))
+    assert best_possible(tmp_path / "none", ScoredRows("rows", {"ctr": labels}, {"ctr": labels})) is None
+
+
+# The sets ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", known_sets())
+def test_a_set_reads_and_its_configurations_have_options_that_their_models_know(name):
+    chosen, beside = read_set(name)
+    files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
+    for contender in contenders(chosen, beside, files or {"log": [pathlib.Path("log.tsv")]}).values():
+        config = contender.config()
+        check_hyperparameters(config.model.name, **config.model.hyperparameters)
+        assert config.model.name == contender.name
+        assert [pathlib.Path(path).name for path in config.data.paths]
+    assert (chosen.published == {}) == (chosen.published_source == "")
+
+
+def test_published_settings_are_barss():
+    """Against the settings that BARS logs for DCN-V2 on Criteo_x4_001 and for FinalMLP on Frappe_x1."""
+    chosen, beside = read_set("criteo_x4_001")
+    files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
+    config = contenders(chosen, beside, files)["dcn_v2"].config()
+    training = config.training
+    assert config.model.hyperparameters["hidden_units"] == [1000] * 5
+    assert (config.model.hyperparameters["normalization"], config.model.hyperparameters["dropout"]) == ("batch", 0.1)
+    assert (training.batch_size, training.learning_rate, training.table_l2) == (10000, 1e-3, 1e-5)
+    assert (training.monitor, training.patience, training.gradient_clip_norm) == ("auc_minus_log_loss", 2, 10.0)
+    assert training.plateau is not None and (training.plateau.factor, training.plateau.patience) == (0.1, 1)
+    chosen, beside = read_set("frappe_x1")
+    files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
+    config = contenders(chosen, beside, files)["final_mlp"].config()
+    assert config.training.table_l2 == 0.05 and config.model.hyperparameters["first_context"] == ["user"]
+    assert chosen.rows == {"train": 202027, "validation": 57722, "test": 28860}
+
+
+MISTAKES = {
+    "both": ({"files": {"log": ["a"]}, "generate": {"format": "criteo", "rows": 9}}, "give files or generate"),
+    "neither": ({}, "give files or generate"),
+    "parts": ({"files": {"train": ["a"], "test": ["b"]}}, "one is missing"),
+    "log_and_parts": ({"files": {"log": ["a"], "test": ["b"]}}, "give log, or train"),
+    "twice": ({"files": {"log": ["a"]}, "configs": ["x/lr.yaml", "y/lr.yaml"]}, "the same name"),
+    "published": ({"files": {"log": ["a"]}, "published": {"fm": {"auc": 1, "log_loss": 1}}}, "no configuration of fm"),
+    "unknown_key": ({"files": {"log": ["a"]}, "confs": []}, "confs"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_in_a_set_is_one_line(case, tmp_path):
+    values, said = MISTAKES[case]
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"name": "own", "configs": ["criteo/lr.yaml"], **values}))
+    with pytest.raises(InputError, match=said) as error:
+        read_set(str(path))
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+def test_an_unknown_set_and_missing_files_are_named(tmp_path):
+    with pytest.raises(InputError, match="--set nosuch: no such set; give .*criteo_x4_001"):
+        read_set("nosuch")
+    with pytest.raises(InputError, match="--set .*gone.yaml: cannot read"):
+        read_set(str(tmp_path / "gone.yaml"))
+    chosen, _ = read_set("frappe_x1")
+    with pytest.raises(InputError, match="--data: give the folder with train.csv, valid.csv, test.csv"):
+        find_files(chosen, None, tmp_path)
+    (tmp_path / "train.csv").write_text("label\n")
+    with pytest.raises(InputError, match="has no valid.csv; the files are those of github.com/reczoo/Datasets"):
+        find_files(chosen, tmp_path, tmp_path)
+
+
+def test_a_file_that_is_not_the_published_one_is_refused_and_hashed_once(tmp_path, monkeypatch):
+    path, kept = tmp_path / "train.csv", tmp_path / "checksums.json"
+    path.write_text("label,a\n1,x\n")
+    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    chosen = OWN.model_copy(update={"md5": {"train.csv": digest}})
+    check_files(chosen, {"train": [path]}, kept)
+    with monkeypatch.context() as patch:
+        patch.setattr(hashlib, "file_digest", None)
+        check_files(chosen, {"train": [path]}, kept)  # the checksum is remembered
+    path.write_text("label,a\n0,x\n")
+    with pytest.raises(InputError, match="not the published file of own, its md5 is .*--sample"):
+        check_files(chosen, {"train": [path]}, kept)
+
+
+def test_the_first_rows_are_taken_below_a_header(tmp_path):
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(gzip.compress(b"label,a\n" + b"".join(b"1,%d\n" % number for number in range(9))))
+    found = first_rows({"log": [path]}, 3, True, tmp_path / "work")
+    assert [file.read_bytes() for file in found["log"]] == [b"label,a\n1,0\n1,1\n1,2\n"]
+    without = first_rows({"log": [path]}, 2, False, tmp_path / "other")
+    assert without["log"][0].read_bytes() == b"label,a\n1,0\n"
+
+
+# Trainings -----------------------------------------------------------------------------------------------------------
+
+
+def own_set(folder: pathlib.Path, rows: int) -> pathlib.Path:
+    """A set of `lr` and `fm` on a generated log, and its file."""
+    generate("criteo", rows, 1, folder / "log.tsv")
+    (folder / "_base.yaml").write_text(
+        "data: {format: tsv, columns: [label, I1..I13, C1..C26], labels: {ctr: label}}\n"
+        "features: [{columns: [C1, C2, C3], kind: categorical}]\ntraining: {epochs: 1, batch_size: 256}\n"
+    )
+    for name in ("lr", "fm"):
+        (folder / f"{name}.yaml").write_text(f"extends: _base.yaml\nname: own_{name}\nmodel: {{name: {name}}}\n")
+    path = folder / "own.yaml"
+    values = {"name": "own", "files": {"log": ["log.tsv"]}, "configs": ["lr.yaml", "fm.yaml"], "rows": {"test": 60}}
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def called(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(leaderboard.main, arguments)
+
+
+def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
+    path = own_set(tmp_path, 600)
+    started: list[tuple[str, int]] = []
+
+    def train(module: str, job: str) -> str | None:
+        values = leaderboard_training.Job(**json.loads(pathlib.Path(job).read_text()))
+        name = pathlib.Path(values.path).stem
+        started.append((name, values.seed))
+        if name == "fm" and values.seed == 2 and len(started) < 5:
+            return "killed"
+        run = trained(tmp_path, f"{name}{values.seed}", [predicted(1.0, values.seed + len(name))]).runs[0]
+        rows = {"train": 480, "validation": 60, "test": 60}
+        test = {"auc": 0.7, "log_loss": 0.5, "examples": 60}
+        pathlib.Path(values.result).write_text(json.dumps({**run, "rows": rows, "test": test}))
+        return None
+
+    monkeypatch.setattr(leaderboard, "_run", train)
+    options = ["--set", str(path), "--data", str(tmp_path), "--folder", str(tmp_path / "work"), "--seeds", "2"]
+    options += ["--output", str(tmp_path / "board.json")]
+    assert called(*options, "--models", "lr").exit_code == 0
+    assert started == [("lr", 1), ("lr", 2)]
+    failed = called(*options)  # both: fm's second training is killed, and lr's are there
+    assert failed.exit_code == 1 and "fm: killed" in failed.output
+    assert started[2:] == [("fm", 1), ("fm", 2)]
+    report = json.loads((tmp_path / "board.json").read_text())
+    assert [one["model"] for one in report["models"]] == ["lr"] and report["failed"] == {"fm": "killed"}
+    done = called(*options)
+    assert done.exit_code == 0, done.output
+    assert started[4:] == [("fm", 2)]
+    report = json.loads((tmp_path / "board.json").read_text())
+    assert {one["model"]: one["seeds"] for one in report["models"]} == {"lr": 2, "fm": 2}
+    assert "| lr | 2 |" in (tmp_path / "board.md").read_text()
+    wrong = called(*options, "--models", "dnn")
+    assert wrong.exit_code == 2 and "unknown 'dnn'" in wrong.output
+    # Other rows than the published ones: refused, unless it is said that they are others.
+    path.write_text(path.read_text().replace("test: 60", "test: 61"))
+    refused = called(*options)
+    assert refused.exit_code == 2 and "60 test rows, not 61 as published for own" in refused.output
+    assert called(*options, "--sample").exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_training_in_a_process_of_its_own_scores_the_test_rows(tmp_path):
+    path = own_set(tmp_path, 600)
+    chosen, beside = read_set(str(path))
+    contender = contenders(chosen, beside, find_files(chosen, tmp_path, tmp_path))["lr"]
+    result = tmp_path / "result.json"
+    leaderboard_training.train(
+        leaderboard_training.Job(str(contender.path), list(contender.settings), 2, str(tmp_path / "work"), str(result))
+    )
+    found = json.loads(result.read_text())
+    assert found["rows"] == {"train": 480, "validation": 60, "test": 60} and found["core_seconds"] > 0
+    [entry] = entries_of([Trained("lr", [found])], chosen)
+    labels = [int(line[:1]) for line in (tmp_path / "log.tsv").read_text().splitlines()][-60:]
+    scored = pa.parquet.read_table(found["predictions"]).to_pandas()
+    probabilities = scored["probability.ctr"] if "probability.ctr" in scored else scored["probability"]
+    assert entry["metrics"]["auc"]["mean"] == pytest.approx(sklearn.metrics.roc_auc_score(labels, probabilities))
