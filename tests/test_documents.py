@@ -336,7 +336,12 @@ def test_code_fits_the_column_of_the_site(page):
 def is_built(site: pathlib.Path) -> bool:
     """Whether `make docs`, a part of `make lint`, has built the site of the documents as they are."""
     index = site / "index.html"
-    sources = [ROOT / "mkdocs.yml", ROOT / "README.md", *(ROOT / "docs").rglob("*")]
+    sources = [
+        ROOT / "mkdocs.yml",
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*"),
+        *(ROOT / "examples").glob("*.ipynb"),
+    ]
     return index.exists() and all(source.stat().st_mtime < index.stat().st_mtime for source in sources)
 
 
