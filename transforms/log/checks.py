@@ -16,6 +16,7 @@ from ctrpipe.transforms.log.values import (
     as_binary,
     as_floats,
     check_aligned,
+    check_list_of_numbers,
     check_times,
     check_utf8,
     check_utf8_of,
@@ -63,6 +64,7 @@ class RowChecks:
         self._separators = spec.separators
         self._weights = spec.weight_separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
+        self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
         self._written = {
             column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
@@ -119,6 +121,10 @@ class RowChecks:
             columns[name] = to_vectors(raw.columns[name], name, faults, feature, self._written[name])
         for aligned in self._aligned:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
+        for named in self._lists_of_weights:
+            between = self._separators[named[0]]
+            check_aligned({name: columns[name] for name in named}, between, faults)
+            check_list_of_numbers(columns[named[-1]], named[-1], between, faults)
         for name in self._label_columns:
             rule, several = self._label_rules[name], len(self._label_rules) > 1
             columns[name] = to_labels(raw.columns[name], name, faults, rule, self._label_written, several)

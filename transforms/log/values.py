@@ -18,6 +18,7 @@ from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import Label, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
+from ctrpipe.transforms.log.words import NUMBER_PATTERN
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -324,6 +325,20 @@ def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[
         for row in np.flatnonzero(lengths[name] != lengths[first]).tolist():
             both = f"{lengths[name][row]} values, but {first}, with which it is aligned, has {lengths[first][row]}"
             faults.setdefault(row, f"{name}: {both}")
+
+
+def check_list_of_numbers(values: pa.Array, name: str, separator: str, faults: dict[int, str]) -> None:
+    """Adds rows with an element that is no finite number to `faults`, for lists of text."""
+    lists = pc.split_pattern(values, separator)
+    parents = pc.list_parent_indices(lists).to_numpy()
+    elements = pc.list_flatten(lists)
+    is_number = pc.match_substring_regex(elements, f"^(?:{NUMBER_PATTERN})$").to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(~is_number).tolist():
+        faults.setdefault(int(parents[place]), f"{name}: {shown(elements[place])} is not a number")
+    wrong: dict[int, str] = {}
+    to_floats(elements.filter(pa.array(is_number)), name, wrong, TextNumbers())
+    for place, fault in wrong.items():
+        faults.setdefault(int(parents[is_number][place]), fault)
 
 
 def is_list(kind: pa.DataType) -> bool:
