@@ -63,6 +63,7 @@ class RowChecks:
         )
         self._separators = spec.separators
         self._weights = spec.weight_separators
+        self._within = spec.inner_separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
@@ -172,7 +173,9 @@ class RowChecks:
         if name in self._weights:
             between = (self._separators[name], self._weights[name])
             return to_weighted(values, name, faults, between, name in self._whole)
-        return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
+        if name not in self._whole:
+            return values
+        return whole_numbers(values, self._separators.get(name), self._within.get(name))
 
 
 def _check_one_known(labels: Mapping[str, pa.Array], faults: dict[int, str]) -> None:

@@ -702,6 +702,12 @@ class LogSpec(Section):
         return {column: separator for column, separator in separators.items() if separator}
 
     @property
+    def inner_separators(self) -> dict[str, str]:
+        """Maps each column whose items have several values to the separator of these."""
+        separators = {column: feature.inner_separator(column) for column, feature in self.inputs.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
     def whole_number_columns(self) -> list[str]:
         """Columns in which the text 123.0 is the same value as 123; those that share a vocabulary as its owner."""
         features = self.inputs
