@@ -59,6 +59,7 @@ class Field:
         aligned_with: For a sequence, the name of the first sequence of its history, which may be itself. Sequences with
             the same name here are aligned: their items at one position belong to one event.
         weighted: Whether the slots have weights, in ``slot_weights``; for a multivalent field only.
+        per_item: Number of slots of one item of a sequence, whose items may have several values.
 
     Raises:
         ValueError: `weighted` is set for another kind, `kind`, `role` or `pooling` is unknown, `size` leaves no id for
@@ -76,6 +77,7 @@ class Field:
     shared_with: str = ""
     aligned_with: str = ""
     weighted: bool = False
+    per_item: int = 1
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -86,6 +88,8 @@ class Field:
             raise ValueError(f"Field '{self.name}': size should be over {RESERVED_IDS}. Received: size={self.size}")
         if self.slots < 1:
             raise ValueError(f"Field '{self.name}': slots should be positive. Received: slots={self.slots}")
+        if self.per_item < 1 or self.slots % self.per_item:
+            raise ValueError(f"Field '{self.name}': per_item should divide slots. Received: per_item={self.per_item}")
         if self.pooling not in POOLINGS:
             raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
         if self.weighted and self.kind != "multivalent":
@@ -94,6 +98,11 @@ class Field:
             raise ValueError(f"Field '{self.name}': shared_with and aligned_with need kind='sequence'")
         if self.pooling == "attention" and not self.shared_with:
             raise ValueError(f"Field '{self.name}': pooling='attention' needs shared_with, the field that attends")
+
+    @property
+    def length(self) -> int:
+        """The number of items of a sequence."""
+        return self.slots // self.per_item
 
     @property
     def unknown_id(self) -> int:
@@ -264,7 +273,7 @@ class FeatureMap:
 
         Args:
             fields: ``(name, kind, vocabulary size without the reserved ids, slots, role, pooling, shared_with,
-                aligned_with, weighted)`` in slot order; the elements after the size are optional.
+                aligned_with, weighted, per_item)`` in slot order; the elements after the size are optional.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.

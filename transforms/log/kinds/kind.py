@@ -90,6 +90,10 @@ class Kind(Section, abc.ABC):
         """The separator between the elements of a value that may hold a list; None for single values."""
         return None
 
+    def inner_separator(self, column: str) -> str:
+        """Returns the separator between the values of one element of a list; "" if it has one value."""
+        return ""
+
     @property
     def weight_separator(self) -> str:
         """The separator between an element of a list and its weight; "" if elements have no weights."""
