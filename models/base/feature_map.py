@@ -161,12 +161,15 @@ class FeatureMap:
             predictions for this.
         dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
             if all are numbers.
+        embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing, of which a model
+            makes embeddings that are more than multiples of one vector.
 
     Raises:
-        ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
-            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a
-            sequence with its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in
-            `item_dense` is not a dense feature, there is no task, or `negative_sampling` is outside (0, 1].
+        ValueError: `embedded` does not name numbers of `dense`, `dense_widths` has another length than `dense` or is
+            not positive, the fields' ids have gaps or exceed int32, a name is repeated, a sequence's `shared_with`
+            names neither a categorical field nor a sequence with its own ids, a name in `numbers` is neither a numeric
+            field nor a dense feature, a name in `item_dense` is not a dense feature, there is no task, or
+            `negative_sampling` is outside (0, 1].
     """
 
     fields: tuple[Field, ...]
@@ -178,6 +181,7 @@ class FeatureMap:
     item_dense: tuple[str, ...] = ()
     fake_negatives: bool = False
     dense_widths: tuple[int, ...] = ()
+    embedded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
@@ -206,6 +210,8 @@ class FeatureMap:
             raise ValueError(f"`numbers` should name numeric columns, each once. Received: numbers={self.numbers}")
         if not set(self.item_dense) <= set(self.dense):
             raise ValueError(f"`item_dense` should name dense features. Received: item_dense={self.item_dense}")
+        if not all(self.widths.get(name) == 1 for name in self.embedded):
+            raise ValueError(f"`embedded` should name numbers of `dense`. Received: embedded={self.embedded}")
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
         if not 0 < self.negative_sampling <= 1:
@@ -340,6 +346,7 @@ class FeatureMap:
                 item_dense=tuple(value.get("item_dense", ())),
                 fake_negatives=value.get("fake_negatives", False),
                 dense_widths=tuple(value.get("dense_widths", ())),
+                embedded=tuple(value.get("embedded", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error
