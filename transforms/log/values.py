@@ -173,7 +173,7 @@ def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
 
     Args:
         values: The values.
-        separator: What parts the elements of a list, each of which is a value; None for single values.
+        separator: Separates the elements of a list; None for single values.
     """
     _, _, contents = values.buffers()
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
