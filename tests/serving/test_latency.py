@@ -58,7 +58,7 @@ def serving(version: pathlib.Path, wrong: float = 0.0, broken: tuple[str, ...] =
     Args:
         wrong: Added to every probability.
         broken: Signatures that are answered with an error.
-        seconds: What each answer takes beside its computation.
+        seconds: Additional seconds of each answer.
     """
     servable = Servable(version)
     numeric = {name for name, info in servable.signatures["serving_raw"].inputs.items() if info.dtype == 1}
