@@ -14,6 +14,7 @@ from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
 from ctrpipe.pipeline.report.contents import cards, columns, log_text, settings_of, slices, span_of_test, splits
 from ctrpipe.pipeline.report.notes import notes
+from ctrpipe.pipeline.report.numbers import NUMBER_METRICS, number_rows
 from ctrpipe.pipeline.report.verdict import verdict
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
@@ -73,6 +74,8 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         cards=list(cards(of_run, measured)),
         metrics=of_run,
         measured=measured,
+        numbers=number_rows("model", known),
+        number_metrics=list(NUMBER_METRICS.values()),
         seeds=seeds,
         gates=gates,
         history=history,

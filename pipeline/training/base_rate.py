@@ -27,6 +27,9 @@ def start_at_base_rate(job: TrainingJob, network: CTRModel) -> None:
         return
     try:
         rates = base_rates(job.train_files)
+        predicted = job.feature_map.numbers_by_task.values()
+        # An output of 0, the log-odds of 1/2, is the mean of a task's numbers already.
+        rates = np.where([number is None for number in predicted], rates, 0.5)
         if job.training.fake_negative_weighting:
             seen = np.minimum(rates, 0.5)
             rates = seen / (1 - seen)  # rate over distinct rows: each positive is also present as a fake negative
@@ -51,9 +54,9 @@ def check_correctable(job: TrainingJob, network: CTRModel) -> None:
 def logit_correction(job: TrainingJob, learner: Learner) -> float:
     """Returns the constant to add to the logits of a trained model; 0 for none.
 
-    With `training.end_at_base_rate`, it is that of `shift_to_base_rate`. If `feature_map.negative_sampling` is below 1,
-    its logarithm is added: the prior correction of King and Zeng 2001, "Logistic Regression in Rare Events Data". With
-    only this share of the negatives, the odds are 1 / share times the odds on all rows.
+    With `training.end_at_base_rate`, it is the shift of `shift_to_base_rate`. If `feature_map.negative_sampling` is
+    below 1, its logarithm is added: the prior correction of King and Zeng 2001, "Logistic Regression in Rare Events
+    Data". With only this share of the negatives, the odds are 1 / share times the odds on all rows.
 
     Raises:
         InputError: the training rows have one class only.
