@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 MOST_FILES = 3  # of the log are named at the head of the page
+MOST_NAMED = 5  # columns in a warning
+LEAST_MALFORMED = 0.01  # of the rows, for a warning
 # Of a column in statistics.json: a run of a former release has only some of them.
 _FIGURES = ("missing_rate", "unique", "mean", "low", "high", "elements", "span")
 NO_COLUMN: dict[str, Any] = {**dict.fromkeys(_FIGURES), "top": []}
@@ -120,6 +122,18 @@ def splits(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
 def span_of_test(parts: Sequence[Mapping[str, Any]]) -> str:
     """Returns the first and the last time, or file, of the test rows; "" where none is known."""
     return next((" to ".join(dict.fromkeys(part["span"])) for part in parts if part["name"] == "test"), "")
+
+
+def data_warnings(statistics: Mapping[str, Any]) -> list[str]:
+    """Returns what of the log deserves a look before the metrics, without a final period."""
+    texts = []
+    if names := list(dict.fromkeys(anomaly["column"] for anomaly in statistics["anomalies"])):
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        texts.append(f"look at the columns {', '.join(names[:MOST_NAMED])}{more}: the page Data says why")
+    bad, good = statistics["dead_letters"]["rows"], sum(split["rows"] for split in statistics["splits"].values())
+    if bad and bad >= LEAST_MALFORMED * (bad + good):
+        texts.append(f"{bad:,} of {bad + good:,} rows are malformed and left out: the page Data says why")
+    return texts
 
 
 def columns(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,16 @@ from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
-from ctrpipe.pipeline.report.contents import cards, columns, log_text, settings_of, slices, span_of_test, splits
+from ctrpipe.pipeline.report.contents import (
+    cards,
+    columns,
+    data_warnings,
+    log_text,
+    settings_of,
+    slices,
+    span_of_test,
+    splits,
+)
 from ctrpipe.pipeline.report.notes import notes
 from ctrpipe.pipeline.report.numbers import NUMBER_METRICS, number_rows
 from ctrpipe.pipeline.report.verdict import verdict
@@ -68,7 +77,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
         name=str(settings.get("name") or metrics.parent.resolve().name),
         model=model,
         verdict=verdict(model, of_run, gates, measured),
-        warnings=[*_drift_warning(drift), *notes(known, history)],
+        warnings=[*notes(known, history), *data_warnings(statistics), *_drift_warning(drift)],
         log=log_text(lineage["data"]),
         divided=_at(settings, "data", "split", "by"),
         cards=list(cards(of_run, measured)),

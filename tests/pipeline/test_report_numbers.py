@@ -10,7 +10,7 @@ import pytest
 import sklearn.metrics
 
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
-from ctrpipe.pipeline.report.contents import log_text, slices, span_of_test, splits
+from ctrpipe.pipeline.report.contents import data_warnings, log_text, slices, span_of_test, splits
 from ctrpipe.pipeline.report.measured import gain_curve, measure
 from ctrpipe.pipeline.report.plots import charts
 from ctrpipe.pipeline.report.report import write_report
@@ -231,6 +231,18 @@ def test_splits_have_their_times_or_else_their_files():
     test = {"name": "test", "span": ["a", "b"]}
     assert span_of_test([{"name": "train", "span": ["c"]}, test]) == "a to b"
     assert span_of_test([{**test, "span": ["a", "a"]}]) == "a" and span_of_test([{**test, "span": []}]) == ""
+
+
+def test_columns_with_anomalies_and_many_malformed_rows_are_warned_of():
+    anomalies = [{"column": name, "split": "train", "text": "odd"} for name in "aabcdef"]
+    whole = {"splits": {"train": {"rows": 80}, "test": {"rows": 19}}, "anomalies": [], "dead_letters": {"rows": 0}}
+    assert data_warnings(whole) == []
+    assert data_warnings({**whole, "anomalies": anomalies[:3]}) == ["look at the columns a, b: the page Data says why"]
+    [text] = data_warnings({**whole, "anomalies": anomalies})
+    assert text == "look at the columns a, b, c, d, e and 1 more: the page Data says why"
+    [text] = data_warnings({**whole, "dead_letters": {"rows": 1}})
+    assert text == "1 of 100 rows are malformed and left out: the page Data says why"
+    assert data_warnings({**whole, "splits": {"train": {"rows": 100}}, "dead_letters": {"rows": 1}}) == []
 
 
 def test_a_log_is_named_by_its_files():
