@@ -457,7 +457,7 @@ class LogSpec(Section):
             feature.check_shared(self.feature_by_column)
         self._check_derived()
         names = self.feature_columns
-        if leaked := sorted({*labels, self.data.weight} & set(names)):
+        if leaked := [name for name in names if name in (*labels, self.data.weight)]:
             raise ValueError(f"derived: {leaked[0]} is a label or the weight, which no request has; remove it")
         if self.data.columns:
             if both := sorted(set(self.derived) & set(self.data.columns)):

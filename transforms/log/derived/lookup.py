@@ -48,10 +48,9 @@ class Lookup(Derived):
 
     def sources(self) -> dict[str, Kind]:
         signs = {"separator": self.separator, "weights": self.weights}
-        return {
-            self.key: Categorical(kind="categorical", columns=[self.key]),
-            self.map: Multivalent(kind="multivalent", columns=[self.map], max_length=1, **signs),
-        }
+        entries = {"kind": "multivalent", "columns": [self.map], "max_length": 1, **signs}
+        key = Categorical(kind="categorical", columns=[self.key])
+        return {self.key: key, self.map: Multivalent.model_validate(entries)}
 
     def faults(self, features: Mapping[str, Kind]) -> Iterator[str]:
         key, entries = features[self.key], features[self.map]
