@@ -1,5 +1,6 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
+import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import pydantic
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
@@ -20,6 +22,7 @@ from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import CLICKS_ONLY, OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.kinds.numeric import TRANSFORMS, Numeric
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
@@ -97,8 +100,30 @@ class RunConfig(LogSpec):
         name = self.data.format
         if name not in FORMAT_NAMES and name not in hooks.names("readers"):
             known = ", ".join(FORMAT_NAMES)
-            raise ValueError(f"data.format: '{name}' is none of {known}, and no installed package has such a reader")
+            raise ValueError(
+                f"data.format: '{name}' is none of {known}, and no installed package has such a reader"
+                f"{did_you_mean(name, FORMAT_NAMES)}"
+            )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _transforms_exist(self) -> "RunConfig":
+        for name in self.hook_transforms:
+            if name not in hooks.names("transforms"):
+                near = difflib.get_close_matches(name, [*TRANSFORMS, *hooks.names("transforms")], 1)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                known = ", ".join(TRANSFORMS)
+                raise ValueError(
+                    f"features: transform '{name}' is none of {known}, and no installed package has such a "
+                    f"transform{meant}"
+                )
+        return self
+
+    @property
+    def hook_transforms(self) -> list[str]:
+        """The transforms of installed packages, sorted by name."""
+        numeric = [feature for feature in self.features if isinstance(feature, Numeric)]
+        return sorted({feature.transform for feature in numeric if feature.is_hook})
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
@@ -270,7 +295,7 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _batches_have_statistics(self) -> "RunConfig":
-        if self.training.batch_size == 1 and self.model.hyperparameters.get("normalization") == "batch":
+        if self.training.batch_size == 1 and self.model.option("normalization") == "batch":
             raise ValueError(
                 "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
                 "larger batch or normalization: layer"

@@ -145,6 +145,12 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
         ) from error
 
 
+def about_rows(table: pa.Table) -> dict[str, Any]:
+    """Returns what a table of scored rows says of itself, such as the `separators` of its slicing columns."""
+    about: dict[str, Any] = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    return about
+
+
 def read_table(source: Any, columns: list[str] | None = None) -> pa.Table:
     """Reads a Parquet file without pandas, which pyarrow.parquet.read_table imports in 0.2 s."""
     return pa.parquet.ParquetFile(source).read(columns)

@@ -68,6 +68,10 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         console.print(table)
     if metrics.get("gauc_groups"):
         print(f"gAUC:   {_gauc_text(metrics)}")
+    for name, value in metrics.get("hooks", {}).items():
+        of_baseline = (metrics["baseline"] or {}).get("hooks", {}).get(name)
+        beside = f", {metrics['baseline']['name']} {_shown(of_baseline)}" if metrics["baseline"] else ""
+        print(f"Metric: {name} {_shown(value)}{beside}")
     for task, choice in (metrics.get("calibration_choice") or {}).items():
         print(f"Calibration of {task}: {choice['text']}")
     model = output / "models" / config.serving.model_name
@@ -90,6 +94,10 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     for anomaly in statistics["anomalies"]:
         print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
     print(f"Report: {output}/report.html")
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _gauc_text(metrics: dict[str, Any]) -> str:

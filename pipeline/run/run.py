@@ -25,6 +25,7 @@ from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.finished import check_hooks
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
+from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
@@ -128,7 +129,9 @@ def _run_pipeline(
     with placing_the_number(config, files):
         artifacts = run_pipeline(config, inputs)
     start_phase("report")
-    return finish(config, data, code_version(), output, artifacts, seconds_by_phase())
+    metrics = finish(config, data, code_version(), output, artifacts, seconds_by_phase())
+    write_request(config, files, output)
+    return metrics
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -89,6 +89,7 @@ def score_part(
     sample_rate: float = 0.0,
     progress: Callable[[str], None] = lambda text: None,
     check: Callable[[], None] = lambda: None,
+    kept: Sequence[str] = (),
 ) -> None:
     """Scores a part and writes its files.
 
@@ -102,13 +103,14 @@ def score_part(
         sample_rate: The share of the good rows to sample.
         progress: Called with a line of text after each block.
         check: Called before each block and batch; an exception from it ends the work.
+        kept: Columns of the log that the scores carry along, as texts.
 
     Raises:
         InputError: the log cannot be read, or the result cannot be written.
     """
     try:
         with temporary_folder(folder / f".{part.name}") as fresh:
-            _write(scorer, part, fresh, sample_rate, progress, check)
+            _write(scorer, part, fresh, sample_rate, progress, check, kept)
             for sample in fresh.glob("sample-*.parquet"):
                 sample.replace(folder / SAMPLE / sample.name.replace("sample", part.name))
             for suffix in ("jsonl", "json", "parquet"):
@@ -125,8 +127,9 @@ def _write(
     sample_rate: float,
     progress: Callable[[str], None],
     check: Callable[[], None],
+    kept: Sequence[str],
 ) -> None:
-    schema = _schema(scorer.tasks)
+    schema = _schema(scorer.tasks, kept)
     random = np.random.default_rng(part.number)
     numbers = scorer.spec.data.number_tasks
     counts = ScoreCounts.none(scorer.tasks, numbers)
@@ -137,7 +140,7 @@ def _write(
         pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
         PayloadWriter(fresh, "sample", features) as sample,
     ):
-        for batches in _read_ahead(_blocks(LogReader(scorer.spec, labels=False).read_range(part.range))):
+        for batches in _read_ahead(_blocks(LogReader(scorer.spec, labels=False, kept=kept).read_range(part.range))):
             check()
             rows = pa.Table.from_batches([batch.rows for batch in batches])
             scores = scorer(rows, check)
@@ -177,10 +180,11 @@ def _read_ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], N
             yield block
 
 
-def _schema(tasks: list[str]) -> pa.Schema:
+def _schema(tasks: list[str], kept: Sequence[str]) -> pa.Schema:
     text = pa.dictionary(pa.int32(), pa.string())
     scores = [(column, pa.float32()) for column in score_columns(tasks).values()]
-    return pa.schema([("file", text), ("line", pa.int64()), *scores, ("model_version", text)])
+    along = [(name, pa.string()) for name in kept]
+    return pa.schema([("file", text), ("line", pa.int64()), *along, *scores, ("model_version", text)])
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
@@ -189,7 +193,11 @@ def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Sc
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")
     rows = np.concatenate([lines, rejected])[order]
-    columns = {"file": _repeated(batches[0].path, len(rows)), "line": pa.array(rows)}
+    columns: dict[str, Any] = {"file": _repeated(batches[0].path, len(rows)), "line": pa.array(rows)}
+    along = [batch.kept for batch in batches if batch.kept is not None]
+    if along:
+        places = pa.array(order, mask=order >= len(lines))  # a malformed line has no values to carry along
+        columns |= dict(zip(along[0].schema.names, pa.Table.from_batches(along).take(places).columns, strict=True))
     for task, column in score_columns(scorer.tasks).items():
         values = np.concatenate([scores[task], np.zeros(len(rejected), np.float32)])[order]
         columns[column] = pa.array(values, mask=(order >= len(lines)) | ~np.isfinite(values))

@@ -153,6 +153,12 @@ def test_a_mistake_of_an_override_names_the_override(tmp_path):
     path = write(tmp_path)
     for settings, message in (
         (("training.epochs=x",), "^--set training.epochs=x: training.epochs: Input should be a valid integer"),
+        (("training.monitor=logloss",), "Received: 'logloss'; did you mean log_loss\\?$"),
+        (("training.optimizer=Adam",), "Received: 'Adam'; did you mean adam\\?$"),
+        (("training.optimizer=7",), "Received: 7$"),
+        (("data.split.by=tme",), "Received: 'tme'; did you mean time\\?$"),
+        (("features=[{columns: [a], kind: Numeric}]",), "expected tags: .*; did you mean numeric\\?$"),
+        (("data.format=parqet",), "and no installed package has such a reader; did you mean parquet\\?$"),
         (("training={epochs: -1}", "name=a"), "^--set training={epochs: -1}: training.epochs: Input should be greater"),
         (("gates=",), r"^--set gates=: gates: expected keys and their values, or \{\}. Received: None$"),
         (("name=a", "training.epoch=2"), "^--set training.epoch=2: training.epoch: unknown key"),

@@ -1,4 +1,4 @@
-"""The fast ways of the server beside slow ones that are known to be right."""
+"""The server's fast parsers against slow reference parsers."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from ctrpipe.serving.server import json_body, tensors
 from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
-from ctrpipe.serving.server.json_response import format_predict
+from ctrpipe.serving.server.json_response import error_body, format_predict
 from ctrpipe.serving.server.metrics import Metrics
 
 LEAVES = [
@@ -107,7 +107,7 @@ def with_nans(chance, document):
 
 
 def test_nan_is_read_as_the_scanner_reads_it():
-    """In values, beside nulls, and as a word within strings and names."""
+    """NaN in values, next to nulls, and as a word within strings and names."""
     chance, usual = random.Random(0), 0
     for _ in range(1000):
         document = {"k": with_nans(chance, random_document(chance)), "NaN": chance.choice([1, None, "NaN", math.nan])}
@@ -147,7 +147,7 @@ def test_what_has_more_than_nan_goes_to_the_scanner(body):
 @pytest.mark.parametrize("text", ["NaN", "BaNaNa", "a,NaN"])
 @pytest.mark.parametrize("others", ["", "x" * 2000])
 def test_the_word_nan_in_strings_alone_is_usual(text, others):
-    """As of a missing category that a client has written as text."""
+    """A client may write a missing category as the text NaN."""
     document = {"instances": [{"a": text, "b": 1.5}, {"a": "NaN", "b": others}]}
     assert parse_usual_body(json.dumps(document).encode()) == document
 
@@ -253,7 +253,7 @@ def test_numbers_that_no_double_holds_are_an_error():
 
 
 def long_body(item, last="0", name="inputs"):
-    """A body of so many bytes that words are looked for by pairs of their letters."""
+    """A body long enough for the search by pairs of letters."""
     return f'{{"{name}": [{item}, {"12345, " * 300}{last}]}}'.encode()
 
 
@@ -286,3 +286,10 @@ def test_the_scanner_stops_at_the_deadline():
     with pytest.raises(ServingError, match="Timed out"):
         parse_unusual_body(body, Reading(is_over))
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize("length", [262_143, 262_144, 262_145, 3_000_000])
+def test_an_error_of_megabytes_is_cut(length):
+    text = "é" * length
+    shown = json.loads(error_body(text))["error"]
+    assert shown == (text if length <= 262_144 else "é" * 262_144 + "...TRUNCATED")

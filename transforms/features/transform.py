@@ -22,10 +22,12 @@ from ctrpipe.common.sessions import load_session
 from ctrpipe.transforms.features import analyzers
 from ctrpipe.transforms.features.derived.values import with_derived
 from ctrpipe.transforms.features.former_counts import COUNTS, counted_over, write_counts
+from ctrpipe.transforms.features.kinds.numeric import hook_transform
 from ctrpipe.transforms.features.missing import drop_values
 from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
 from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
+from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_payload
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
@@ -69,6 +71,9 @@ def analyze(
         progress: Called with one line for each column whose counts are not exact.
         former: The state of the previous transform to keep; None for nothing.
     """
+    for feature in spec.features:
+        if isinstance(feature, Numeric) and feature.is_hook:
+            hook_transform(feature.transform)  # before the rows are counted
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
     groups = [files[start : start + size] for start in range(0, len(files), size)]

@@ -1,6 +1,6 @@
 """Checks the rows of a log, whatever its format: missing values, numbers, times, labels and weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from ctrpipe.transforms.log.values import (
     TextNumbers,
     as_binary,
     as_floats,
+    as_texts,
     check_aligned,
     check_list_of_numbers,
     check_times,
@@ -44,9 +45,18 @@ class RowChecks:
             a row with labels such a number is a fault of what wrote the log: the row is malformed.
         features: Whether the features are read; if not, only what `labels` says.
         ordering: How the values of `data.split.column` are compared (`by: time`); None: they are not.
+        kept: Columns that are carried along as the log has them, whether they are features or not.
     """
 
-    def __init__(self, spec: LogSpec, labels: bool, features: bool = True, ordering: Ordering | None = None):
+    def __init__(
+        self,
+        spec: LogSpec,
+        labels: bool,
+        features: bool = True,
+        ordering: Ordering | None = None,
+        kept: Sequence[str] = (),
+    ):
+        self._kept = tuple(kept)
         self._split_column = spec.data.split.column if labels else None
         self._ordering = ordering
         self._line_or_row = spec.line_or_row
@@ -59,7 +69,7 @@ class RowChecks:
         targets = spec.target_columns if labels else []
         extra = [self._split_column] if self._split_column else []
         self.columns = list(
-            dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra])
+            dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra, *self._kept])
         )
         self._separators = spec.separators
         self._weights = spec.weight_separators
@@ -92,7 +102,8 @@ class RowChecks:
             for row in sorted(faults)
         ]
         rejects = sorted([*raw.rejects, *rejects], key=lambda reject: reject.line)
-        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects, keys)
+        kept = self._kept_columns(raw, sorted(faults)) if self._kept else None
+        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects, keys, kept)
         lines = len(raw.lines) + len(raw.rejects)
         if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
             counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
@@ -138,6 +149,11 @@ class RowChecks:
         keys = self._split_keys(raw, faults) if self._split_column else None
         bad = sorted(faults)
         return _without_rows(pa.RecordBatch.from_pydict(columns), bad), faults, _without(keys, bad)
+
+    def _kept_columns(self, raw: RawBatch, bad: list[int]) -> pa.RecordBatch:
+        """Returns the columns to carry along as texts, without the bad rows."""
+        texts = {name: as_texts(as_binary(raw.columns[name], name, raw.path)) for name in self._kept}
+        return _without_rows(pa.RecordBatch.from_pydict(texts), bad)
 
     def _split_keys(self, raw: RawBatch, faults: dict[int, str]) -> Keys:
         """Returns the keys of the split, and adds rows without a readable time to `faults`.

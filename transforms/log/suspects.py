@@ -5,6 +5,7 @@ almost perfect on the log and useless in production, where a request cannot have
 """
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -127,7 +128,8 @@ def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:
     for file in files:
         rows = payload_rows([file])
         for first in range(0, rows, _READ_ROWS):
-            if int((before + first) / _READ_ROWS / every) != int((before + first - _READ_ROWS) / _READ_ROWS / every):
+            block, last = ((before + first - back) / _READ_ROWS / every for back in (0, _READ_ROWS))
+            if math.floor(block) != math.floor(last):  # so the first block is always read
                 batches += read_rows(file, first, min(first + _READ_ROWS, rows))
         before += rows
     schema = pa.parquet.read_schema(files[0])

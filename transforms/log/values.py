@@ -209,8 +209,12 @@ def whole_numbers(values: pa.Array, separator: str | None = None, within: str | 
 
     Args:
         values: The values.
+<<<<<<< HEAD
         separator: What parts the elements of a list, each of which is a value; None for single values.
         within: What parts the values of an element; None for one value.
+=======
+        separator: Separates the elements of a list; None for single values.
+>>>>>>> words45
     """
     _, _, contents = values.buffers()
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
@@ -276,6 +280,15 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
         raise no_value_per_row(path, name, values.type) from error
     empty = pc.equal(pc.binary_length(values), 0).fill_null(False)
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
+
+
+def as_texts(values: pa.Array) -> pa.Array:
+    """Returns bytes as texts. Those that are no UTF-8 get the sign for it, U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(decoded, pa.string())
 
 
 def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
