@@ -532,9 +532,9 @@ class LogSpec(Section):
         return {column: feature for feature in self.features for column in feature.columns}
 
     @property
-    def inputs(self) -> dict[str, Kind]:
+    def inputs(self) -> dict[str, Feature]:
         """How each column is read that a log has and a request holds: those of features, and what others derive of."""
-        columns: dict[str, Kind] = {
+        columns: dict[str, Feature] = {
             column: feature for column, feature in self.feature_by_column.items() if column not in self.derived
         }
         for derived in self.derived.values():
