@@ -188,6 +188,7 @@ def main(
     Prints a table, and writes JSON and a page after every round of trainings. Resumes after an interrupt.
     """
     chosen, beside = read_set(name)
+    report.add_load()
     folder = folder / chosen.name
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[Part, list[pathlib.Path]] = find_files(chosen, data, folder)

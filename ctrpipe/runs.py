@@ -91,7 +91,7 @@ class Run(Result):
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metrics.items() if key in ("examples", *METRICS)}
+    return {key: value for key, value in metrics.items() if key in ("examples", *METRICS)} | metrics.get("hooks", {})
 
 
 @in_one_line

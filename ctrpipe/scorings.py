@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
@@ -66,13 +67,14 @@ class Scoring(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Plots a histogram of the scores of each task."""
+        """Plots a histogram of the scores of each task that predicts a probability."""
         # Lazy: matplotlib takes 0.4 s.
         from ctrpipe.common.charts import Histogram, Line, chart_figure
 
         charts = []
         for name, of in self.scores.items():
-            counts = of["histogram"]
+            if (counts := of["histogram"]) is None:
+                continue
             edges = [place / len(counts) for place in range(len(counts) + 1)]
             charts.append(Histogram(f"Scores: {name}", [Line(name, edges, counts)], ("score", "lines")))
         return chart_figure(charts)
@@ -80,7 +82,14 @@ class Scoring(Result):
 
 @in_one_line
 @with_bar
-def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, workers: int | None = None) -> Scoring:
+def score(
+    model: PathLike | Run,
+    data: Data,
+    output: PathLike | None = None,
+    *,
+    workers: int | None = None,
+    keep: Sequence[str] = (),
+) -> Scoring:
     """Scores every line of a raw log, labelled or not, and writes the scores to Parquet files.
 
     After an interruption, the same call continues the scoring.
@@ -91,6 +100,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
         data: The log: files or globs, a DataFrame or a pyarrow Table.
         output: Output folder, or its URL in a store. None for a temporary folder, removed when the process ends.
         workers: Number of parts of the log scored in parallel. None for one per core.
+        keep: Columns of the log, features or not, that the scores carry along as texts.
 
     Returns:
         A `Scoring` with the counts, the score distribution and the drift from the training log.
@@ -111,6 +121,12 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     if is_url(place := str(output)):
         folder = work_folder(place)
     files = needed_files_of(data, folder / FOLDER)
-    result = score_log(versions_of(model), files, place if output else folder, workers)
+    result = score_log(
+        versions_of(model),
+        files,
+        place if output else folder,
+        workers,
+        kept=[keep] if isinstance(keep, str) else list(keep),
+    )
     counts = (result.rows, result.scored, result.rejected, result.model_version)
     return Scoring(folder, *counts, result.scores, result.drift, index_of(data))

@@ -21,8 +21,9 @@ from ctrpipe.common.errors import InputError, causes, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import printable
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 
 # The sections of `ctrpipe --help`, in the order in which a new user needs them.
 SECTIONS = {
@@ -62,6 +63,9 @@ class CommandGroup(click.Group):
             raise InputError(
                 f"the command {arguments[0]} has another name now; write `ctrpipe {now}`, with the same options"
             )
+        if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
+            near = did_you_mean(arguments[0], self.list_commands(context)) or "; `ctrpipe --help` lists them"
+            raise click.UsageError(f"No such command '{arguments[0]}'{near}", context)
         name, command, rest = super().resolve_command(context, arguments)
         # Help and shell completion work without the packages of the extra.
         if not context.resilient_parsing and set(context.help_option_names).isdisjoint(rest):

@@ -41,7 +41,7 @@ INTERNAL = (
 WRITERS = {
     "_explain": "pipeline/config/load.py",
     "_explain_one": "common/failures.py",
-    "compile_pipeline": "pipeline/kubeflow/compile.py",
+    "check_cluster": "pipeline/kubeflow/compile.py",
     "explain_exit": "pipeline/training/process.py",
     "no_saved_model": "common/sessions.py",
 }
@@ -196,6 +196,8 @@ def _template(value: ast.expr, names: dict[str, str]) -> str:
             return "".join(_template(part, names) for part in parts)
         case ast.FormattedValue(ast.Name(name)) if name in names:
             return names[name]
+        case ast.FormattedValue(ast.Call(ast.Name("did_you_mean" | "_meant"))):
+            return ""  # what follows where a name is nearly right
         case ast.FormattedValue(inner):
             return _placeholder(inner)
         case ast.BinOp(left, ast.Add(), right):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce
 from ctrpipe.common.significance import holm, two_sided
 from ctrpipe.models.base.saved import load_model, saved_class
@@ -37,6 +38,7 @@ def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
     if unknown := [name for name in limits.attributions if name not in columns]:
         raise InputError(
             f"monitoring.attributions: {unknown[0]} is not among the model's explanations; it has {', '.join(columns)}"
+            f"{did_you_mean(unknown[0], columns)}"
         )
 
 

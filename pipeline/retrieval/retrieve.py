@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, atomic_path, write_json
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
 from ctrpipe.pipeline.run.model_rows import good_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
@@ -305,7 +306,10 @@ def _item_column(spec: LogSpec, item: str | None) -> str:
     column = item or spec.item_column
     single = [name for name in spec.item_columns if name in spec.columns_of("categorical")]
     if column not in single:
-        raise InputError(f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}")
+        raise InputError(
+            f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}"
+            f"{did_you_mean(column or '', single)}"
+        )
     return column
 
 

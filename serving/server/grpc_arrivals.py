@@ -6,7 +6,7 @@ message wait for it in a thread of the pool, so one such call per thread of the 
 A message that arrives and never ends takes memory that no handler sees. Its call waits as well: where the process is
 above its budget, the calls that have waited longest are cancelled, and gRPC frees what has come of them.
 
-grpcio copies a message in the thread that takes over everybody's, and keeps the interpreter meanwhile: 10 ms for 10 MB.
+grpcio copies a message in the thread that takes over everybody's, and keeps the interpreter meanwhile: 5 ms for 10 MB.
 A large message that is answered takes its client longer than that. One that is refused does not, so that a few clients
 could fill that thread: the next messages of their connections are received one at a time.
 """
@@ -33,7 +33,7 @@ _FREE_BYTES = 4 << 10  # of an answer, not counted
 _COPIES = 2  # grpcio keeps an answer as Python's bytes and as its own
 _LARGE_BYTES = 1 << 20  # of a message whose copy is felt
 _MOST_REFUSED = 4096  # connections that are remembered
-_TURN_SECONDS = 0.1  # until the next one is received beside one that does not come
+_TURN_SECONDS = 0.5  # until the next one is received beside one that does not come
 _UNREAD_SECONDS = 50.0  # which a client has to read an answer, as over REST
 _QUICK_SECONDS = 0.5  # the same, where memory is short
 

@@ -14,7 +14,7 @@ from ctrpipe.common.errors import InputError, causes
 from ctrpipe.common.exit_codes import BLOCKED, FAILED, INTERRUPTED
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.pipeline.cli import COMMANDS, SECTIONS, main
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 from ctrpipe.pipeline.commands.run import run
 from ctrpipe.pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
@@ -27,7 +27,7 @@ HEAVY = "numpy pyarrow pydantic yaml rich tensorflow keras jax tfx apache_beam s
 IMPORTED = """
 import json, sys
 from ctrpipe.pipeline.cli import CommandGroup, main
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 try:
     main(sys.argv[1:], prog_name="ctrpipe")
 finally:
@@ -135,6 +135,22 @@ def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
         assert result.exit_code == 2 and "Error: " in result.output and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["rnu", "x.yaml"], "No such command 'rnu'; did you mean run?"),
+        (["Score"], "No such command 'Score'; did you mean score?"),
+        (["tune_serving"], "No such command 'tune_serving'; did you mean tune-serving?"),
+        (["walk-on-water"], "No such command 'walk-on-water'; `ctrpipe --help` lists them"),
+        (["prepare", "jion"], "No such command 'jion'. Did you mean 'join'?"),
+        (["run", "--outptu", "x"], "No such option '--outptu'. Did you mean '--output'?"),
+    ],
+)
+def test_a_mistyped_command_or_option_is_told_which_is_meant(given, said):
+    answer = CliRunner().invoke(main, given)
+    assert answer.exit_code == 2 and said in " ".join(answer.output.split())
+
+
 @pytest.mark.parametrize("shell", [(1, 10, 11, 2, 9), (10, 11, 1, 2, 9)])  # in C, and in English, `_` and `.` aside
 @pytest.mark.parametrize(
     ("given", "read"),
@@ -217,7 +233,7 @@ def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
 INTERRUPTED_WORK = """
 import gc, importlib.abc, signal, sys, time
 from ctrpipe.pipeline.cli import CommandGroup, main
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 from ctrpipe.common.interrupt import interrupt
 
 _, number, ignored, place = sys.argv
