@@ -198,12 +198,15 @@ class FeatureMap:
         dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
             if all are numbers.
         number_tasks: The tasks that predict a number. All others predict a probability.
+        embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing. A model makes
+            embeddings of them that are more than multiples of one vector.
 
     Raises:
-        ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
-            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a
-            sequence with its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in
-            `item_dense` is not a dense feature, there is no task, or `negative_sampling` is outside (0, 1].
+        ValueError: `embedded` does not name numbers of `dense`, `dense_widths` has another length than `dense` or is
+            not positive, the fields' ids have gaps or exceed int32, a name is repeated, a sequence's `shared_with`
+            names neither a categorical field nor a sequence with its own ids, a name in `numbers` is neither a numeric
+            field nor a dense feature, a name in `item_dense` is not a dense feature, there is no task, or
+            `negative_sampling` is outside (0, 1].
     """
 
     fields: tuple[Field, ...]
@@ -216,6 +219,7 @@ class FeatureMap:
     fake_negatives: bool = False
     dense_widths: tuple[int, ...] = ()
     number_tasks: tuple[NumberTask, ...] = ()
+    embedded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
@@ -244,6 +248,8 @@ class FeatureMap:
             raise ValueError(f"`numbers` should name numeric columns, each once. Received: numbers={self.numbers}")
         if not set(self.item_dense) <= set(self.dense):
             raise ValueError(f"`item_dense` should name dense features. Received: item_dense={self.item_dense}")
+        if not all(self.widths.get(name) == 1 for name in self.embedded):
+            raise ValueError(f"`embedded` should name numbers of `dense`. Received: embedded={self.embedded}")
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
         if not 0 < self.negative_sampling <= 1:
@@ -385,6 +391,7 @@ class FeatureMap:
                 fake_negatives=value.get("fake_negatives", False),
                 dense_widths=tuple(value.get("dense_widths", ())),
                 number_tasks=tuple(NumberTask(**task) for task in value.get("number_tasks", ())),
+                embedded=tuple(value.get("embedded", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

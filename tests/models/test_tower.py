@@ -138,6 +138,8 @@ def test_a_list_of_rates_is_checked_like_any_hyperparameter():
 def test_a_batch_of_one_row_is_one_line(tmp_path):
     with pytest.raises(InputError, match="training.batch_size: 1 with model.normalization: batch"):
         load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "mlp", "normalization": "batch"}})
+    with pytest.raises(InputError, match="training.batch_size: 1 with model.normalization: batch"):
+        load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "final_net"}})  # its default
     load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "mlp", "normalization": "layer"}})
     files = [write(tmp_path / "train", 9, 1)]
     network = create("mlp", feature_map(), **SMALL["mlp"], normalization="batch")

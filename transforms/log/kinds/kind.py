@@ -61,6 +61,11 @@ class Kind(Section, abc.ABC):
         return False
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether each column is a number of which the model makes an embedding, as of a field."""
+        return False
+
+    @property
     def vector_length(self) -> int:
         """The number of elements of each column's values; 0 if they are no vectors."""
         return 0
