@@ -287,7 +287,7 @@ def every_signature(target: Target) -> list[Measure]:
 
 
 def _eight_bodies(target: Target, model: str, body: dict[str, Any], packed: bool = False) -> list[Measure]:
-    """Eight clients send a body to an export at once, three times; the body of one is measured beside a bystander."""
+    """Eight clients send a body to an export at once, three times; a bystander's latency is measured meanwhile."""
     from tests.attack.exports import exported
 
     plain = json.dumps(body).encode()

@@ -1,4 +1,4 @@
-"""Sweeps and studies on Kubeflow: every task of the compiled files, beside `ctrpipe sweep` and `ctrpipe tune` here."""
+"""Sweeps and studies on Kubeflow: every task of the compiled files, against `ctrpipe sweep` and `ctrpipe tune`."""
 
 import json
 
