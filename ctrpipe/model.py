@@ -220,7 +220,8 @@ class Model:
                 values = pairs_as_lists(values, self._log_spec.weight_separators[name], name, source)
             if is_list(values.type) and name in self._log_spec.separators:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
-                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole)
+                within = self._log_spec.inner_separators.get(name)
+                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif kind == tf.string:
                 values = as_binary(values, name, source, faults if name in whole else None)
             columns[name] = values

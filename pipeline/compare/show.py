@@ -8,7 +8,7 @@ import rich.table
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
-from ctrpipe.common.terminal import console
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
 
@@ -33,7 +33,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
-    terminal.print(table)
+    print_table(terminal, table)
     for line in _corrections(comparison):
         terminal.print(line, soft_wrap=True)
     for name, by_metric in comparison["slices"][0]["differences"].items():

@@ -295,7 +295,7 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _batches_have_statistics(self) -> "RunConfig":
-        if self.training.batch_size == 1 and self.model.hyperparameters.get("normalization") == "batch":
+        if self.training.batch_size == 1 and self.model.option("normalization") == "batch":
             raise ValueError(
                 "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
                 "larger batch or normalization: layer"

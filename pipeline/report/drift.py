@@ -11,6 +11,7 @@ import rich.table
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
+from ctrpipe.common.terminal import print_table
 
 if TYPE_CHECKING:
     from ctrpipe.common.charts import BarChart
@@ -40,7 +41,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
         missing = f"{column['missing']:.1%}, {column['other_missing']:.1%}"
         cells = (column["column"], distance, f"{column['threshold']:g}", missing, verdict, "; ".join(moves))
         table.add_row(*(rich.markup.escape(cell) for cell in cells))
-    rich.console.Console().print(table)
+    print_table(rich.console.Console(), table)
     if len(shown) < len(columns):
         print(f"and {len(columns) - len(shown)} more columns, all nearer")
     print(f"{breaches} of {len(columns)} columns are further away than they may be, and than chance explains")
@@ -56,7 +57,7 @@ def print_attributions(compared: dict[str, Any]) -> None:
     for column in columns[: max(breaches, SHOWN_COLUMNS)]:
         numbers = (f"{column['share']:.2%}", f"{column['other']:.2%}", f"{column['threshold']:g}")
         table.add_row(rich.markup.escape(column["column"]), *numbers, "BREACH" if column["breached"] else "ok")
-    rich.console.Console().print(table)
+    print_table(rich.console.Console(), table)
     rows = f"By {log['rows']:,} and {other['rows']:,} rows"
     print(f"{rows}, {breaches} of {len(columns)} shares of the explanations moved further than they may, beyond chance")
 

@@ -11,7 +11,7 @@ import rich.console
 import rich.table
 
 from ctrpipe.common.files import write_json, write_text
-from ctrpipe.common.terminal import console
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.show import correction, verdict
@@ -246,7 +246,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
         cells += [_cell(point["metrics"][name], digits) for _, name, digits in columns]
         cells += [show(point[name], 4, "+" if name.endswith("difference") else "") for _, name in compared]
         table.add_row(*cells, style="bold" if best else None)
-    terminal.print(table)
+    print_table(terminal, table)
     terminal.print(f"Differences and ratios: to {summary['reference']}")
     counts = [one["corrected_for"] for point in summary["points"] for one in point["tested"].values()]
     if max(counts, default=0) > 1:
@@ -277,7 +277,7 @@ def _print_costs(terminal: rich.console.Console, summary: dict[str, Any]) -> Non
         parts = (point["runs"][0]["costs"] or {}).get("training_parts") or {}
         for stage, ms in parts.items() if len(parts) > 1 else ():
             table.add_row(f"  {stage}", *(show(ms[name], 3) for name in COSTS), *("" for _ in COSTS))
-    terminal.print(table)
+    print_table(terminal, table)
 
 
 def show(value: float | None, digits: int = 4, sign: str = "") -> str:

@@ -16,10 +16,11 @@ import pyarrow.parquet
 import pytest
 import sklearn.metrics
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.pages import SCRIPT
 from ctrpipe.pipeline.report.explanation import explanation_page
-from ctrpipe.pipeline.report.plots import precision_recall_curve, roc_curve
+from ctrpipe.pipeline.report.plots import precision_recall_curve
 from ctrpipe.pipeline.report.report import MEASURED, PLOTS, write_report
 from tests.e2e.small_run import call, one_line
 
@@ -193,8 +194,8 @@ def test_the_roc_curve_of_rates_is_that_of_each_impression():
     clicked = random.binomial(shown, 0.1 + 0.5 * scores)
     single = np.repeat(np.tile([1, 0], 200), np.stack([clicked, shown - clicked], axis=1).ravel())
     each = np.repeat(scores, shown)
-    found = roc_curve(clicked / shown, scores, shown)
-    np.testing.assert_allclose(found, roc_curve(single, each, np.ones(len(each))), atol=1e-12)
+    found = metrics.roc_points(clicked / shown, scores, shown)
+    np.testing.assert_allclose(found, metrics.roc_points(single, each, np.ones(len(each))), atol=1e-12)
 
 
 def test_the_roc_curve_is_scikit_learns():
@@ -202,9 +203,8 @@ def test_the_roc_curve_is_scikit_learns():
     labels = (random.random(300) < 0.3).astype(np.float32)
     for scores in (random.random(300), random.random(300).round(1), np.zeros(300)):
         for weights in (np.ones(300), random.integers(1, 4, 300)):
-            false_positive, true_positive, _ = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
-            found = roc_curve(labels, scores, weights)
-            np.testing.assert_allclose(found, [false_positive, true_positive], rtol=1e-15)
+            expected = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
+            np.testing.assert_allclose(metrics.roc_points(labels, scores, weights), expected, rtol=1e-15)
 
 
 def test_the_curve_of_precision_and_recall_is_scikit_learns():

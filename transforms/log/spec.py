@@ -16,6 +16,7 @@ from ctrpipe.transforms.log.derived.cross import Cross
 from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.derived.vector import VectorOf
+from ctrpipe.transforms.log.derived.weighted import WeightedLists
 from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
 from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.kinds.categorical import Categorical
@@ -405,7 +406,7 @@ Feature = Annotated[
 ]
 
 
-DerivedColumn = Annotated[Cross | Expression | Lookup | VectorOf, pydantic.Field(discriminator="kind")]
+DerivedColumn = Annotated[Cross | Expression | Lookup | VectorOf | WeightedLists, pydantic.Field(discriminator="kind")]
 
 
 class LogSpec(Section):
@@ -698,6 +699,12 @@ class LogSpec(Section):
     def weight_separators(self) -> dict[str, str]:
         """Maps each column whose elements have weights to the separator between an element and its weight."""
         separators = {column: feature.weight_separator for column, feature in self.inputs.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
+    def inner_separators(self) -> dict[str, str]:
+        """Maps each column whose items have several values to the separator of these."""
+        separators = {column: feature.inner_separator(column) for column, feature in self.inputs.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property

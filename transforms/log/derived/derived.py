@@ -14,6 +14,11 @@ class Derived(Section, abc.ABC):
     makes: ClassVar[tuple[str, ...]]
     """The kinds of features that its values can be."""
 
+    @property
+    def aligned(self) -> tuple[str, ...]:
+        """The columns whose lists have the same length; the last one has numbers. () if there are none."""
+        return ()
+
     @abc.abstractmethod
     def sources(self) -> dict[str, Kind]:
         """Returns the columns it is made of, each with how it is read if it is no feature itself."""
