@@ -51,7 +51,7 @@ class Scoring(Result):
         """Returns the scores as a pandas DataFrame with one row per line of the log, in the order of the log.
 
         The columns are file, line, `ctr`, one per further task, and the model version. Malformed lines have no score.
-        In place of file and line the scores of a DataFrame have its index, so `frame["ctr"] = scoring.to_pandas()["ctr"]`
+        In place of file and line the scores of a DataFrame have its index: `frame["ctr"] = scoring.to_pandas()["ctr"]`
         gives each row its own.
         """
         import pyarrow as pa
