@@ -10,7 +10,7 @@ import click
 
 from benchmarks.harness.command import command
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.pipeline.demo.sample_export import ROWS, SEED, make_export
+from ctrpipe.pipeline.run.sample_export import ROWS, SEED, make_export
 
 
 @command("benchmarks.exports")

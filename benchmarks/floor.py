@@ -24,7 +24,7 @@ from benchmarks.harness.result_table import Cell, if_any, result_table
 from benchmarks.harness.turns import alternate, ratios
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.demo.sample_export import make_export
+from ctrpipe.pipeline.run.sample_export import make_export
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EQUAL, BFLOAT16 = 1e-6, 5e-3  # maximum difference of a probability from the baseline's

@@ -6,9 +6,9 @@ Each repeat draws new rows, trainings and slices, from one seed. Each rule is co
 implemented here.
 
 - Trainings: each scores a row by its true logit plus an error that depends on the row's attributes and the training
-  (`studies.seed_noise`). The noise is the standard deviation of the difference in AUC between two trainings of
-  one model, over rows and trainings. The worse model lacks
-  information on each row, so that its AUC is lower by three times the noise.
+  (`benchmarks.harness.simulated_trainings`). The noise is the standard deviation of the difference in AUC between two
+  trainings of one model, over rows and trainings. The worse model lacks information on each row: its AUC is lower by
+  three times the noise.
 - Slices: a model with the true click probabilities, and a model that expects twice the clicks on one value.
 - Lists of slices: two models whose predictions have errors of the same size.
 - Columns: two logs of the same distribution, of 52 rows each.
@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.result_table import Cell, if_any, result_table
+from benchmarks.harness.simulated_trainings import draw_log, draw_trainings
 from ctrpipe.common import metrics
 from ctrpipe.common.estimates import Estimate, auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
@@ -38,7 +39,6 @@ from ctrpipe.pipeline.config import CalibrationBounds, Gates, Monitoring
 from ctrpipe.pipeline.evaluation.gates import change_gate, slice_gates
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.transforms.log.spec import LogSpec
-from studies.seed_noise import draw_log, draw_trainings
 
 ROWS = 20_000  # test rows
 MOST = 5  # trainings of a side

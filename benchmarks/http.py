@@ -33,7 +33,7 @@ from benchmarks.harness.result_table import result_table
 from benchmarks.peers.line_process import ProcessError
 from ctrpipe.common.processes import start_command, stop_command
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.demo.sample_export import make_export
+from ctrpipe.pipeline.run.sample_export import make_export
 
 SERVERS = ("ctrpipe", "uvicorn", "granian")
 MODEL, HOST = "ctr", "127.0.0.1"

@@ -165,7 +165,7 @@ def _packed_file(folder: pathlib.Path, rows: int) -> pathlib.Path:
 
 def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the peaks of scoring logs of these sizes."""
-    from ctrpipe.pipeline.demo.sample_export import make_export  # imports TensorFlow, which --help does not need
+    from ctrpipe.pipeline.run.sample_export import make_export  # imports TensorFlow, which --help does not need
 
     load_tensorflow()
     version, peaks = make_export(SCORED_MODEL, folder / "exports", EXPORT_ROWS), []

@@ -24,7 +24,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.demo.sample_export import make_export
+from ctrpipe.pipeline.run.sample_export import make_export
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.readers import LogReader

@@ -23,6 +23,7 @@ from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import positive_numbers
 from benchmarks.harness.exported import analysed
 from benchmarks.harness.result_table import Cell, if_any, result_table
+from benchmarks.harness.reviews import config_of
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from ctrpipe.common import metrics
 from ctrpipe.common.arrays import read_arrays
@@ -35,7 +36,6 @@ from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.generate import generate
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec
-from studies.reviews import config_of
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
 LOG_ROWS, SEED = 3000, 1

@@ -1,4 +1,4 @@
-"""The kinds of charts of reports and notebooks, and how each is drawn: lines, histograms, bars, heat maps.
+"""The kinds of charts of reports and notebooks, and how each is drawn: lines, histograms, bars, forests, heat maps.
 
 A chart is described apart from its drawing, so that a page inlines it as SVG and a notebook shows several in one
 figure.
@@ -16,13 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from ctrpipe.common.figures import add_legend, inline_svg, shown, shown_name, style, with_tips
-from ctrpipe.common.palette import MINUS, MUTED, PLUS, TEXT
+from ctrpipe.common.palette import MINUS, MUTED, PLUS, SERIES, TEXT
 
 COLUMNS = 3  # charts per row of a figure
 TICKS = 5
 LARGE = 10_000  # from this number on, an axis says 10k
 FAINTEST = 0.01  # of a cell: no fill at all would have no tooltip
 Range = tuple[float, float]
+_MARKERS = "osD^v"  # of a forest's estimates, each with all colors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Chart:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return 4.6, 3.2
+        return 3.9, 2.9
 
     def draw(self, axis: Axes) -> None:
         """Draws the chart on the axes."""
@@ -108,7 +109,7 @@ class Histogram:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return 4.6, 3.2
+        return 3.9, 2.9
 
     def draw(self, axis: Axes) -> None:
         """Draws the histograms on the axes."""
@@ -137,7 +138,7 @@ class BarChart:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return 5.2, 0.9 + 0.22 * len(self.bars)
+        return 4.4, 0.9 + 0.22 * len(self.bars)
 
     def draw(self, axis: Axes) -> None:
         """Draws the bars on the axes."""
@@ -162,6 +163,73 @@ class BarChart:
             axis.axvline(self.mark, linestyle=":", color=MUTED)
         axis.set_xlabel(self.label)
         axis.xaxis.set_major_locator(MaxNLocator(TICKS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimated:
+    """A model's estimate on each row of a forest plot, with its interval; None where it is not defined."""
+
+    name: str
+    values: Sequence[float | None]
+    intervals: Sequence[Range | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Forest:
+    """A forest plot: horizontal intervals with a dot, a few beside each other on each row, the first row on top.
+
+    Attributes:
+        title: The title, also for screen readers.
+        rows: The rows' names.
+        estimates: What is estimated on each row.
+        label: The name of the value's axis.
+        mark: The value of the vertical line that says no difference.
+    """
+
+    title: str
+    rows: Sequence[str]
+    estimates: Sequence[Estimated]
+    label: str
+    mark: float = 0.0
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 4.4, 1.1 + (0.12 + 0.14 * len(self.estimates)) * len(self.rows) + 0.16 * self._named
+
+    @property
+    def _named(self) -> int:
+        """The number of names in the legend, which is left out for one."""
+        return len(self.estimates) if len(self.estimates) > 1 else 0
+
+    def draw(self, axis: Axes) -> None:
+        """Draws the intervals on the axes."""
+        axis.axvline(self.mark, color=MUTED, linewidth=0.8)
+        for number, one in enumerate(self.estimates):
+            color, marker = SERIES[number % len(SERIES)], _MARKERS[number // len(SERIES) % len(_MARKERS)]
+            shift = (number + 1) / (len(self.estimates) + 1) - 0.5
+            known = [(row, value) for row, value in enumerate(one.values) if value is not None]
+            for row, _ in known:
+                if ends := one.intervals[row]:
+                    axis.plot(ends, (row + shift, row + shift), "|-", color=color, linewidth=1, markersize=5)
+            label = shown_name(one.name) if self._named else None
+            places = [row + shift for row, _ in known]
+            [dots] = axis.plot([value for _, value in known], places, marker, color=color, linestyle="", label=label)
+            with_tips(dots, [self._tip(one, row) for row, _ in known])
+        axis.set_yticks(range(len(self.rows)), [shown_name(name) for name in self.rows])
+        axis.tick_params(axis="y", length=0)
+        axis.set_ylim(len(self.rows) - 0.5, -0.5)
+        axis.grid(False, axis="y")
+        axis.grid(True, axis="x")
+        axis.set_xlabel(self.label)
+        axis.xaxis.set_major_locator(MaxNLocator(TICKS))
+        if self._named:
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=4)
+
+    def _tip(self, one: Estimated, row: int) -> str:
+        ends = one.intervals[row]
+        interval = f", 95% {ends[0]:+.5f} to {ends[1]:+.5f}" if ends else ""
+        return f"{one.name}, {self.rows[row]}: {one.values[row]:+.5f}{interval}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +302,7 @@ class HeatMap:
         return f"{self.rows[row]} x {self.columns[column]}: {value:+.5g} {self.unit}"
 
 
-Drawn = Chart | Histogram | BarChart | HeatMap
+Drawn = Chart | Histogram | BarChart | Forest | HeatMap
 
 
 @style()

@@ -56,6 +56,8 @@ _STYLE: dict[Any, Any] = {
     "ytick.labelsize": 8,
 }
 LONGEST_NAME = 24
+POINTS = 72  # per inch
+LEAST_SIZE = 0.84  # of a plot on a narrow screen, as its text gets no smaller; the rest is scrolled to
 _TIPS = "tips "  # prefix of the gid of an artist with tooltips
 _SVG = "http://www.w3.org/2000/svg"
 _SHAPES = ("use", "path")
@@ -90,6 +92,8 @@ def shown_name(name: str) -> str:
 def inline_svg(figure: Figure, title: str) -> str:
     """Returns a figure as an <svg> element for a page, with CSS variables instead of colors and no background.
 
+    It gets narrower with its page, down to LEAST_SIZE.
+
     Args:
         figure: Created within `style()`.
         title: For screen readers.
@@ -98,6 +102,7 @@ def inline_svg(figure: Figure, title: str) -> str:
     root.set("class", "chart")
     root.set("role", "img")
     root.set("aria-label", title)
+    root.set("style", f"min-width: {LEAST_SIZE * figure.get_figwidth() * POINTS:.0f}pt")
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -12,13 +12,14 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ctrpipe.common.errors import NotFiniteError
 
 SUFFIX = ".unfinished"
 _DIGITS = re.compile("([0-9]+)")
+_PUNCTUATION = re.compile(r"[\W_]")
 
 
 def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
@@ -29,6 +30,18 @@ def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
     pieces = [_DIGITS.split(part) for part in pathlib.Path(path).parts]
     names = [tuple(int(piece) if place % 2 else piece for place, piece in enumerate(part)) for part in pieces]
     return (names, str(path))
+
+
+def in_pattern_order(names: Sequence[str]) -> list[str]:
+    """Returns names in the order of `by_number` if they stand in the order in which a shell lists a pattern.
+
+    A shell lists `day_*.csv` as day_1.csv, day_10.csv, day_2.csv, or as day_10.csv, day_1.csv, day_2.csv where its
+    language compares letters and digits first. Names in any other order stay as they are.
+    """
+    listed = list(names)
+    if listed in (sorted(names), sorted(names, key=lambda name: _PUNCTUATION.sub("", name).lower())):
+        return sorted(names, key=by_number)
+    return listed
 
 
 @contextlib.contextmanager

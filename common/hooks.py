@@ -18,6 +18,10 @@ from ctrpipe.common.errors import InputError, one_line
 # By kind: what one is called in a message.
 KINDS = {
     "models": "model",
+    "transforms": "transform",
+    "losses": "loss",
+    "metrics": "metric",
+    "gates": "gate",
     "readers": "reader",
     "trackers": "experiment tracker",
     "sections": "report section",

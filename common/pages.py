@@ -1,6 +1,9 @@
-"""Renders HTML pages that work offline, in the common style of `style.html.jinja`."""
+"""Renders HTML pages that work offline: all extend `base.html.jinja`, and have its style and its script."""
 
+import base64
+import datetime
 import functools
+import hashlib
 import math
 import pathlib
 from collections.abc import Callable
@@ -10,6 +13,9 @@ import jinja2
 
 from ctrpipe.common import palette
 
+FOLDER = pathlib.Path(__file__).parent
+SCRIPT = FOLDER / "page.js"
+
 
 @functools.cache
 def template(name: str, folder: pathlib.Path, **filters: Callable[[Any], str]) -> jinja2.Template:
@@ -18,13 +24,15 @@ def template(name: str, folder: pathlib.Path, **filters: Callable[[Any], str]) -
     Args:
         name: The file's name.
         folder: Its folder. The template may include the files of this folder and of this module's.
-        **filters: Filters besides or in place of `number`, four digits, and `share`, a percentage.
+        **filters: Filters besides or in place of `number`, four digits, `share`, a percentage, and `moment`, a time.
     """
-    loader = jinja2.FileSystemLoader([folder, pathlib.Path(__file__).parent])
+    loader = jinja2.FileSystemLoader([folder, FOLDER])
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters.update(number=_number, share=_share)
+    environment.filters.update(number=_number, share=_share, moment=_moment)
     environment.filters.update(filters)
-    environment.globals["palette"] = palette.css()
+    script = SCRIPT.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.globals.update(palette=palette.css(), script=script, script_hash=f"sha256-{digest}")
     return environment.get_template(name)
 
 
@@ -36,3 +44,13 @@ def _number(value: Any) -> str:
 
 def _share(value: float) -> str:
     return f"{value:.2%}"
+
+
+def _moment(value: str) -> str:
+    """Returns a time of ISO 8601 for readers, as 27 November 2026, 20:24 UTC; other texts as they are."""
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    clock = f", {moment:%H:%M} {moment.tzname() or ''}".rstrip() if "T" in value else ""
+    return f"{moment.day} {moment:%B %Y}{clock}"

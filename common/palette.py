@@ -28,10 +28,11 @@ PLUS, MINUS = SERIES[:2]  # above and below 0
 
 
 def css() -> str:
-    """Returns the rules that set the CSS variables, for light and for dark mode."""
+    """Returns the rules that set the CSS variables, for light and for dark mode. Paper is always light."""
     light, dark = (" ".join(f"{name}: {pair[side]};" for name, pair in COLORS.items()) for side in (0, 1))
     return (
-        f":root {{ color-scheme: light dark; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
     )
 
 

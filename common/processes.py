@@ -41,6 +41,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 
+from ctrpipe.common.beam_pipelines import as_in_a_program
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.files import write_bytes
@@ -463,7 +464,7 @@ def _by_beam(
         _require_job_server(options.view_as(PortableOptions).job_endpoint)
         work = _ToFile(function, pathlib.Path(folder).absolute(), secrets.token_bytes(32), pathlib.Path.cwd())
         try:
-            with beam.Pipeline(options=options) as pipeline:
+            with as_in_a_program(), beam.Pipeline(options=options) as pipeline:
                 _ = pipeline | beam.Create(list(enumerate(items)), reshuffle=True) | "Work" >> beam.Map(work)
         except Exception as error:
             if _CLUSTER_GONE.search(str(error)):

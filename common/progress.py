@@ -1,7 +1,9 @@
-"""Print progress lines to standard error."""
+"""Print progress lines to standard error, or give them to what draws a bar."""
 
 import contextlib
+import dataclasses
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +13,43 @@ _started = time.monotonic()
 log = logging.getLogger("ctrpipe.progress")
 
 
+_COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """What a progress bar is told.
+
+    Attributes:
+        text: What is being done.
+        share: The part of the step that is done, 0 to 1; None if it is unknown.
+        steps: The number of steps that are done, and of all of them; None if they are as before.
+        is_line: Whether the text is a line of progress. Other texts come more often, and say only how far a step is.
+    """
+
+    text: str
+    share: float | None = None
+    steps: tuple[int, int] | None = None
+    is_line: bool = True
+
+    @property
+    def line(self) -> str:
+        """The text after the seconds since program start."""
+        return f"[{time.monotonic() - _started:6.1f}s] {self.text}"
+
+
+_draw: Callable[[Update], None] | None = None
+
+
 class _Lines(logging.Handler):
-    """Prints a record to the current standard error, which a test or a notebook may have replaced."""
+    """Draws a record, or prints it to the current standard error, which a test or a notebook may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"[{time.monotonic() - _started:6.1f}s] {record.getMessage()}", file=sys.stderr, flush=True)
+        update: Update = vars(record).get("update") or Update(record.getMessage())
+        if _draw:
+            _draw(update)
+        else:
+            print(update.line, file=sys.stderr, flush=True)
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
@@ -33,20 +67,52 @@ log.setLevel(logging.INFO)
 log.propagate = False  # TFX and absl configure the root logger
 
 
-def announce(text: str) -> None:
-    """Logs a line of progress. By default it is printed, after the seconds since program start."""
-    log.info("%s", text)
+@contextlib.contextmanager
+def drawn_by(draw: Callable[[Update], None]) -> Iterator[None]:
+    """Calls a function with each update in the block, in place of printing lines. It may be called from any thread."""
+    global _draw
+    before, _draw = _draw, draw
+    try:
+        yield
+    finally:
+        _draw = before
+
+
+def is_drawn() -> bool:
+    """Returns whether a function draws the progress now."""
+    return _draw is not None
+
+
+def announce(text: str, share: float | None = None, steps: tuple[int, int] | None = None) -> None:
+    """Logs a line of progress. By default it is printed, after the seconds since program start.
+
+    Args:
+        text: The line.
+        share, steps: See `Update`, for a bar.
+    """
+    log.info("%s", text, extra={"update": Update(text, share, steps)})
+
+
+def share_of(text: str) -> float | None:
+    """Returns the share that a text such as "3 of 40 parts transformed" tells; None without such numbers."""
+    done, of = (int(number.replace(",", "")) for number in found.groups()) if (found := _COUNT.search(text)) else (0, 0)
+    return done / of if of else None
 
 
 def throttled_announce(seconds: float = 10.0) -> Callable[[str], None]:
-    """Returns a function that announces at most one text per `seconds`, the first one after `seconds`."""
+    """Returns a function that announces at most one text per `seconds`, the first one after `seconds`.
+
+    A bar has every text, and the share that it tells.
+    """
     last = time.monotonic()
 
     def announce_if_due(text: str) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            announce(text)
+            announce(text, share_of(text))
+        elif _draw and log.isEnabledFor(logging.INFO) and logging.getLogger("ctrpipe").level <= logging.INFO:
+            _draw(Update(text, share_of(text), is_line=False))
 
     return announce_if_due
 

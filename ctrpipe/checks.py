@@ -15,11 +15,12 @@ class Check(Result):
     """The result of a check. The table and `to_pandas` have one row per error and per note.
 
     Attributes:
-        rows: Number of well-formed rows read, at most 10,000.
+        rows: Number of well-formed rows read: the first 10,000 and what was read with them.
         rejected: Number of malformed rows.
         errors: Problems that would make a run fail.
         notes: Things that may be a mistake.
         splits: Number of rows of each split; empty if the log is too large to be read in a check.
+        read: What was read, as `all 200 rows read, 3 malformed`.
     """
 
     rows: int
@@ -27,6 +28,7 @@ class Check(Result):
     errors: tuple[str, ...]
     notes: tuple[str, ...]
     splits: dict[str, int]
+    read: str
 
     @property
     def passed(self) -> bool:
@@ -38,8 +40,7 @@ class Check(Result):
         return [{"kind": kind, "text": text} for kind, texts in parts for text in texts]
 
     def _table(self) -> Table:
-        counts = f"{self.rows:,} rows read, {self.rejected:,} malformed"
-        below = f"{counts}; {len(self.errors)} errors, {len(self.notes)} notes"
+        below = f"{self.read}; {len(self.errors)} errors, {len(self.notes)} notes"
         return Table(["", "found"], [list(record.values()) for record in self._records()], below)
 
 
@@ -68,4 +69,5 @@ def check(config: Config, data: Logs | None = None, **settings: Any) -> Check:
 
     loaded = load_config(source_of(config), overrides(settings))
     findings = check_log(*log_of(loaded, data_of(config, data), None))
-    return Check(findings.rows, findings.rejected, tuple(findings.errors), tuple(findings.notes), findings.splits)
+    errors, notes = tuple(findings.errors), tuple(findings.notes)
+    return Check(findings.rows, findings.rejected, errors, notes, findings.splits, findings.read)

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
@@ -81,6 +82,7 @@ class Comparison(Result):
 
 
 @in_one_line
+@with_bar
 def compare(
     *models: Compared | Sequence[Compared],
     task: str | None = None,

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from ctrpipe.common.errors import InputError, one_line
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
     from ctrpipe.pipeline.config import RunConfig
 
 FOLDER = "data"  # subfolder of a result folder for the Parquet files of in-memory tables
+# The file of a table, of a day of it, or a row of it.
+_SAVED = re.compile(r"[^\s'\"]*?(?:frame-[0-9a-f]{16}/([^/\s]+)/)?frame-[0-9a-f]{16}\.parquet(?::(\d+))?")
 ROWS_OF_GROUP = 1 << 17  # rows per Parquet row group; processes read row groups in parallel
 
 
@@ -92,6 +96,11 @@ def is_frame(data: Any) -> bool:
     return isinstance(data, Frame) or hasattr(data, "__arrow_c_array__") or _is_pandas(data)
 
 
+def index_of(data: Any) -> "pd.Index | None":
+    """Returns the index of a pandas DataFrame, which its predictions get too; None of other data."""
+    return data.index if _is_pandas(data) else None
+
+
 def table_of(frame: Any) -> "pa.Table":
     """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
@@ -150,6 +159,16 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
             with atomic_path(path) as place:
                 unfinished.rename(place)
     return path
+
+
+def as_given(text: str) -> str:
+    """Returns a message with "the DataFrame" in place of the file in which a table is saved. Its user gave no file."""
+
+    def named(found: re.Match[str]) -> str:
+        day, row = found.groups()
+        return f"the DataFrame{f' of {day}' if day else ''}{f', row {row} (from 1)' if row else ''}"
+
+    return _SAVED.sub(named, text)
 
 
 @functools.cache

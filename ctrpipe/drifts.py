@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
@@ -51,13 +52,14 @@ class Drift(Result):
     def plot(self) -> "Figure":
         """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
         # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import Bar, BarChart, chart_figure
+        from ctrpipe.common.charts import chart_figure
+        from ctrpipe.pipeline.report.drift import drift_chart
 
-        bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in self._columns]
-        return chart_figure([BarChart("Distance between the logs", bars, "distance / limit", mark=1.0)])
+        return chart_figure([drift_chart(self.report["comparisons"][0])])
 
 
 @in_one_line
+@with_bar
 def drift(
     config: Config,
     data: Data,

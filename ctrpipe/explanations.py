@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
 from ctrpipe.data import scratch as scratch_folder
@@ -113,6 +114,7 @@ class RowExplanation(Result):
 
 
 @in_one_line
+@with_bar
 def explain(
     model: PathLike | Run,
     data: Data | None = None,
@@ -152,7 +154,7 @@ def explain(
             costs less AUC than this.
         seed: Random seed of the sample and of the permutations.
         trust: Whether to import the model's class if it is not a class of ctrpipe.
-        output: Folder for the JSON file. None writes no file.
+        output: Folder for the JSON file, and for a page of it unless `row` is given. None writes no file.
 
     Returns:
         An `Explanation` of the model, or a `RowExplanation` of `row`.

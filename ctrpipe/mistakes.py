@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import BASE, COMMANDS, require
+from ctrpipe.data import as_given
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,7 +17,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
 
     - Raises InputError if the extra that the function needs is not installed.
     - Unwraps an InputError from a library's exception.
-    - Names unknown configuration keys with two underscores, as in the Python call.
+    - Names unknown configuration keys with two underscores, as in the Python call, and a DataFrame without its file.
     """
 
     @functools.wraps(function)
@@ -37,7 +38,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _as_in_python(error: InputError, options: Mapping[str, Any]) -> InputError:
-    """Returns the error with the key as written in the call, if the call gave the wrong key."""
+    """Returns the error with a wrong key and data as they were given in the call."""
     wrong, nearest = getattr(error, "key", None), getattr(error, "nearest", None)
     for name in options:
         if wrong and f"{dotted(name)}.".startswith(f"{wrong}."):
@@ -46,7 +47,8 @@ def _as_in_python(error: InputError, options: Mapping[str, Any]) -> InputError:
             return InputError(f"{name}: no such key; {hint}")
         if str(error).startswith(setting := f"--set {dotted(name)}="):
             return InputError(f"{name}={str(error).removeprefix(setting)}")
-    return error
+    text = as_given(str(error))
+    return error if text == str(error) else InputError(text)
 
 
 def dotted(name: str) -> str:

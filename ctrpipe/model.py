@@ -14,7 +14,7 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import is_frame, table_of
+from ctrpipe.data import index_of, is_frame, table_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -49,9 +49,11 @@ class Predictions(Result):
 
     Attributes:
         tasks: The probabilities by task, float32 `[N]`.
+        index: The index of the pandas DataFrame that the rows came in; None of other rows.
     """
 
     tasks: dict[str, np.ndarray]
+    index: "pd.Index | None" = None
 
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
@@ -61,10 +63,13 @@ class Predictions(Result):
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
-        """Returns the probabilities as a pandas DataFrame with one column per task."""
+        """Returns the probabilities as a pandas DataFrame with one column per task and the index of the rows.
+
+        `frame["ctr"] = predictions.to_pandas()["ctr"]` gives each row its own, also in a part of a DataFrame.
+        """
         import pandas as pd  # lazy: takes 0.4 s, and showing predictions does not need it
 
-        return pd.DataFrame(self.tasks)
+        return pd.DataFrame(self.tasks, self.index)
 
     def _table(self) -> Table:
         shown = range(min(len(self), SHOWN_ROWS))
@@ -154,12 +159,28 @@ class Model:
         """
         columns = _columns(rows)
         if self._client is not None:
-            return Predictions(self._client.predict(columns))
+            return Predictions(self._client.predict(self._as_served(columns)), index_of(rows))
         if isinstance(columns, Mapping):
             columns = {**columns, **self._texts_of_others(columns)}
         else:
             columns = self._as_in_a_log(columns, TABLE)
-        return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
+        return Predictions(self._run(to_arrays(columns, none_is_nan=True)), index_of(rows))
+
+    def _as_served(self, columns: Inputs) -> Inputs:
+        """Returns the columns for a server, with numbers and truth values of text columns as the texts of a log."""
+        assert self._client is not None
+        is_table = not isinstance(columns, Mapping)
+        named = dict(zip(columns.schema.names, columns.columns, strict=True)) if is_table else dict(columns)
+        others = [name for name, values in named.items() if not _are_texts(values) and not _has_lists(values)]
+        if not others:
+            return columns
+        signatures = self._client.metadata()["metadata"]["signature_def"]["signature_def"]
+        inputs = signatures.get(SIGNATURE, {}).get("inputs", {})
+        for name in others:
+            if inputs.get(name, {}).get("dtype") == "DT_STRING":
+                values = _arrow(named[name], name)
+                named[name] = as_binary(values, name, TABLE if is_table else ROWS)
+        return named
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
@@ -191,7 +212,7 @@ class Model:
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
-            if isinstance(feature := self._log_spec.feature_by_column.get(name), Vector):
+            if isinstance(feature := self._log_spec.inputs.get(name), Vector):
                 vectors = to_vectors(values, name, faults, feature, TextNumbers(infinite=True))
                 columns[name] = vector_array(vectors)
                 continue
@@ -199,7 +220,8 @@ class Model:
                 values = pairs_as_lists(values, self._log_spec.weight_separators[name], name, source)
             if is_list(values.type) and name in self._log_spec.separators:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
-                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole)
+                within = self._log_spec.inner_separators.get(name)
+                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif kind == tf.string:
                 values = as_binary(values, name, source, faults if name in whole else None)
             columns[name] = values
@@ -299,6 +321,12 @@ def _are_texts(values: Column) -> bool:
         return True
     kinds = set(map(type, values))
     return kinds <= {str, bytes, np.str_, np.bytes_, type(None)}
+
+
+def _has_lists(values: Column) -> bool:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return is_list(values.type)
+    return any(isinstance(value, list | tuple | np.ndarray) for value in values)
 
 
 def _arrow(values: Column, name: str) -> pa.Array:

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
@@ -49,6 +50,7 @@ class Ranking(Result):
 
 
 @in_one_line
+@with_bar
 def ranking(
     model: PathLike | Run,
     data: Data | None = None,

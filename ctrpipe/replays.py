@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.files import by_number
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, days_of
@@ -63,6 +64,7 @@ class Replay(Result):
 
 
 @in_one_line
+@with_bar
 def replay(
     config: Config,
     data: Data | Mapping[str, Data],

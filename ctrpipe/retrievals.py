@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder
 from ctrpipe.mistakes import in_one_line
@@ -69,6 +70,7 @@ def _text(item: bytes) -> str:
 
 
 @in_one_line
+@with_bar
 def retrieve(
     model: PathLike | Run,
     items: Data | None = None,

@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import FOLDER, Logs, PathLike, log_of
 from ctrpipe.mistakes import in_one_line
@@ -90,10 +91,11 @@ class Run(Result):
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metrics.items() if key in ("examples", *METRICS)}
+    return {key: value for key, value in metrics.items() if key in ("examples", *METRICS)} | metrics.get("hooks", {})
 
 
 @in_one_line
+@with_bar
 def run(
     config: Config,
     data: Logs | None = None,

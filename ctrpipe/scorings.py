@@ -2,10 +2,12 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import Data, PathLike, needed_files_of, new_folder
+from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, versions_of
@@ -32,6 +34,7 @@ class Scoring(Result):
             `first_not_finite` as `file:line` or None, and a `histogram` with bins of equal width from 0 to 1.
         drift: The distance of each column from the training log, as in `ctrpipe.drift`. None if the model has no
             statistics of its training rows.
+        index: The index of the pandas DataFrame that was scored; None of another log.
     """
 
     output: pathlib.Path
@@ -41,17 +44,21 @@ class Scoring(Result):
     model_version: str
     scores: dict[str, dict[str, Any]]
     drift: dict[str, Any] | None
+    index: "pd.Index | None" = None
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the scores as a pandas DataFrame with one row per line of the log, in the order of the log.
 
         The columns are file, line, `ctr`, one per further task, and the model version. Malformed lines have no score.
+        The index is the one of the DataFrame that was scored, so `frame["ctr"] = scoring.to_pandas()["ctr"]` gives each
+        row its own.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
 
-        return pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
+        scores = pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
+        return scores if self.index is None else scores.set_index(self.index)
 
     def _table(self) -> Table:
         rows = [[name, getattr(self, name)] for name in ("rows", "scored", "rejected", "model_version")]
@@ -60,20 +67,29 @@ class Scoring(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Plots a histogram of the scores of each task."""
+        """Plots a histogram of the scores of each task that predicts a probability."""
         # Lazy: matplotlib takes 0.4 s.
         from ctrpipe.common.charts import Histogram, Line, chart_figure
 
         charts = []
         for name, of in self.scores.items():
-            counts = of["histogram"]
+            if (counts := of["histogram"]) is None:
+                continue
             edges = [place / len(counts) for place in range(len(counts) + 1)]
             charts.append(Histogram(f"Scores: {name}", [Line(name, edges, counts)], ("score", "lines")))
         return chart_figure(charts)
 
 
 @in_one_line
-def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, workers: int | None = None) -> Scoring:
+@with_bar
+def score(
+    model: PathLike | Run,
+    data: Data,
+    output: PathLike | None = None,
+    *,
+    workers: int | None = None,
+    keep: Sequence[str] = (),
+) -> Scoring:
     """Scores every line of a raw log, labelled or not, and writes the scores to Parquet files.
 
     After an interruption, the same call continues the scoring.
@@ -84,6 +100,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
         data: The log: files or globs, a DataFrame or a pyarrow Table.
         output: Output folder, or its URL in a store. None for a temporary folder, removed when the process ends.
         workers: Number of parts of the log scored in parallel. None for one per core.
+        keep: Columns of the log, features or not, that the scores carry along as texts.
 
     Returns:
         A `Scoring` with the counts, the score distribution and the drift from the training log.
@@ -92,7 +109,7 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
         InputError: the model, the log or the folder cannot be used.
 
     Example:
-        >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"].to_numpy()
+        >>> frame["ctr"] = ctrpipe.score("runs/mine", frame).to_pandas()["ctr"]
     """
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
@@ -104,6 +121,12 @@ def score(model: PathLike | Run, data: Data, output: PathLike | None = None, *, 
     if is_url(place := str(output)):
         folder = work_folder(place)
     files = needed_files_of(data, folder / FOLDER)
-    result = score_log(versions_of(model), files, place if output else folder, workers)
+    result = score_log(
+        versions_of(model),
+        files,
+        place if output else folder,
+        workers,
+        kept=[keep] if isinstance(keep, str) else list(keep),
+    )
     counts = (result.rows, result.scored, result.rejected, result.model_version)
-    return Scoring(folder, *counts, result.scores, result.drift)
+    return Scoring(folder, *counts, result.scores, result.drift, index_of(data))

@@ -3,11 +3,11 @@
 import atexit
 import contextlib
 import dataclasses
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.near import nearest_name
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.runs import Run, versions_of
@@ -108,8 +108,8 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
 
     known = [field.name for field in dataclasses.fields(ServerOptions) if field.name not in OWN]
     if unknown := [flag for flag in flags if flag not in known]:
-        like = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"did you mean {like[0]}?" if like else "`ctrpipe serve --help` lists the flags"
+        near = nearest_name(unknown[0], known)
+        hint = f"did you mean {near}?" if near else "`ctrpipe serve --help` lists the flags"
         raise InputError(f"{unknown[0]}: no such flag of the server; {hint}")
     folder = versions_of(model)
     if find_version(folder) == folder:  # a single version: the server expects its parent folder

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
@@ -82,6 +83,7 @@ class Tuning(Result):
 
 
 @in_one_line
+@with_bar
 def tune(
     config: Config,
     data: Data | None = None,

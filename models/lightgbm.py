@@ -1,4 +1,4 @@
-"""Boosted trees on numbers and on the weights of a logistic regression."""
+"""Boosted trees that begin at the logit of a logistic regression, on numbers and on its weights."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ STEP = 2.0**-16  # sums of its multiples below 256 are exact in float32, in what
 class LightGBM(LR, Boosted):
     """LightGBM's trees on numbers, ids and the weights that a logistic regression gives to a row's values.
 
-    `logit = Σ_t value_t[leaf_t(x)]` with `x = [dense, w[id_1], w[id_2], ..., ordinals, logit of the LR]`. The ordinal
-    of an id is its place in the vocabulary, which has frequent values first, or its bucket. A category of many values
-    is a number for the trees: its weight in the regression, which says what it is worth beside the other columns.
+    `logit = LR(x) + Σ_t value_t[leaf_t(x)]` with `x = [dense, w[id_1], w[id_2], ..., ordinals, LR(x)]`. The ordinal of
+    an id is its place in the vocabulary, which has frequent values first, or its bucket. A category of many values is a
+    number for the trees: its weight in the regression, which says what it is worth beside the other columns.
 
-    The regression is trained first, by L-BFGS. The trees learn from weights of regressions that were fitted without the
-    row (out of fold, as in stacked generalisation): the row's own label would betray itself through a rare value's
-    weight. Until the trees are trained, the logit is the regression's.
+    The regression is trained first, by L-BFGS, and the boosting begins at its logit: trees learn what it lacks, which
+    on few rows is little. They learn from weights and logits of regressions that were fitted without the row (out of
+    fold, as in stacked generalisation): the row's own label would betray itself through a rare value's weight.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with one task.
@@ -82,14 +82,11 @@ class LightGBM(LR, Boosted):
         self.columns = columns
         self.leaf_rows = leaf_rows
         self.leaf_l2 = leaf_l2
-        weight = {"shape": (1,), "dtype": "float32", "initializer": "zeros", "trainable": False}
-        self.are_trained = self.add_weight(name="are_trained", **weight)  # 1 once the trees are
-        self.shift = self.add_weight(name="shift", **weight)
+        self.shift = self.add_weight(name="shift", shape=(1,), dtype="float32", initializer="zeros", trainable=False)
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        untrained = 1 - ops.cast(self.are_trained, "float32")
-        logits = untrained * self.linear_logits(inputs, gathered) + self.trees(self.values(inputs, gathered))
-        logits += ops.cast(self.shift, "float32")
+        values = self.values(inputs, gathered)
+        logits = values[:, -1:] + self.trees(values) + ops.cast(self.shift, "float32")
         return self.answered(logits, training)
 
     def values(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:

@@ -21,7 +21,9 @@ from ctrpipe.common.errors import InputError, causes, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import printable
+from ctrpipe.pipeline.commands.options import repeat_for_files
 
 # The sections of `ctrpipe --help`, in the order in which a new user needs them.
 SECTIONS = {
@@ -61,11 +63,14 @@ class CommandGroup(click.Group):
             raise InputError(
                 f"the command {arguments[0]} has another name now; write `ctrpipe {now}`, with the same options"
             )
+        if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
+            near = did_you_mean(arguments[0], self.list_commands(context)) or "; `ctrpipe --help` lists them"
+            raise click.UsageError(f"No such command '{arguments[0]}'{near}", context)
         name, command, rest = super().resolve_command(context, arguments)
         # Help and shell completion work without the packages of the extra.
         if not context.resilient_parsing and set(context.help_option_names).isdisjoint(rest):
             require(COMMANDS.get(str(name), BASE), f"`ctrpipe {name}`")
-        return name, command, rest
+        return name, command, repeat_for_files(command, rest) if command else rest
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -75,11 +80,6 @@ class CommandGroup(click.Group):
         except InputError as error:
             click.echo(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
             context.exit(MISTAKE)
-        except click.UsageError as error:
-            if "unexpected extra argument" not in error.message or not _reads_files(error.ctx):
-                raise
-            hint = "put a pattern of files in quotes, as 'day_*.csv', or repeat the option"
-            raise click.UsageError(f"{error.message}; {hint}", error.ctx) from error
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except SystemExit as exit:
@@ -91,12 +91,6 @@ class CommandGroup(click.Group):
             again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
             click.echo(f"ctrpipe: interrupted{again}", err=True)
             context.exit(INTERRUPTED)
-
-
-def _reads_files(context: click.Context | None) -> bool:
-    """Returns whether a command has an option that takes files, whose unquoted pattern the shell replaces by names."""
-    options = context.command.params if context else []
-    return any(option.multiple and option.name in ("data", "inputs", "against") for option in options)
 
 
 def _report(error: BaseException) -> int:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.answers import answer
+from ctrpipe.models.base.feature_map import FeatureMap, NumberTask
 
 UNCALIBRATED = "serving_raw_uncalibrated"  # the signature of the probabilities before calibration
 
@@ -100,7 +101,20 @@ class SliceLines:
         return slope * log_odds + intercept
 
 
-Overall = Line | Beta | Curve
+@dataclasses.dataclass(frozen=True)
+class Uncorrected:
+    """The numbers of a task that predicts no probability: none of the methods corrects them."""
+
+    number: NumberTask
+
+    def log_odds(self, outputs: tf.Tensor) -> tf.Tensor:
+        raise NotImplementedError  # a number has no odds
+
+    def probabilities(self, outputs: tf.Tensor) -> tf.Tensor:
+        return answer(outputs, self.number)
+
+
+Overall = Line | Beta | Curve | Uncorrected
 
 UNCHANGED = Line(1.0, 0.0)  # the probabilities as the model has them
 
@@ -178,8 +192,10 @@ class FittedCalibration:
 
     def largest_change(self, logits: tf.Tensor, packed: dict[str, tf.Tensor], by: float) -> float:
         """Returns the largest change of a probability when its logit changes by up to `by`."""
-        low, middle, high = (self.probabilities(logits + step, packed) for step in (-by, 0.0, by))
-        return float(tf.reduce_max(tf.maximum(high - middle, middle - low)))
+        low, middle, high = (self.by_task(logits + step, packed) for step in (-by, 0.0, by))
+        clicks = [name for name, task in self.tasks.items() if not isinstance(task.overall, Uncorrected)]
+        changes = [tf.maximum(high[name] - middle[name], middle[name] - low[name]) for name in clicks]
+        return float(tf.reduce_max(tf.stack(changes)))
 
     def choices(self) -> dict[str, dict[str, Any]]:
         """Returns why each task has its calibration, for JSON: the fields of CalibrationChoice and its `text`."""

@@ -9,7 +9,6 @@ with itself. In the other half the second side has smaller errors and an AUC lar
 seeds. Each repeat draws new rows and new training runs.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,35 +18,17 @@ from rich.table import Table
 
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.result_table import result_table
+from benchmarks.harness.simulated_trainings import draw_log, draw_trainings
 from ctrpipe.common import metrics
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.sides import Compared, compare_sides, side
 
-CLICK_LOGIT, LOGIT_DEVIATION = -1.5, 1.0  # a click-through rate of about 0.24, and an AUC of about 0.74
-ATTRIBUTES = 16  # attributes that an error depends on: with fewer, training runs differ more
 ERROR = 0.2  # standard deviation of a training run's error, in logits
 SHARDS_BOUND = 3.0  # t over shards above which BERT4CTR, section 4.1.4, calls a difference significant
 CALIBRATION_ROWS = 400_000
 RULES = ("rows and seeds", "rows alone, one seed a side", "t over shards above 3, one seed a side")
-
-
-def draw_log(random: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns rows' true logits, `[rows]`, their labels, `[rows]`, and their attributes, `[rows, ATTRIBUTES]`."""
-    logits = random.normal(CLICK_LOGIT, LOGIT_DEVIATION, rows)
-    labels = (random.random(rows) < 1 / (1 + np.exp(-logits))).astype(np.float32)
-    return logits, labels, random.normal(size=(rows, ATTRIBUTES))
-
-
-def draw_trainings(
-    random: np.random.Generator, logits: np.ndarray, attributes: np.ndarray, count: int, error: float
-) -> list[np.ndarray]:
-    """Returns the probabilities, `[rows]` each, of training runs with errors of standard deviation `error`."""
-    weights = random.normal(scale=error / math.sqrt(ATTRIBUTES), size=(count, ATTRIBUTES))
-    # einsum instead of a BLAS product, whose threads would wait for each other all the time.
-    errors = np.einsum("ra,ta->tr", attributes, weights)
-    return list(1 / (1 + np.exp(-logits - errors)))
 
 
 def smaller_error(difference: float, seed: int = 0) -> float:

@@ -16,8 +16,8 @@ from tests.test_architecture import ROOT, floors, imports, modules, room
 
 KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text"))
 # Folders whose classes of such names are not kinds of features.
-_REASON = re.compile(r"# [Ll]azy(: |, see )")
 NO_KINDS = ("transforms/generate", "models")
+_REASON = re.compile(r"# [Ll]azy(: |, see )")
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:

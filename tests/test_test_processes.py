@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from tests.worker_memory import BOUND_MB, worth_starting
+from tests.worker_memory import FILE_MB, LEAST_MB, bound_mb, worth_starting
 
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGINS = "pytest_plugins = ['tests.temporary_folder', 'tests.worker_memory']\n"
@@ -69,10 +69,24 @@ def test_this_run_has_a_temporary_folder_of_its_own():
 
 @pytest.mark.parametrize(
     ("processors", "available_mb", "started"),
-    [(2, 23_000, 3), (4, 64_000, 5), (2, 2 * BOUND_MB, 2), (8, 16_000, 4), (2, 1000, 1)],
+    [(2, 23_000, 3), (4, 64_000, 5), (2, 2 * LEAST_MB, 2), (8, 16_000, 4), (2, 1000, 1)],
 )
 def test_a_process_more_than_cores_waits_for_servers_where_the_memory_is_enough(processors, available_mb, started):
     assert worth_starting(processors, available_mb) == started
+
+
+@pytest.mark.parametrize(
+    ("workers", "available_mb", "bound"), [(3, 24_000, 6000), (3, 2 * LEAST_MB, LEAST_MB), (1, 1000, LEAST_MB)]
+)
+def test_a_process_may_take_its_share_of_what_servers_leave(workers, available_mb, bound):
+    assert bound_mb(workers, available_mb) == bound
+
+
+@pytest.mark.slow
+def test_a_process_above_its_bound_fails_the_run(tmp_path):
+    files = {"test_a.py": "def test_passes(): pass\n"}
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", "1", code=1)
+    assert "1 passed" in said and "FAILED 1 test processes" in said and "above 1 MB" in said
 
 
 @pytest.mark.slow
@@ -99,9 +113,8 @@ def test_what_a_killed_run_left_goes_with_the_next(tmp_path):
 @pytest.mark.slow
 def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
     (tmp_path / "ids").mkdir()
-    small = PLUGINS + "import tests.worker_memory\ntests.worker_memory.REPLACED_ABOVE_MB = 0\n"
     files = {f"test_{name}.py": ALONE.format(folder=str(tmp_path / "ids")) for name in "abcd"}
-    said = run(tmp_path, {**files, "conftest.py": small}, "-n", "1", "--dist", "loadfile")
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(FILE_MB))
     processes = len(list((tmp_path / "ids").iterdir()))
     assert processes > 1 and f"{processes} test processes" in said
 
@@ -109,18 +122,18 @@ def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
 @pytest.mark.slow
 def test_a_worker_full_of_garbage_goes_on(tmp_path):
     (tmp_path / "ids").mkdir()
-    small = PLUGINS + "import tests.worker_memory\ntests.worker_memory.REPLACED_ABOVE_MB = 512\n"
     files = {f"test_{name}.py": GARBAGE.format(folder=str(tmp_path / "ids")) for name in "abc"}
-    said = run(tmp_path, {**files, "conftest.py": small}, "-n", "1", "--dist", "loadfile")
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(512 + FILE_MB))
     assert len(list((tmp_path / "ids").iterdir())) == 1 and "1 test processes" in said
 
 
 @pytest.mark.slow
 def test_a_run_whose_further_processes_do_not_start_has_failed(tmp_path):
-    text = f"{PLUGINS}import os, pytest, tests.worker_memory\ntests.worker_memory.REPLACED_ABOVE_MB = 0\n"
+    text = f"{PLUGINS}import os, pytest\n"
     text += "if os.environ.get('PYTEST_XDIST_WORKER') not in (None, 'gw0'):\n    raise pytest.UsageError('no')\n"
     files = {f"test_{name}.py": "def test_passes(): pass\n" for name in "abcd"}
-    said = run(tmp_path, {**files, "conftest.py": text}, "-n", "1", "--dist", "loadfile", code=1)
+    small = ("--worker-memory", str(FILE_MB))
+    said = run(tmp_path, {**files, "conftest.py": text}, "-n", "1", "--dist", "loadfile", *small, code=1)
     assert "2 passed" in said and "FAILED: 2 files were not run" in said
 
 

@@ -41,7 +41,7 @@ INTERNAL = (
 WRITERS = {
     "_explain": "pipeline/config/load.py",
     "_explain_one": "common/failures.py",
-    "compile_pipeline": "pipeline/kubeflow/compile.py",
+    "check_cluster": "pipeline/kubeflow/compile.py",
     "explain_exit": "pipeline/training/process.py",
     "no_saved_model": "common/sessions.py",
 }
@@ -51,10 +51,11 @@ INTRODUCTION = """\
 
 <!-- Printed by `python -m tests.troubleshooting` from the source and docs/troubleshooting.yaml: edit those. -->
 
-A mistake in a command, a configuration or a log is one line on the terminal that says what is wrong, where, and, after
-the semicolon, what to do; the exit code is 2. Below are these lines, by topic; what stands in `<angle brackets>`
-differs from case to case. Search this page for words of your line. Exit code 3, with the name of a file that holds a
-Python traceback, is a defect of ctrpipe: please report it with that file.
+A mistake in a command, a configuration or a log ends the command with exit code 2 and one line: what is wrong, where,
+and, after the semicolon, what to do. This page lists these lines by topic, with causes and cures. Search it for words
+of your line; `<angle brackets>` stand for what differs from case to case.
+
+Exit code 3 names a file with a Python traceback. It is a defect of ctrpipe: please report it with that file.
 """
 
 
@@ -195,6 +196,8 @@ def _template(value: ast.expr, names: dict[str, str]) -> str:
             return "".join(_template(part, names) for part in parts)
         case ast.FormattedValue(ast.Name(name)) if name in names:
             return names[name]
+        case ast.FormattedValue(ast.Call(ast.Name("did_you_mean" | "_meant"))):
+            return ""  # what follows where a name is nearly right
         case ast.FormattedValue(inner):
             return _placeholder(inner)
         case ast.BinOp(left, ast.Add(), right):

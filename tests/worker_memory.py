@@ -1,6 +1,7 @@
 """Keeps test processes small: one that has grown is replaced, and one above the bound fails the run.
 
-A process keeps what XLA compiled until it ends, and one worker of pytest-xdist runs hundreds of tests.
+A process keeps what XLA compiled until it ends, and one worker of pytest-xdist runs hundreds of tests. A new process
+takes 15 s of a core, so a machine with more memory replaces fewer.
 """
 
 import ctypes
@@ -16,8 +17,9 @@ from xdist.workermanage import WorkerController
 
 from ctrpipe.common.processes import cores
 
-BOUND_MB = 3584  # 3.5 GiB
-REPLACED_ABOVE_MB = 2600  # a worker starts at 1,010, and a file adds 900 at most; a new one takes 15 s of a core
+LEAST_MB = 3584  # what a process may take on every machine
+FILE_MB = 980  # what a file adds at most; a worker starts at 1,010
+OTHERS_MB = 6000  # what the servers and runs that tests start take together
 WORTH_GIVING_BACK_MB = 32
 
 _PEAKS = pytest.StashKey[list[int]]()
@@ -30,7 +32,29 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def worth_starting(processors: int, available_mb: int) -> int:
-    return max(1, min(processors + 1, available_mb // BOUND_MB))
+    return max(1, min(processors + 1, available_mb // LEAST_MB))
+
+
+def bound_mb(workers: int, available_mb: int) -> int:
+    """Returns what a process may take: its share of the memory that is left beside servers and runs."""
+    return max(LEAST_MB, (available_mb - OTHERS_MB) // workers)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--worker-memory", type=int, metavar="MB", help="a test process that takes more ends its run failed"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets the bound of all processes; pytest-xdist hands the options on to its workers."""
+    if config.option.worker_memory is None:
+        workers = len(getattr(config.option, "tx", None) or [None])
+        config.option.worker_memory = bound_mb(workers, psutil.virtual_memory().available // 2**20)
+
+
+def replaced_above_mb(config: pytest.Config) -> int:
+    return config.option.worker_memory - FILE_MB
 
 
 class ShortLivedWorkers(LoadFileScheduling):
@@ -39,7 +63,7 @@ class ShortLivedWorkers(LoadFileScheduling):
     def _reschedule(self, node: WorkerController) -> None:
         if node not in self.registered_collections:
             return  # it has just started
-        if self.workqueue and not node.shutting_down and getattr(node, "memory_mb", 0) > REPLACED_ABOVE_MB:
+        if self.workqueue and not node.shutting_down and getattr(node, "memory_mb", 0) > replaced_above_mb(self.config):
             node.shutdown()  # when it is through with what it was given
             return
         super()._reschedule(node)
@@ -66,10 +90,12 @@ class ShortLivedWorkers(LoadFileScheduling):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if call.when == "teardown":
-        if memory_mb() > REPLACED_ABOVE_MB:
+        if memory_mb() > replaced_above_mb(item.config):
             give_memory_back()  # what only waits for the garbage collector is no reason to replace a process
         report.memory_mb = memory_mb()  # it travels with the report
     return report
@@ -128,7 +154,7 @@ def pytest_testnodedown(node: WorkerController, error: object) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    elif max(session.config.stash.get(_PEAKS, [0])) > BOUND_MB or files_left(session.config):
+    elif max(session.config.stash.get(_PEAKS, [0])) > session.config.option.worker_memory or files_left(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -143,7 +169,8 @@ def files_left(config: pytest.Config) -> int:
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     peaks = config.stash.get(_PEAKS, [])
     if peaks:
+        bound = config.option.worker_memory
         said = f"{len(peaks)} test processes, of at most {max(peaks):,} MB"
-        terminalreporter.write_line(said if max(peaks) <= BOUND_MB else f"FAILED {said}: above {BOUND_MB:,} MB")
+        terminalreporter.write_line(said if max(peaks) <= bound else f"FAILED {said}: above {bound:,} MB")
     if left := files_left(config):
         terminalreporter.write_line(f"FAILED: {left} files were not run, because their processes did not start")

@@ -59,6 +59,7 @@ class Field:
         aligned_with: For a sequence, the name of the first sequence of its history, which may be itself. Sequences with
             the same name here are aligned: their items at one position belong to one event.
         weighted: Whether the slots have weights, in ``slot_weights``; for a multivalent field only.
+        per_item: Number of slots of one item of a sequence, whose items may have several values.
 
     Raises:
         ValueError: `weighted` is set for another kind, `kind`, `role` or `pooling` is unknown, `size` leaves no id for
@@ -76,6 +77,7 @@ class Field:
     shared_with: str = ""
     aligned_with: str = ""
     weighted: bool = False
+    per_item: int = 1
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -86,6 +88,8 @@ class Field:
             raise ValueError(f"Field '{self.name}': size should be over {RESERVED_IDS}. Received: size={self.size}")
         if self.slots < 1:
             raise ValueError(f"Field '{self.name}': slots should be positive. Received: slots={self.slots}")
+        if self.per_item < 1 or self.slots % self.per_item:
+            raise ValueError(f"Field '{self.name}': per_item should divide slots. Received: per_item={self.per_item}")
         if self.pooling not in POOLINGS:
             raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
         if self.weighted and self.kind != "multivalent":
@@ -94,6 +98,11 @@ class Field:
             raise ValueError(f"Field '{self.name}': shared_with and aligned_with need kind='sequence'")
         if self.pooling == "attention" and not self.shared_with:
             raise ValueError(f"Field '{self.name}': pooling='attention' needs shared_with, the field that attends")
+
+    @property
+    def length(self) -> int:
+        """The number of items of a sequence."""
+        return self.slots // self.per_item
 
     @property
     def unknown_id(self) -> int:
@@ -146,6 +155,33 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
+class NumberTask:
+    """A task that predicts a number: `center + scale z` for the output z, or `scale e^z` for `count`.
+
+    A model's output is then of the size of a logit, whatever the number's unit.
+
+    Args:
+        task: The name of the task.
+        predicts: "mean", "median" or "count".
+        center, scale: Mean and standard deviation of the labels of the training rows; 0 and their mean for "count".
+
+    Raises:
+        ValueError: `predicts` is another word, or `scale` is not positive.
+    """
+
+    task: str
+    predicts: str
+    center: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        if self.predicts not in ("mean", "median", "count"):
+            raise ValueError(f"`predicts` should be mean, median or count. Received: {self.predicts}")
+        if not self.scale > 0:
+            raise ValueError(f"`scale` should be positive. Received: {self.scale}")
+
+
+@dataclasses.dataclass(frozen=True)
 class FeatureMap:
     """The description of a model's data. `FeatureMap.from_sizes` computes the offsets.
 
@@ -163,6 +199,7 @@ class FeatureMap:
             if all are numbers.
         embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing, of which a model
             makes embeddings that are more than multiples of one vector.
+        number_tasks: The tasks that predict a number. All others predict a probability.
 
     Raises:
         ValueError: `embedded` does not name numbers of `dense`, `dense_widths` has another length than `dense` or is
@@ -182,6 +219,7 @@ class FeatureMap:
     fake_negatives: bool = False
     dense_widths: tuple[int, ...] = ()
     embedded: tuple[str, ...] = ()
+    number_tasks: tuple[NumberTask, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
@@ -241,7 +279,7 @@ class FeatureMap:
 
         Args:
             fields: ``(name, kind, vocabulary size without the reserved ids, slots, role, pooling, shared_with,
-                aligned_with, weighted)`` in slot order; the elements after the size are optional.
+                aligned_with, weighted, per_item)`` in slot order; the elements after the size are optional.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
@@ -259,6 +297,12 @@ class FeatureMap:
             for name, kind, vocabulary_size, *rest in fields
         ]
         return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers), dense_widths=dense_widths)
+
+    @property
+    def numbers_by_task(self) -> dict[str, NumberTask | None]:
+        """What each task predicts, in order: None for a probability."""
+        named = {each.task: each for each in self.number_tasks}
+        return {task: named.get(task) for task in self.tasks}
 
     @property
     def total_ids(self) -> int:
@@ -347,6 +391,7 @@ class FeatureMap:
                 fake_negatives=value.get("fake_negatives", False),
                 dense_widths=tuple(value.get("dense_widths", ())),
                 embedded=tuple(value.get("embedded", ())),
+                number_tasks=tuple(NumberTask(**task) for task in value.get("number_tasks", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

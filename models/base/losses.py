@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from ctrpipe.models.base.answers import number_losses
+from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.models.base.tensors import Tensor
 
 _HIGHEST = 1 - 1e-6  # upper bound of a probability that is corrected for fake negatives
@@ -181,10 +183,14 @@ class TaskLosses:
     """The loss of each row of a batch, as a weighted mean over tasks that may have different losses.
 
     Args:
-        names: The loss of each task: "binary_cross_entropy", "focal", "pairwise_logistic", "softmax" or "jrc".
+        names: The loss of each task: "binary_cross_entropy", "focal", "pairwise_logistic", "softmax", "jrc", or one of
+            `others`.
         task_weights: Weight of each task in the mean; None for equal weights.
         gamma, alpha: See `focal`.
         share: See `joint_ranking_and_calibration`.
+        others: Further losses by name: functions of labels and logits, (batch_size,) each, to the loss of each row.
+        numbers: By task, the number that it predicts, whose loss is that of `number_losses` in place of the named one;
+            None for a probability. () if all are probabilities.
     """
 
     names: tuple[str, ...]
@@ -192,6 +198,8 @@ class TaskLosses:
     gamma: float = 2.0
     alpha: float | None = None
     share: float = 0.5
+    others: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = dataclasses.field(default_factory=dict)
+    numbers: tuple[NumberTask | None, ...] = ()
 
     def of_rows(self, labels: Tensor, logits: Tensor, groups: Tensor | None) -> Tensor:
         """Returns the loss of each row, float32 (batch_size,). A task whose label is NaN adds nothing.
@@ -206,10 +214,15 @@ class TaskLosses:
             known = ops.logical_not(ops.isnan(labels[:, index]))
             y = ops.where(known, labels[:, index], 0.0)
             z = logits[:, index]
-            if name == "binary_cross_entropy":
+            number = self.numbers[index] if self.numbers else None
+            if number is not None:
+                losses = number_losses(y, z, number)
+            elif name == "binary_cross_entropy":
                 losses = ops.softplus(z) - y * z
             elif name == "focal":
                 losses = focal(y, z, self.gamma, self.alpha)
+            elif name in self.others:
+                losses = self.others[name](y, z)
             else:
                 same = same_group(groups, known)
                 if name == "pairwise_logistic":

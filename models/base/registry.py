@@ -1,7 +1,6 @@
 """Finds and creates models by name, including a user's own model as `package.module:Class`."""
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -11,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common.near import nearest_name
 from ctrpipe.common.packages import PACKAGE, PARTS
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.layers.boosted import Boosted
@@ -148,7 +148,20 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
     """Raises ValueError if the model or a hyperparameter does not exist, or a value has the wrong type."""
-    options = model_class(name).options()
+    check_values(name, model_class(name).options(), hyperparameters)
+
+
+def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> None:
+    """Checks hyperparameters against the options of a model, which a stored table may hold.
+
+    Args:
+        name: The model's name, for messages.
+        options: The model's hyperparameters and their defaults.
+        hyperparameters: The hyperparameters to check.
+
+    Raises:
+        ValueError: a hyperparameter does not exist, or a value has the wrong type.
+    """
     for key, value in hyperparameters.items():
         if key not in options:
             raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
@@ -285,6 +298,7 @@ def _name_now(old: str) -> str:
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(known))}"
+    names = list(known)
+    near = nearest_name(name, names)
+    hint = f"did you mean '{near}'?" if near is not None else f"known: {', '.join(sorted(names))}"
     return f"'{name}'; {hint}"

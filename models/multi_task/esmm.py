@@ -37,7 +37,7 @@ class ESMM(MultiTaskModel):
         (2, 2)
 
     Raises:
-        ValueError: the data has one task, or the interaction cannot be a task's model.
+        ValueError: the data has one task or one that predicts a number, or the interaction cannot be a task's model.
 
     References:
         Ma et al., "Entire Space Multi-Task Model: An Effective Approach for Estimating Post-Click Conversion Rate",
@@ -45,6 +45,8 @@ class ESMM(MultiTaskModel):
     """
 
     def __init__(self, feature_map: FeatureMap, *, interaction: Mapping[str, Any] = TOWER, **options: Any) -> None:
+        if feature_map.number_tasks:
+            raise ValueError(f"esmm multiplies probabilities; {feature_map.number_tasks[0].task} is a number")
         super().__init__(feature_map, interaction=interaction, count=len(feature_map.tasks), outputs=1, **options)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:

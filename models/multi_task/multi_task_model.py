@@ -50,7 +50,8 @@ class MultiTaskModel(CTRModel):
         **options: Any,
     ) -> None:
         require_several_tasks(type(self).__name__.lower(), feature_map.tasks)
-        inner_map = dataclasses.replace(feature_map, tasks=tuple(f"output_{index}" for index in range(outputs)))
+        units = tuple(f"output_{index}" for index in range(outputs))
+        inner_map = dataclasses.replace(feature_map, tasks=units, number_tasks=())
         interactions = [_interaction(interaction, inner_map, embedding_dim, number) for number in range(count)]
         first = interactions[0]
         self.pools, self.embeds_dense = first.pools, first.embeds_dense

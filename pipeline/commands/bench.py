@@ -111,7 +111,7 @@ def latency(
         click.echo(json.dumps(summary(comparison)))
         sys.exit(INTERRUPTED if comparison["interrupted"] else 0)
     if not models:
-        from ctrpipe.pipeline.demo.sample_export import LOG  # lazy: 0.4 s, and not needed with --model
+        from ctrpipe.pipeline.run.sample_export import LOG  # lazy: 0.4 s, and not needed with --model
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
@@ -133,6 +133,6 @@ def latency(
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Makes a sample export and returns the folder of the version."""
     load_tensorflow()
-    from ctrpipe.pipeline.demo.sample_export import make_export  # lazy: numpy and pydantic take 0.6 s
+    from ctrpipe.pipeline.run.sample_export import make_export  # lazy: numpy and pydantic take 0.6 s
 
     return make_export(name, folder)

@@ -17,8 +17,9 @@ from ctrpipe.pipeline.commands.run import DATA_HELP
 def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]) -> None:
     """Check CONFIG and a log for problems before a run.
 
-    Takes seconds: reads the first 10,000 rows of the log, and counts the rows of each split where the log has at most
-    256 MB. Exits with code 2 if `ctrpipe run` would fail, and with code 0 if there are only notes.
+    Takes seconds: reads at least the first 10,000 rows of the log and says how many, and counts the rows of each split
+    where the log has at most 256 MB. Exits with code 2 if `ctrpipe run` would fail, and with code 0 if there are only
+    notes.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
@@ -33,6 +34,6 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     for text in findings.errors:
         click.echo(f"Error: {text}")
     counts = f"{len(findings.errors)} errors, {len(findings.notes)} notes"
-    click.echo(f"{findings.rows:,} rows read, {findings.rejected:,} malformed; {counts}")
+    click.echo(f"{findings.read[0].upper()}{findings.read[1:]}; {counts}")
     if findings.errors:
         sys.exit(MISTAKE)

@@ -36,7 +36,13 @@ class _Compare(click.Command):
     "--shards", type=click.IntRange(20), default=20, show_default=True, help="Shards of the test rows, for t values."
 )
 @click.option("--config", type=PATH, default=None, help="Configuration of a scored log, which names its label columns.")
-@click.option("--output", type=PATH, default=None, metavar="FILE.json", help="Also write JSON, and a plot next to it.")
+@click.option(
+    "--output",
+    type=PATH,
+    default=None,
+    metavar="FILE.json",
+    help="Also write JSON, and next to it a plot (SVG) and a page (HTML).",
+)
 def compare(
     models: tuple[pathlib.Path, ...],
     against: tuple[pathlib.Path, ...],

@@ -21,8 +21,8 @@ def demo(output: pathlib.Path, rows: int, config: pathlib.Path | None) -> None:
     """
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s.
+    from ctrpipe.pipeline.commands.demo_run import run_demo
     from ctrpipe.pipeline.config.packaged_configs import configs_folder
-    from ctrpipe.pipeline.demo.demo import run_demo
 
     if not run_demo(output, rows, config or configs_folder() / "demo.yaml"):
         sys.exit(BLOCKED)

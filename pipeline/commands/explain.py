@@ -47,7 +47,9 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @click.option("--trust", is_flag=True, help="Import the model's class if the run names one that is not ctrpipe's.")
-@click.option("--output", type=PATH, default=None, metavar="DIR", help="Also write JSON to this folder.")
+@click.option(
+    "--output", type=PATH, default=None, metavar="DIR", help="Also write JSON, and of a model a page, to this folder."
+)
 def explain(
     source: pathlib.Path,
     data: tuple[str, ...],
@@ -101,6 +103,8 @@ def explain(
             click.echo(f"Report: {of_model.report}")
         if of_model.pruned:
             click.echo(f"Written: {of_model.pruned}; train it with `ctrpipe run {of_model.pruned} --data LOG`")
+        if of_model.page:
+            click.echo(f"Page: {of_model.page}")
     if written:
         click.echo(f"Written: {written}")
 

@@ -4,11 +4,12 @@ import pathlib
 
 import click
 
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.common.extras import COMMANDS, require
+from ctrpipe.pipeline.commands.options import PATH, pattern_order
 
 
 @click.command()
-@click.argument("log", nargs=-1, required=True)
+@click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.option("--output", type=PATH, help="File to write. Default: <name of the log>.yaml in the current folder.")
 @click.option("--label", help="The label column. Default: the most likely one.")
 @click.option("--time", help="Divide the log by the time in this column: the last tenth of the time are the test rows.")
@@ -48,13 +49,20 @@ def init(
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft
 
+    if budget:
+        # Lazy: takes 0.5 s, and only this option needs it. A mistake in it ends the command before it writes a file.
+        require(COMMANDS["tune"], "--budget")
+        from ctrpipe.pipeline.commands.tune import tune
+        from ctrpipe.pipeline.tune.plan import read_budget
+
+        read_budget(budget, None)
     said = Said(label, time, user, group, weight, drop, delimiter)
     text, unsure = draft_of_known(dataset, log, said) if dataset else draft(log, said=said)
     path = write_draft(text, output)
     for sentence in unsure:
         click.echo(f"Unsure: {sentence}")
-    click.echo(f"Written: {path}; next: ctrpipe check {path}, ctrpipe run {path}")
-    if budget:
-        from ctrpipe.pipeline.commands.tune import tune  # lazy: only this option needs it
-
+    if not budget:
+        click.echo(f"Written: {path}; next: ctrpipe check {path}, ctrpipe run {path}")
+    else:
+        click.echo(f"Written: {path}; next: ctrpipe tune {path} --budget {budget}")
         context.invoke(tune, config=path, data=(), budget=budget)

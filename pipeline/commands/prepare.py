@@ -8,7 +8,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH, pattern_order
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared
@@ -190,7 +190,7 @@ def labels(
 
 
 @prepare.command()
-@click.argument("log", nargs=-1, required=True)
+@click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.argument("output", type=PATH)
 @click.option("--column", default="impressions", show_default=True, help="Column of the lists.")
 @click.option("--separator", default=" ", help="What stands between two items.  [default: a blank]")
@@ -277,7 +277,7 @@ def join(
 
 
 @prepare.command()
-@click.argument("log", nargs=-1, required=True)
+@click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.argument("output", type=PATH)
 @click.option("--config", type=PATH, help="Configuration with `events`. Replaces the options up to --draw.")
 @click.option("--user", default="user", show_default=True, help="User column.")

@@ -3,6 +3,8 @@
 import json
 import pathlib
 import sys
+import textwrap
+from collections.abc import Sequence
 
 import click
 
@@ -52,6 +54,7 @@ def run(
     from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.report.summary import print_summary
+    from ctrpipe.pipeline.run.next_steps import after_block, after_push, shown
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
     from ctrpipe.pipeline.run.stored_run import output_of_run
@@ -65,11 +68,34 @@ def run(
         loaded = with_parent(loaded, warm_start)
     place = output or pathlib.Path("runs") / loaded.name
     with output_of_run(place, loaded.serving.model_name) as folder:
-        metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
+        files = joined(list(data) or loaded.data.paths, loaded, folder)
+        metrics = run_pipeline(loaded, files, folder)
     print_summary(folder, loaded)
     if is_url(place):
         print(f"Stored: {place}")
     print(f"Time:   {listed_phases(seconds_by_phase())}")
+    if metrics["blessed"]:
+        print("Next:")
+        commands = after_push(loaded, files, place, folder)
+    else:
+        print("Next, to see what the model learned, and to push it all the same:")
+        commands = after_block(_as_given(config, data, output, settings, warm_start), loaded, place, folder)
+    for command in commands:
+        print(textwrap.indent(shown(command), "  "))
     end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)
+
+
+def _as_given(
+    config: pathlib.Path,
+    data: Sequence[str],
+    output: pathlib.Path | str | None,
+    settings: Sequence[str],
+    warm_start: str | None,
+) -> list[str]:
+    """Returns the arguments of this command; --seeds and --beam-arg are among the settings."""
+    options = [("--data", one) for one in data] + [("--set", one) for one in settings]
+    options += [("--output", str(output))] if output is not None else []
+    options += [("--warm-start", warm_start)] if warm_start is not None else []
+    return ["run", str(config), *(part for option in options for part in option)]

@@ -1,5 +1,6 @@
 """The command `ctrpipe score`."""
 
+import csv
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,22 +22,24 @@ SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @click.option("--model", type=MODEL, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Raw log: a file or quoted glob; repeatable.")
 @click.option("--output", type=PATH_OR_URL, required=True, help="Folder or URL for the Parquet files.")
+@click.option("--keep", "kept", multiple=True, metavar="A,B", help="Columns to carry along, as id,user; repeatable.")
 @click.option("--workers", type=click.IntRange(1), help="Parts scored in parallel. Default: one per core.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, e.g. --beam-arg=--runner=...")
 def score(
     model: pathlib.Path,
     inputs: tuple[str, ...],
     output: pathlib.Path | str,
+    kept: tuple[str, ...],
     workers: int | None,
     beam_args: tuple[str, ...],
 ) -> None:
     """Score every line of a raw log, labelled or not.
 
     Runs on this machine, or with --beam-arg as a Beam job. Writes Parquet files with one row per line of the log: file,
-    line (from 1), ctr, one column per further task, and model_version. Malformed lines have no ctr, and are listed in
-    OUTPUT/_dead_letter. A row whose score is not a finite number has none either, and the exit code is 1.
-    OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the distance of each column from
-    the training log. Repeat the command to continue an interrupted scoring.
+    line (from 1), the columns of --keep as texts, ctr, one column per further task, and model_version. Malformed lines
+    have no ctr, and are listed in OUTPUT/_dead_letter. A row whose score is not a finite number has none either, and
+    the exit code is 1. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the distance
+    of each column from the training log. Repeat the command to continue an interrupted scoring.
     """
     if beam_args:
         require("pipeline", "--beam-arg")
@@ -44,17 +47,24 @@ def score(
     # Lazy: TensorFlow, and TFDV if installed, take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
-    result = score_log(model, inputs, output, workers, beam_args)
+    result = score_log(model, inputs, output, workers, beam_args, _names(kept))
     _print_result(result)
     if any(scores["not_finite"] for scores in result.scores.values()):
         sys.exit(BLOCKED)
+
+
+def _names(kept: tuple[str, ...]) -> list[str]:
+    """Returns the names of --keep. A column whose name holds a comma is named in quotes, as in CSV."""
+    return [name for row in csv.reader(kept, skipinitialspace=True) for name in row if name]
 
 
 def _print_result(result: "ScoreResult") -> None:
     from ctrpipe.serving.scoring.score import not_finite, quantile  # lazy: takes 0.3 s, and score_log has imported it
 
     for column, scores in result.scores.items():
-        if scores["mean"] is not None:
+        if scores["mean"] is not None and scores["histogram"] is None:
+            click.echo(f"{column}: mean {scores['mean']:.6g}")
+        elif scores["mean"] is not None:
             shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
             click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}")
     for line in not_finite(result):

@@ -3,7 +3,7 @@
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.serving.server.options import parse_flags, set_environment
+from ctrpipe.serving.server.options import parse_flags, set_environment, with_found_folder
 
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -13,7 +13,7 @@ def serve(flags: tuple[str, ...]) -> None:
 
     Supports REST, gRPC, versions, labels and batching.
     """
-    options = parse_flags(flags)
+    options = with_found_folder(parse_flags(flags))
     set_environment(options)
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import, and reads the environment at import, after set_environment.

@@ -45,7 +45,7 @@ def sweep(
       ctrpipe sweep configs/sweeps/attention_net_table1.yaml --data train.tsv
 
     Prints mean and standard deviation over the seeds. Writes sweep.json (all results), sweep.csv (one line per training
-    run), sweep.svg, and in results/ the predictions of each model on the test rows, for `ctrpipe compare`.
+    run), sweep.html, sweep.svg, and in results/ the predictions of each model on the test rows, for `ctrpipe compare`.
 
     The log is read and transformed once. Repeat the command to continue an interrupted sweep. The best point is the
     best on the validation rows; look at the test rows only once.
@@ -59,4 +59,4 @@ def sweep(
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name
     print_sweep(run_sweep(plan, data, folder, keep_models))
-    click.echo(f"Written: {folder}/sweep.json, sweep.csv, sweep.svg")
+    click.echo(f"Written: {folder}/sweep.json, sweep.csv, sweep.html, sweep.svg")

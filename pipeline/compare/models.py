@@ -11,6 +11,7 @@ import pyarrow as pa
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.estimates import gauc_estimate
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
@@ -83,7 +84,14 @@ def compare(
 
 def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows, task: str) -> None:
     if task not in each.labels:
-        raise InputError(f"{name}: there is no task {task}; it has {', '.join(each.labels)}")
+        raise InputError(
+            f"{name}: there is no task {task}; it has {', '.join(each.labels)}{did_you_mean(task, each.labels)}"
+        )
+    if task in each.numbers:
+        raise InputError(
+            f"--task: {task} of {name} predicts a number, and models are compared by probabilities; read its rmse and "
+            "mae in metrics.json"
+        )
     if len(each) != len(first):
         reason = f"{len(each):,} test rows, not {len(first):,}"
     elif each.rows != first.rows:

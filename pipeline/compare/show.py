@@ -1,4 +1,4 @@
-"""Prints a comparison as a table, and writes it as JSON and as a plot."""
+"""Prints a comparison as a table, and writes it as JSON, as a plot and as a page."""
 
 import pathlib
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import rich.table
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.files import write_json
-from ctrpipe.common.terminal import console
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.pages import template
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
 
@@ -17,9 +18,8 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     table = rich.table.Table(title=f"{comparison['task']}: {comparison['rows']:,} test rows; differences to {first}")
     table.add_column("slice", overflow="fold")
     table.add_column("model", overflow="fold")
-    grouped = "gauc" in comparison["slices"][0]["metrics"][first]
-    shown = {"auc": "AUC", "rig": "RIG", **({"gauc": "gAUC"} if grouped else {})}
-    measured = {**shown, "log_loss": "log loss", "calibration": "calibration"}
+    shown, measured = _titles(comparison)
+    grouped = "gauc" in shown
     differences = [title for name in shown.values() for title in (f"{name} difference", "95%", "p")]
     for title in ("rows", *measured.values(), *differences):
         table.add_column(title, justify="right")
@@ -33,15 +33,30 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
-    terminal.print(table)
-    for of, part in (("models", comparison["slices"][0]), ("slices", comparison["slices"][-1])):
-        corrected_for = max(one["corrected_for"] for each in part["differences"].values() for one in each.values())
-        if corrected_for > 1:
-            terminal.print(correction(corrected_for, of), soft_wrap=True)
+    print_table(terminal, table)
+    for line in _corrections(comparison):
+        terminal.print(line, soft_wrap=True)
     for name, by_metric in comparison["slices"][0]["differences"].items():
         terminal.print(verdict(f"{name}: AUC", by_metric["auc"], first), soft_wrap=True)
         if grouped:
             terminal.print(verdict(f"{name}: gAUC", by_metric["gauc"], first), soft_wrap=True)
+
+
+def _titles(comparison: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the titles of the metrics whose differences are tested, and of all metrics that are shown."""
+    grouped = "gauc" in comparison["slices"][0]["metrics"][comparison["models"][0]]
+    tested = {"auc": "AUC", "rig": "RIG", **({"gauc": "gAUC"} if grouped else {})}
+    return tested, {**tested, "log_loss": "log loss", "calibration": "calibration"}
+
+
+def _corrections(comparison: dict[str, Any]) -> list[str]:
+    """Returns a line for the models and one for the slices, where there are several."""
+    lines = []
+    for of, part in (("models", comparison["slices"][0]), ("slices", comparison["slices"][-1])):
+        corrected_for = max(one["corrected_for"] for each in part["differences"].values() for one in each.values())
+        if corrected_for > 1:
+            lines.append(correction(corrected_for, of))
+    return lines
 
 
 def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
@@ -87,7 +102,7 @@ def interval_text(value: tuple[float, float] | None) -> str:
 
 
 def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
-    """Writes a comparison as JSON and a plot of the differences as an SVG file next to it.
+    """Writes a comparison as JSON, and next to it a plot of the differences (SVG) and a page with all of it (HTML).
 
     Returns:
         The paths of the written files.
@@ -99,11 +114,36 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pat
     from ctrpipe.common.figures import write_svg
     from ctrpipe.pipeline.compare.plots import comparison_figure
 
-    picture = path.with_suffix(".svg")
+    picture, page = path.with_suffix(".svg"), path.with_suffix(".html")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, comparison)
         write_svg(comparison_figure(comparison), picture)
+        write_text(page, comparison_page(comparison))
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
-    return [path, picture]
+    return [path, picture, page]
+
+
+def comparison_page(comparison: dict[str, Any]) -> str:
+    """Returns the page of a comparison: the verdicts, the differences as charts and in a table, and the metrics."""
+    # Lazy, see write_comparison.
+    from ctrpipe.common.charts import chart_svg
+    from ctrpipe.pipeline.compare.plots import comparison_charts
+
+    first = comparison["models"][0]
+    names, measured = _titles(comparison)
+    verdicts = [
+        (verdict(f"{model}: {title}", by_metric[name], first), by_metric[name]["verdict"] != WORSE)
+        for model, by_metric in comparison["slices"][0]["differences"].items()
+        for name, title in names.items()
+        if name != "rig"
+    ]
+    return template("compare.html.jinja", pathlib.Path(__file__).parent).render(
+        comparison=comparison,
+        names=names,
+        measured=measured,
+        verdicts=verdicts,
+        corrections=_corrections(comparison),
+        plots={chart.title: chart_svg(chart) for chart in comparison_charts(comparison)},
+    )

@@ -15,7 +15,8 @@ from ctrpipe.pipeline.components.trainer_settings import TrainerInputs, TrainerS
 from ctrpipe.pipeline.training.warm_start import listed
 from ctrpipe.serving.export.export import export
 from ctrpipe.serving.layout import Asset, asset_path
-from ctrpipe.transforms.features.transform import AGES, LIMITS, NUMBERS
+from ctrpipe.transforms.features.learned import NUMBERS
+from ctrpipe.transforms.features.transform import AGES, LIMITS
 from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 

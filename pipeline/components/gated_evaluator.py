@@ -22,7 +22,9 @@ from ctrpipe.pipeline.evaluation.artifact import write_evaluation
 from ctrpipe.pipeline.evaluation.catalogue import catalogue_gates
 from ctrpipe.pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from ctrpipe.pipeline.evaluation.gates import eval_config, read_gates
+from ctrpipe.pipeline.evaluation.hooked import hook_gates, hook_metrics, judged_rows
 from ctrpipe.pipeline.evaluation.judge import judge
+from ctrpipe.pipeline.evaluation.scored_rows import baseline_column
 from ctrpipe.pipeline.evaluation.seeds import read_seeds
 from ctrpipe.pipeline.evaluation.trainings import retrained_probabilities
 from ctrpipe.pipeline.training.convergence import has_converged
@@ -41,6 +43,7 @@ class EvaluatorSettings(StageSettings):
         evaluation: The metrics and slices, and the baseline.
         rows: The identity of the test rows, see ScoredRows.
         retrained: The folders of earlier versions of the last blessed model's configuration, the newest first.
+        hook_metrics, hook_gates: The metrics and gates of packages, each with a hash of its code.
     """
 
     spec: LogSpec
@@ -48,6 +51,8 @@ class EvaluatorSettings(StageSettings):
     evaluation: Evaluation
     rows: str
     retrained: list[pathlib.Path] = []
+    hook_metrics: dict[str, str] = {}
+    hook_gates: dict[str, str] = {}
 
 
 @component
@@ -110,6 +115,14 @@ def GatedEvaluator(
     table = read_gates(folder, bounds, scored, last, others_of_run)
     if bounds.ecs:
         table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
+    if given.hook_metrics:
+        metrics["hooks"] = hook_metrics(given.hook_metrics, judged_rows(scored, scored.probabilities[task], None, {}))
+        if metrics["baseline"]:
+            of_baseline = others[baseline_column(list(scored.labels), task)]
+            metrics["baseline"]["hooks"] = hook_metrics(given.hook_metrics, judged_rows(scored, of_baseline, None, {}))
+    if given.hook_gates:
+        rows = judged_rows(scored, scored.probabilities[task], to_compare, metrics)
+        table += hook_gates(given.hook_gates, rows)
     write_evaluation(folder, metrics, scored, others, table)
     passed = passed and all(row["passed"] for row in table)  # TFMA lacks intervals, slice bounds and list metrics
     # The properties of TFX's Evaluator. Pusher and the lookup of the last blessed model read them.

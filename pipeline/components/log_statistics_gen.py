@@ -15,10 +15,11 @@ from tfx.types.standard_artifacts import Examples, ExampleStatistics
 from ctrpipe.common.files import write_json
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.monitoring.statistics import SUSPECTS, Sampled, read_statistics, write_statistics
+from ctrpipe.pipeline.monitoring.columns import summarise_columns, time_spans
+from ctrpipe.pipeline.monitoring.statistics import COLUMNS, SUSPECTS, Sampled, read_statistics, write_statistics
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.suspects import Suspect, constant_columns, spread_rows, suspects
+from ctrpipe.transforms.log.suspects import constant_columns, spread_rows, suspects
 
 RATES = "sample_rate_by_split"  # a property of the artifact, JSON; StatisticsGen writes it too
 ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
@@ -32,18 +33,18 @@ def LogStatisticsGen(
     seed: Parameter[int],
     workers: Parameter[str],
     code_version: Parameter[str],
-    spec: Parameter[str] = "",
+    spec: Parameter[str],
 ) -> None:
-    """Computes the statistics of each split, and names the columns that a model should not have.
+    """Computes the statistics of each split, what the report says of its columns, and which a model should not have.
 
     Args:
         examples: The payload.
-        statistics: `FeatureStats.pb` by split, with the properties RATES and ROWS.
+        statistics: `FeatureStats.pb` by split, with the properties RATES and ROWS, and COLUMNS and SUSPECTS.
         max_rows: The statistics of a split with more rows are computed on a sample of this size.
         seed: Seed of the sample.
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
-        spec: LogSpec as JSON, to look for such columns; "" for not.
+        spec: LogSpec as JSON.
     """
     splits = artifact_utils.decode_split_names(examples.split_names)
     source = pathlib.Path(examples.uri)
@@ -54,19 +55,18 @@ def LogStatisticsGen(
     statistics.set_string_custom_property(RATES, json.dumps(rates))
     rows = {split: payload_rows(payload_files(source / f"Split-{split}")) for split in splits}
     statistics.set_string_custom_property(ROWS, json.dumps(rows))
-    if spec:
-        suspects = _suspects(
-            LogSpec.model_validate_json(spec), source, [split for split in splits if rows[split]], max_rows
-        )
-        write_json(pathlib.Path(statistics.uri) / SUSPECTS, [dataclasses.asdict(each) for each in suspects])
-        for each in suspects:
-            announce(f"Column: {each.column}, {each.split} rows: {each.text}")
-
-
-def _suspects(spec: LogSpec, source: pathlib.Path, splits: list[str], max_rows: int) -> list[Suspect]:
-    """Returns the findings about the columns, of at most about `max_rows` rows of each split."""
-    rows = {split: spread_rows(payload_files(source / f"Split-{split}"), max_rows) for split in splits}
-    return [*suspects(spec, rows["train"]), *constant_columns(spec, rows)] if "train" in rows else []
+    log = LogSpec.model_validate_json(spec)
+    of_splits = [split for split in splits if rows[split]]
+    read = {split: spread_rows(payload_files(source / f"Split-{split}"), max_rows) for split in of_splits}
+    folder = pathlib.Path(statistics.uri)
+    train = read.get("train")
+    found = [] if train is None else [*suspects(log, train), *constant_columns(log, read)]
+    columns = [] if train is None else summarise_columns(log, train)
+    counted = {"rows": 0 if train is None else train.num_rows, "columns": columns, "times": time_spans(log, read)}
+    write_json(folder / COLUMNS, counted)
+    write_json(folder / SUSPECTS, [dataclasses.asdict(each) for each in found])
+    for each in found:
+        announce(f"Column: {each.column}, {each.split} rows: {each.text}")
 
 
 def train_statistics(statistics: ExampleStatistics) -> tuple[Sampled, int]:

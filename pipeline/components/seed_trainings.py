@@ -20,7 +20,7 @@ from tfx.types.standard_artifacts import Examples, ExampleStatistics, ModelEvalu
 from ctrpipe.common.files import link_or_copy, write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.finite import check_predictions
-from ctrpipe.common.metrics import summarise
+from ctrpipe.common.metrics import summarise, summarise_numbers
 from ctrpipe.common.phases import start_phase
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce
@@ -127,7 +127,7 @@ def train_seeds(
             if (kept / TRAINING).exists():
                 announce(f"seed {number} of {given.seeds}: {name}, trained before")
             else:
-                announce(f"seed {number} of {given.seeds}: {name} ...")
+                announce(f"seed {number} of {given.seeds}: {name} ...", share=(number - 1) / given.seeds)
                 scored, described = _train(trainer, given, inputs, folder / "unfinished", workers, code_version)
                 kept.mkdir(parents=True, exist_ok=True)
                 write_scored(kept / SCORES, scored)
@@ -172,7 +172,12 @@ def _train(
     with naming_the_number(spec, inputs.payload):
         check_predictions(trainer.model.name, np.stack(list(probabilities.values()), axis=1), "test")
     weights = table[spec.data.weight].to_numpy() if spec.data.weight else None
-    tasks = {task: summarise(labels[task], probabilities[task], weights) for task in labels}
+    tasks = {
+        task: (summarise_numbers if task in spec.data.number_tasks else summarise)(
+            labels[task], probabilities[task], weights
+        )
+        for task in labels
+    }
     described = {
         "seed": trainer.seed,
         "metrics": tasks[given.task],

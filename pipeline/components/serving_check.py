@@ -10,7 +10,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import InfraBlessing, Model
 
 from ctrpipe.pipeline.components import SERVABLE
-from ctrpipe.serving.export.check import check_servable
+from ctrpipe.serving.server.check import check_servable
 
 
 @component
@@ -19,7 +19,7 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ) -> None:
-    """Blesses a model that passes ctrpipe.serving.export.check.check_servable.
+    """Blesses a model that passes ctrpipe.serving.server.check.check_servable.
 
     For `code_version` see ctrpipe.pipeline.components.
 

@@ -1,6 +1,7 @@
 """Trains a run's model, and keeps it."""
 
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -8,6 +9,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.components.kept_run import keep_model
 from ctrpipe.pipeline.components.trainer_settings import TrainerInputs, TrainerSettings
+from ctrpipe.pipeline.training.data import count_rows
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.parent import start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
@@ -50,16 +52,17 @@ def train_run(given: TrainerSettings, inputs: TrainerInputs, fields: FeatureMap,
     files = inputs.rows("train"), inputs.rows("validation")
     job = TrainingJob(trained, given.training, fields, *files, given.seed, group_weight=given.group_weight)
     with naming_the_number(log, inputs.payload):
-        result = train(job, given.work, _announce_evaluation, start)
+        most = max(given.training.epochs * count_rows(job.train_files), 1)
+        result = train(job, given.work, functools.partial(_announce_evaluation, most), start)
     keep_model(result, inputs.transform_graph, folder)
     return TrainedRun(fields, result, ids)
 
 
-def _announce_evaluation(numbers: dict[str, Any]) -> None:
+def _announce_evaluation(most: int, numbers: dict[str, Any]) -> None:
     text = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
     if "validation_auc" in numbers:  # the pretraining of a text encoder has no validation metrics
         auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
         if numbers.get("validation_gauc") is not None:
             auc += f", gAUC {numbers['validation_gauc']:.4f}"
         text += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
-    announce(text)
+    announce(text, share=min(numbers["examples"] / most, 1.0))

@@ -7,6 +7,7 @@ from ctrpipe.pipeline.config.evaluation import (
     CatalogueBounds,
     Evaluation,
     Gates,
+    NumberBounds,
     Statistics,
     Tail,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "MaxDistance",
     "Model",
     "Monitoring",
+    "NumberBounds",
     "Plateau",
     "SearchRange",
     "Resources",

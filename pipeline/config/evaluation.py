@@ -123,6 +123,36 @@ class CalibrationBounds(Bounds):
         return bool(self.slices)
 
 
+class NumberBounds(Section):
+    """Limits of the metrics of a task that predicts a number, such as a watch time, on the test rows that have it.
+
+    Example:
+        data: {labels: {ctr: click, seconds: {column: watch_time, predicts: count}}}
+        gates: {numbers: {seconds: {mae: {max: 30}, r2: {min: 0}}}}
+        model: {name: mmoe}
+    """
+
+    rmse: Bounds | None = None
+    """Limits of the root of the mean squared error, in the number's unit; null: none."""
+    mae: Bounds | None = None
+    """Limits of the mean absolute error, in the number's unit; null: none."""
+    r2: Bounds | None = pydantic.Field(None, examples=[{"min": 0.0}])
+    """Limits of the coefficient of determination, 1 - mean squared error / variance of the labels. Below 0, the mean of
+    the test rows would be a better prediction. null: none.
+    """
+    calibration: Bounds | None = None
+    """Limits of the mean prediction divided by the mean label; null: none."""
+
+    @pydantic.model_validator(mode="after")
+    def _some(self) -> "NumberBounds":
+        given = {name: getattr(self, name) for name in ("rmse", "mae", "r2", "calibration")}
+        if not any(given.values()):
+            raise ValueError("give limits of rmse, mae, r2 or calibration")
+        if named := [name for name, bounds in given.items() if bounds and bounds.confidence is not None]:
+            raise ValueError(f"{named[0]}: confidence applies to metrics of clicks; remove it")
+        return self
+
+
 class CatalogueBounds(Section):
     """Limits of the effective catalogue size (ECS): the effective number of items in the top `k` of all lists.
 
@@ -176,6 +206,8 @@ class Gates(Section):
     """Limits of the effective catalogue size, so that a new model does not narrow the range of items that users see;
     null: none.
     """
+    numbers: dict[str, NumberBounds] = pydantic.Field({}, examples=[{"seconds": {"mae": {"max": 30}}}])
+    """Limits of tasks that predict a number (`predicts`), by task name in `data.labels`."""
     max_drop: dict[Literal["auc", "gauc", "log_loss"], float] = {"auc": 0.0}
     """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or gAUC or
     how much higher the log loss may be. By default only deteriorations within the noise are permitted.

@@ -6,14 +6,20 @@ from ctrpipe.transforms.log.section import Section
 
 
 class Hooks(Section):
-    """Code of installed packages that a run calls when it has finished, by the names of their entry points.
+    """Code of installed packages that a run calls, by the names of their entry points.
 
-    docs/hooks.md says what each kind is given and returns. All results of the run are written before; a hook that fails
-    ends the command with exit code 2 and one line, and the same command calls it again.
+    docs/hooks.md says what each kind is given and returns. A hook that fails ends the command with exit code 2 and one
+    line, and the same command calls it again. Metrics and gates are called when the model is evaluated, the others when
+    all results of the run are written.
 
     Example:
-        hooks: {trackers: [mlflow], sections: [], exports: []}
+        hooks: {metrics: [top_decile], gates: [no_worse_slice], trackers: [mlflow]}
     """
+
+    metrics: list[str] = pydantic.Field([], examples=[["top_decile"]])
+    """Metrics of installed packages on the test rows, for `hooks` of metrics.json and for the report."""
+    gates: list[str] = pydantic.Field([], examples=[["no_worse_slice"]])
+    """Gates of installed packages, beside those of `gates`: a model that one of them objects to is not pushed."""
 
     trackers: list[str] = pydantic.Field([], examples=[["mlflow"]])
     """Experiment trackers, which are given the run: `mlflow` and `wandb`, which are extras, or those of installed
@@ -27,7 +33,8 @@ class Hooks(Section):
     @property
     def named(self) -> list[tuple[str, str]]:
         """The kind and name of each hook."""
-        return [("sections", name) for name in self.sections] + self.after_run
+        judging = [("metrics", name) for name in self.metrics] + [("gates", name) for name in self.gates]
+        return judging + [("sections", name) for name in self.sections] + self.after_run
 
     @property
     def after_run(self) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """The known keys of a configuration, and the search for the nearest key to an unknown one."""
 
-import difflib
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args, get_origin
@@ -8,11 +7,12 @@ from typing import Any, get_args, get_origin
 import pydantic
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import ALIKE, nearest_name
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.pipeline.config.run_config import RunConfig
 
-_ALIKE, _VERY_ALIKE = 0.6, 0.8  # similarity of two names, by difflib
+_VERY_ALIKE = 0.8  # similarity of two names, as ALIKE
 
 
 class UnknownKeyError(InputError):
@@ -49,8 +49,8 @@ def nearest_key(key: str, model: str | None = None) -> str | None:
     return (
         _shortest(beside, _like(name, beside, _VERY_ALIKE))
         or _shortest(known, [name])
-        or _shortest(beside, _like(name, beside, _ALIKE))
-        or _shortest(known, _like(name, known, _ALIKE))
+        or _shortest(beside, _like(name, beside, ALIKE))
+        or _shortest(known, _like(name, known, ALIKE))
     )
 
 
@@ -90,7 +90,8 @@ def _shortest(known: Sequence[str], names: Sequence[str]) -> str | None:
 
 
 def _like(name: str, keys: Sequence[str], alike: float) -> list[str]:
-    return difflib.get_close_matches(name, [_last(key) for key in keys], 1, alike)
+    near = nearest_name(name, [_last(key) for key in keys], alike)
+    return [] if near is None else [near]
 
 
 def _last(key: str) -> str:

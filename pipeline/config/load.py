@@ -11,6 +11,7 @@ import pydantic
 import yaml
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
 from ctrpipe.pipeline.config.packaged_configs import find_config
 from ctrpipe.pipeline.config.run_config import RunConfig
@@ -249,8 +250,16 @@ def _explain(source: pathlib.Path | str, error: pydantic.ValidationError, neares
     elif first["type"] == "value_error":
         text = f"{source}: {key}: {first['ctx']['error']}"
     else:
-        text = f"{source}: {key}: {first['msg']}. Received: {first['input']!r}"
+        text = f"{source}: {key}: {first['msg']}. Received: {first['input']!r}{_meant(first)}"
     return one_line(text) + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
+
+
+def _meant(mistake: Any) -> str:
+    """Returns which of the values that a key allows is nearest to a wrong one, as the end of a message; or ""."""
+    context = mistake.get("ctx", {})
+    given = context.get("tag", mistake["input"])  # a tag is the value that tells which keys a section has: `kind`
+    known = re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))
+    return did_you_mean(given, known) if isinstance(given, str) else ""
 
 
 def _dotted(place: tuple[int | str, ...]) -> str:

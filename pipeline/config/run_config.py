@@ -1,5 +1,6 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
+import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import pydantic
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
@@ -18,8 +20,9 @@ from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import Monitoring
 from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
-from ctrpipe.pipeline.config.training import OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
+from ctrpipe.pipeline.config.training import CLICKS_ONLY, OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.kinds.numeric import TRANSFORMS, Numeric
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
@@ -97,8 +100,30 @@ class RunConfig(LogSpec):
         name = self.data.format
         if name not in FORMAT_NAMES and name not in hooks.names("readers"):
             known = ", ".join(FORMAT_NAMES)
-            raise ValueError(f"data.format: '{name}' is none of {known}, and no installed package has such a reader")
+            raise ValueError(
+                f"data.format: '{name}' is none of {known}, and no installed package has such a reader"
+                f"{did_you_mean(name, FORMAT_NAMES)}"
+            )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _transforms_exist(self) -> "RunConfig":
+        for name in self.hook_transforms:
+            if name not in hooks.names("transforms"):
+                near = difflib.get_close_matches(name, [*TRANSFORMS, *hooks.names("transforms")], 1)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                known = ", ".join(TRANSFORMS)
+                raise ValueError(
+                    f"features: transform '{name}' is none of {known}, and no installed package has such a "
+                    f"transform{meant}"
+                )
+        return self
+
+    @property
+    def hook_transforms(self) -> list[str]:
+        """The transforms of installed packages, sorted by name."""
+        numeric = [feature for feature in self.features if isinstance(feature, Numeric)]
+        return sorted({feature.transform for feature in numeric if feature.is_hook})
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
@@ -125,12 +150,12 @@ class RunConfig(LogSpec):
             raise ValueError(f"group: write evaluation: {{group: {self.group}}}")
         group, training = self.evaluation.group, self.training
         if group is not None:
-            feature = self.feature_by_column.get(group)
-            if feature is None or feature.kind == "text" or group in self.separators:
+            feature = self.inputs.get(group)
+            if feature is None or group in (self.text.columns if self.text else []) or group in self.separators:
                 raise ValueError(f"evaluation.group: {group} is not a feature column with one value in each row")
         needs = {f"training.monitor: {training.monitor}": training.monitor == "gauc"}
         needs |= {"gates.gauc": self.gates.gauc is not None, "gates.max_drop: gauc": "gauc" in self.gates.max_drop}
-        needs |= {f"training.loss: {name}": name in WITHIN_GROUPS for name in training.losses(list(self.data.labels))}
+        needs |= {f"training.loss: {name}": name in WITHIN_GROUPS for name in training.losses(self.data.click_tasks)}
         if group is None and (named := [key for key, needed in needs.items() if needed]):
             raise ValueError(f"{named[0]} needs evaluation.group, the column of the users or lists")
         return self
@@ -141,7 +166,11 @@ class RunConfig(LogSpec):
         if absent := [task for task in self.training.loss_by_task if task not in self.data.labels]:
             tasks = ", ".join(self.data.labels)
             raise ValueError(f"training.loss: {', '.join(absent)} is not a task; the tasks are {tasks}")
-        losses = self.training.losses(list(self.data.labels))
+        if named := [task for task in self.training.loss_by_task if task in self.data.number_tasks]:
+            raise ValueError(
+                f"training.loss: {named[0]} predicts a number, whose loss is what data.labels.{named[0]}.predicts says"
+            )
+        losses = self.training.losses(self.data.click_tasks)
         scores = [name for name in losses if name in WITHOUT_PROBABILITIES]
         if scores and self.calibration is None:
             raise ValueError(
@@ -157,6 +186,25 @@ class RunConfig(LogSpec):
             raise ValueError(f"training.loss: {self.model.name} has a loss of its own; remove training.loss")
         if set(losses) != {"binary_cross_entropy"} and (named := self.training.needs_cross_entropy):
             raise ValueError(f"training.{named} needs loss: binary_cross_entropy")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _numbers_have_a_loss(self) -> "RunConfig":
+        numbers = self.data.number_tasks
+        if absent := [task for task in self.gates.numbers if task not in numbers]:
+            known = ", ".join(numbers) or "none of the tasks"
+            raise ValueError(f"gates.numbers: {absent[0]} is no task that predicts a number; {known} does")
+        for name, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
+            if model and model.name in CLICKS_ONLY and numbers:
+                task = next(iter(numbers))
+                raise ValueError(f"{name}: {model.name} predicts probabilities only, and {task} is a number; take mmoe")
+            if model and model.name == "esmm" and (after := [t for t, each in self.data.labels.items() if each.after]):
+                raise ValueError(
+                    f"{name}: esmm learns {after[0]} from all impressions; remove data.labels.{after[0]}.after, or "
+                    "take another model, such as mmoe"
+                )
+        if numbers and (key := self.training.needs_cross_entropy):
+            raise ValueError(f"training.{key} is for tasks of clicks, and {next(iter(numbers))} is a number; remove it")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -224,7 +272,7 @@ class RunConfig(LogSpec):
         if self.training.refit:
             raise ValueError("calibration: training.refit trains on the validation rows; remove one of the two")
         columns = self.calibration.by
-        if absent := [name for name in columns if name not in self.feature_columns]:
+        if absent := [name for name in columns if name not in self.feature_by_column]:
             raise ValueError(f"calibration.by: {', '.join(absent)} is not a feature column")
         if len(set(columns)) < len(columns):
             raise ValueError("calibration.by: a column is named twice")
@@ -305,4 +353,6 @@ class RunConfig(LogSpec):
         models = (self.model, self.evaluation.baseline)
         raw_numbers = self.raw_numbers or any(reads_numbers(model.name) for model in models if model)
         group = self.evaluation.group
-        return LogSpec(data=self.data, features=self.features, raw_numbers=raw_numbers, group=group)
+        return LogSpec(
+            data=self.data, features=self.features, derived=self.derived, raw_numbers=raw_numbers, group=group
+        )

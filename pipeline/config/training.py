@@ -1,17 +1,21 @@
 """The `training` section of a run's configuration."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import pydantic
 
+from ctrpipe.common import hooks
 from ctrpipe.common.monitors import Monitor
 from ctrpipe.transforms.log.section import Section
 
 LINEAR = "lr"  # the model that `optimizer: lbfgs` trains
-Loss = Literal["binary_cross_entropy", "focal", "pairwise_logistic", "softmax", "jrc"]
+LOSSES = ("binary_cross_entropy", "focal", "pairwise_logistic", "softmax", "jrc")
 WITHIN_GROUPS = ("pairwise_logistic", "softmax", "jrc")  # losses that compare the rows of a group
 WITHOUT_PROBABILITIES = ("focal", "pairwise_logistic", "softmax")  # losses whose optimum is no probability
+# Models that make probabilities of all tasks, in their loss or between their layers.
+CLICKS_ONLY = ("esmm", "fcn", "final_net", "qnn", "starspace", "lightgbm", "cascading_nn_gbdt")
 OWN_LOSS = ("starspace", "lightgbm", "cascading_nn_gbdt")  # models with a loss that no key changes
 
 
@@ -178,8 +182,9 @@ class Training(Section):
     """
     task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field({}, examples=[{"cvr": 0.5}])
     """Weight of each task's loss, by task name in `data.labels`; 1 for tasks that are not listed."""
-    loss: Loss | dict[str, Loss] = pydantic.Field("binary_cross_entropy", examples=["jrc", {"order": "focal"}])
-    """Loss of all tasks, or by task name in `data.labels`; `binary_cross_entropy` for tasks that are not listed.
+    loss: str | dict[str, str] = pydantic.Field("binary_cross_entropy", examples=["jrc", {"order": "focal"}])
+    """Loss of all tasks, or by task name in `data.labels`; `binary_cross_entropy` for tasks that are not listed. The
+    others are `focal`, `pairwise_logistic`, `softmax`, `jrc`, and those of installed packages (docs/hooks.md).
     `focal` weights hard rows more (Lin 2017). `pairwise_logistic`, `softmax` and `jrc` compare the rows of a batch with
     the same value of `evaluation.group`: each click with the other rows of its group, in pairs or by a softmax. `jrc`
     adds the cross-entropy to a softmax for each class, and keeps the probability (Sheng 2023). `focal`,
@@ -311,13 +316,17 @@ class Training(Section):
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
     """Seconds to wait until all workers of TF_CONFIG have joined; training fails after that."""
 
-    def of_baseline(self, model: str) -> "Training":
+    def of_baseline(self, model: str, predicts_numbers: bool = False) -> "Training":
         """Returns the settings of a baseline, by the name of its model.
 
         A linear baseline is always trained to its optimum, independent of the model. With `fake_negative_weighting`,
-        the loss has no single optimum, and the settings are the model's.
+        the loss has no single optimum, and L-BFGS fits probabilities only: then the settings are the model's.
+
+        Args:
+            model: The name of the baseline's model.
+            predicts_numbers: Whether a task predicts a number.
         """
-        if model != LINEAR or self.fake_negative_weighting:
+        if model != LINEAR or self.fake_negative_weighting or predicts_numbers:
             return self
         kept = ("refit", "task_weights", "fake_negative_calibration", "end_at_base_rate")
         return Training(optimizer="lbfgs", **{key: getattr(self, key) for key in kept})
@@ -332,6 +341,12 @@ class Training(Section):
         if isinstance(self.loss, str):
             return [self.loss for _ in tasks]
         return [self.loss.get(task, "binary_cross_entropy") for task in tasks]
+
+    @property
+    def hook_losses(self) -> list[str]:
+        """The losses of installed packages, sorted by name."""
+        named = {self.loss} if isinstance(self.loss, str) else set(self.loss.values())
+        return sorted(named - set(LOSSES))
 
     @property
     def needs_cross_entropy(self) -> str:
@@ -350,6 +365,17 @@ class Training(Section):
         """Returns the name of the enabled fake-negative key; "" if neither is enabled."""
         keys = ("fake_negative_weighting", "fake_negative_calibration")
         return next((key for key in keys if getattr(self, key)), "")
+
+    @pydantic.model_validator(mode="after")
+    def _losses_exist(self) -> "Training":
+        for name in self.hook_losses:
+            if name not in hooks.names("losses"):
+                near = difflib.get_close_matches(name, [*LOSSES, *hooks.names("losses")], 1)
+                meant = f"; did you mean {near[0]}?" if near else ""
+                raise ValueError(
+                    f"loss: '{name}' is none of {', '.join(LOSSES)}, and no installed package has such a loss{meant}"
+                )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _possible(self) -> "Training":

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common import hooks
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
+from ctrpipe.models.base.registry import check_values, model_class
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
@@ -43,6 +45,7 @@ class Findings:
     Attributes:
         rows: Number of good rows that were read.
         rejected: Number of malformed rows.
+        is_whole: Whether these are all rows of the log.
         errors: Problems that would end the run.
         notes: Possible mistakes.
         splits: The number of rows of each split; empty if the log is too large to be read in a check.
@@ -51,10 +54,19 @@ class Findings:
 
     rows: int = 0
     rejected: int = 0
+    is_whole: bool = False
     errors: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     splits: dict[str, int] = dataclasses.field(default_factory=dict)
     divided: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def read(self) -> str:
+        """What was read, as `the first 16,384 rows read, 3 malformed`."""
+        if not (total := self.rows + self.rejected):
+            return "no rows read"
+        counted = f"{total:,} rows read, {self.rejected:,} malformed"
+        return f"all {counted}" if self.is_whole else f"the first {counted}"
 
 
 def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
@@ -157,14 +169,24 @@ def _collect(findings: Findings, where: str, work: collections.abc.Callable[[], 
 
 
 def _model_faults(model: Model) -> list[str]:
-    """Returns the mistakes in a model's name and option names. A user's own model is not loaded."""
+    """Returns the mistakes in a model's name and options. A user's own model is loaded, as a run loads it."""
     if ":" in model.name:
-        return []
-    options = {each["name"]: each["options"] for each in read_reference().models}
-    if model.name not in options:
-        return [f"there is no model {model.name}; `ctrpipe models` lists them"]
-    unknown = [name for name in model.hyperparameters if name not in options[model.name]]
-    return [f"{model.name} has no hyperparameter {name}" for name in unknown]
+        try:
+            options = model_class(model.name).options()
+        except ValueError as error:
+            return [one_line(error)]
+    else:
+        known = {each["name"]: each["options"] for each in read_reference().models}
+        if model.name not in known:
+            return [f"there is no model {model.name}; `ctrpipe models` lists them{did_you_mean(model.name, known)}"]
+        options = known[model.name]
+    faults = []
+    for name, value in model.hyperparameters.items():
+        try:
+            check_values(model.name, options, {name: value})
+        except ValueError as error:
+            faults.append(one_line(error))
+    return faults
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
@@ -186,6 +208,7 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], find
         if findings.rows + findings.rejected >= ROWS:
             is_whole = False
             break
+    findings.is_whole = is_whole
     total = findings.rows + findings.rejected
     listed = findings.errors if findings.rejected > config.data.max_bad_row_rate * total else findings.notes
     for kind, count in reasons.most_common(_REASONS):
@@ -202,7 +225,8 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], find
 
 def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
     seen = f"all of the first {rows.num_rows:,} rows"
-    for task, column in config.data.columns_by_task.items():
+    for task in config.data.click_tasks:
+        column = config.data.columns_by_task[task]
         rate = pc.mean(rows[column]).as_py()
         if rate in (0.0, 1.0):
             yield f"data.labels.{task}: {column} is {rate:.0f} in {seen}; a model needs both"
@@ -211,7 +235,7 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
         for (before, first), (task, second) in itertools.pairwise(labels):
             if count := pc.sum(pc.greater(rows[second], rows[first])).as_py():
                 yield f"data.labels: {count:,} of the first {rows.num_rows:,} rows have {task} without {before}"
-    for column, feature in config.feature_by_column.items():
+    for column, feature in config.inputs.items():
         if feature.time_format == "auto":
             try:
                 eight_digits(rows[column].combine_chunks()).are_dates(column)
@@ -222,7 +246,7 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
 
 
 def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> Iterator[str]:
-    feature = config.feature_by_column[column]
+    feature = config.inputs[column]
     rows, present = len(values), values.drop_null()
     if not len(present):
         return

@@ -11,6 +11,7 @@ import pyarrow as pa
 import yaml
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
@@ -60,7 +61,10 @@ class Said:
         named = {key: (getattr(self, key),) for key in ("label", "time", "user", "group", "weight")}
         for key, names in {**named, "drop": self.drop}.items():
             if absent := [name for name in names if name is not None and name not in columns]:
-                raise InputError(f"{path}: --{key} {absent[0]}: no such column; it has {excerpt(', '.join(columns))}")
+                raise InputError(
+                    f"{path}: --{key} {absent[0]}: no such column; it has {excerpt(', '.join(columns))}"
+                    f"{did_you_mean(absent[0], columns)}"
+                )
         if self.time and self.group:
             raise InputError("--time and --group: a log is divided by one of them; give one")
         used = [name for name in (self.label, self.weight, self.time, self.user) if name in self.drop]
@@ -147,7 +151,8 @@ def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = No
         InputError: there is no such set, or the folder lacks its files.
     """
     if dataset not in SETS:
-        raise InputError(f"--dataset {dataset}: unknown; the known sets are {', '.join(SETS)}")
+        known = ", ".join(SETS)
+        raise InputError(f"--dataset {dataset}: unknown; the known sets are {known}{did_you_mean(dataset, SETS)}")
     given = [f"--{key}" for key, value in dataclasses.asdict(said or Said()).items() if value]
     if len(patterns) != 1 or given:
         beside = given[0] if given else f"{len(patterns)} paths"
@@ -167,7 +172,10 @@ def _of_kddcup2012(folder: str) -> str:
 
 def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     if label is not None and label not in sample.columns:
-        raise InputError(f"{path}: --label {label}: no such column; it has {excerpt(', '.join(sample.columns))}")
+        raise InputError(
+            f"{path}: --label {label}: no such column; it has {excerpt(', '.join(sample.columns))}"
+            f"{did_you_mean(label, sample.columns)}"
+        )
     guess = guess_label(sample, label)
     if guess is None and label is not None:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))

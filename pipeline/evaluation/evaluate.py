@@ -12,7 +12,7 @@ import tensorflow_model_analysis as tfma
 
 from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
-from ctrpipe.common.metrics import Weights, reliability, summarise
+from ctrpipe.common.metrics import Weights, reliability, summarise, summarise_numbers
 from ctrpipe.common.significance import NORMAL_QUANTILE
 from ctrpipe.pipeline.config import Evaluation
 from ctrpipe.pipeline.evaluation.elements import MISSING, frequent_slices
@@ -59,10 +59,14 @@ def evaluate(
     predicted = payload_files(judged / PREDICTIONS)
     probabilities = _read_probabilities(predicted, tfma.CANDIDATE_KEY, list(spec.data.labels))
     _check_finite("the model", probabilities)
-    tasks = {
-        task: summarise(labels[column], probabilities[task], weights)
-        for task, column in spec.data.columns_by_task.items()
-    }
+    numbers = tuple(spec.data.number_tasks)
+    columns_by_task = spec.data.columns_by_task
+
+    def measured(task: str, predicted: dict[str, np.ndarray]) -> dict[str, Any]:
+        of = summarise_numbers if task in numbers else summarise
+        return of(labels[columns_by_task[task]], predicted[task], weights)
+
+    tasks = {task: measured(task, probabilities) for task in columns_by_task}
     primary = next(iter(spec.data.labels))
     label = labels[spec.data.columns_by_task[primary]]
     others: dict[str, np.ndarray] = {}
@@ -86,8 +90,7 @@ def evaluate(
         by_baseline = _read_probabilities(predicted, TRAINED_BASELINE, answered)
         _check_finite(f"the baseline {baseline}", by_baseline)
         others |= {baseline_column(list(tasks), task): values for task, values in by_baseline.items()}
-        columns = spec.data.columns_by_task
-        of_tasks = {task: summarise(labels[columns[task]], by_baseline[task], weights) for task in answered}
+        of_tasks = {task: measured(task, by_baseline) for task in answered}
         metrics["baseline"] = {"name": baseline, **of_tasks[primary], "tasks": of_tasks}
     if prediction_column(UNCALIBRATED_MODEL, primary) in pa.parquet.read_schema(predicted[0]).names:
         before = _read_probabilities(predicted, UNCALIBRATED_MODEL, list(spec.data.labels))
@@ -95,10 +98,7 @@ def evaluate(
         others["uncalibrated_probability"] = before[primary]
         metrics["uncalibrated"] = {
             **summarise(label, before[primary], weights),
-            "tasks": {
-                task: summarise(labels[column], before[task], weights)
-                for task, column in spec.data.columns_by_task.items()
-            },
+            "tasks": {task: measured(task, before) for task in columns_by_task},
             "slices": {
                 name: _by_value(codes, spec.separators.get(name, ""), label, before[primary], weights)
                 for name, codes in by_column.items()
@@ -112,11 +112,11 @@ def evaluate(
         if baseline:
             own = others[baseline_column(list(tasks), primary)]
             metrics["baseline"] |= _within_groups(evaluation, groups, label, own, weights)
-    by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
+    by_task = {task: labels[column] for task, column in columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     check_figures("the metrics on the test rows", metrics, SMALLER_STEPS, "test")
     separators = {name: spec.separators[name] for name in slices if name in spec.separators}
-    scored = ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights, separators)
+    scored = ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights, separators, numbers=numbers)
     return metrics, dataclasses.replace(scored, groups=groups, group_weight=evaluation.group_weight), others
 
 

@@ -19,7 +19,7 @@ from ctrpipe.common.estimates import (
     rig_estimate,
 )
 from ctrpipe.common.significance import holm, quantile
-from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
+from ctrpipe.pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates, NumberBounds
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.evaluation.slice_calibration import SliceCalibrations, slice_calibrations
 from ctrpipe.pipeline.evaluation.tail import TAIL
@@ -110,12 +110,12 @@ def read_gates(
     """
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
+    rows = [row for number, bounds in gates.numbers.items() for row in number_gates(bounds, scored, number)]
     task = next(iter(scored.labels))
     known = scored.known(task)
     last_blessed, more_trainings = ([each[known] for each in side] for side in (last_blessed, more_trainings))
     scored = scored.labelled(task)
     labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
-    rows: list[dict[str, Any]] = []
     absolute = {"auc": gates.auc, "log_loss": gates.log_loss, "rig": gates.rig, "calibration": gates.calibration}
     for metric, bounds in absolute.items():
         if bounds:
@@ -150,6 +150,18 @@ def read_gates(
                 for trainings in ([probabilities, *more_trainings], last_blessed)
             ]
             rows.append(change_gate(metric, drop, gates, *sides))
+    return rows
+
+
+def number_gates(bounds: NumberBounds, scored: ScoredRows, task: str) -> list[dict[str, Any]]:
+    """Returns a row for each limit of a task that predicts a number."""
+    measured = scored.summary(task)
+    named = {"rmse": bounds.rmse, "mae": bounds.mae, "r2": bounds.r2, "calibration": bounds.calibration}
+    rows: list[dict[str, Any]] = []
+    for metric, limits in named.items():
+        value = measured[metric]
+        if limits:
+            rows += _absolute(f"{task} {metric}", limits, math.nan if value is None else float(value), None)
     return rows
 
 

@@ -21,6 +21,7 @@ from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as results_writer
 
+from ctrpipe.common.beam_pipelines import as_in_a_program
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.config import Tail
@@ -113,7 +114,7 @@ def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, fo
     # TFMA's ExtractEvaluateAndWriteResults accepts a configuration with a baseline only together with models to load.
     evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
     blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config, frequent))
-    with _parameters_read_once(), beam.Pipeline("FnApiRunner", options) as pipeline:
+    with as_in_a_program(), _parameters_read_once(), beam.Pipeline("FnApiRunner", options) as pipeline:
         _ = (
             pipeline
             | beam.Create([str(path) for path in predicted])

@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.scoring.rows import RAW, raw_batches, run_batches
+from ctrpipe.serving.rows import RAW, raw_batches, run_batches
 from ctrpipe.transforms.log.payload import PART_ROWS, decoded, payload_rows, read_payload
 
 # Rows per call of a model.

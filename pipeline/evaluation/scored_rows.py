@@ -14,6 +14,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path
+from ctrpipe.common.metrics import summarise, summarise_numbers
 
 LABEL, PROBABILITY, TAIL, WEIGHT, GROUP = "label", "probability", "tail", "weight", "group"
 BASELINE_PROBABILITY = "baseline_probability"  # of the first task
@@ -36,6 +37,7 @@ class ScoredRows:
         separators: By slicing column of several values in a row, their separator.
         groups: The group's number of each row, int64 [N]; None without groups. See ctrpipe.transforms.log.groups.
         group_weight: What a group's AUC is weighted by in gAUC.
+        numbers: The tasks that predict a number, whose labels and predictions are numbers.
     """
 
     rows: str
@@ -48,6 +50,12 @@ class ScoredRows:
     separators: dict[str, str] = dataclasses.field(default_factory=dict)
     groups: np.ndarray | None = None
     group_weight: str = "impressions"
+    numbers: tuple[str, ...] = ()
+
+    def summary(self, task: str) -> dict[str, float | int | None]:
+        """Returns the metrics of a task."""
+        of = summarise_numbers if task in self.numbers else summarise
+        return of(self.labels[task], self.probabilities[task], self.weights)
 
     def labelled(self, task: str) -> "ScoredRows":
         """Returns the rows that have a label of the task."""
@@ -98,7 +106,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
         columns[TAIL] = scored.tail
     columns |= {SLICE + name: values for name, values in scored.slices.items()}
     about = {"rows": scored.rows, "tasks": list(scored.labels), "tail_of": scored.tail_of}
-    about |= {"separators": scored.separators, "group_weight": scored.group_weight}
+    about |= {"separators": scored.separators, "group_weight": scored.group_weight, "numbers": scored.numbers}
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
     with atomic_path(path) as unfinished:
         pa.parquet.write_table(table, unfinished)
@@ -126,6 +134,7 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
             about.get("separators", {}),  # a file of an older release has none
             as_numpy(table[GROUP]) if GROUP in table.column_names else None,
             about.get("group_weight", "impressions"),
+            tuple(about.get("numbers", ())),
         )
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -134,6 +143,12 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
         raise InputError(
             f"{path}: has no predictions that can be compared ({reason}); run `ctrpipe run` again"
         ) from error
+
+
+def about_rows(table: pa.Table) -> dict[str, Any]:
+    """Returns what a table of scored rows says of itself, such as the `separators` of its slicing columns."""
+    about: dict[str, Any] = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    return about
 
 
 def read_table(source: Any, columns: list[str] | None = None) -> pa.Table:

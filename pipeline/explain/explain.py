@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
@@ -34,7 +35,7 @@ from ctrpipe.pipeline.explain.value_codes import LogCodes
 from ctrpipe.pipeline.explain.words import WordsOfQuery, attended_words
 from ctrpipe.pipeline.run.model_rows import read_row, read_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.row_sample import RowSample
 from ctrpipe.transforms.log.spec import LogSpec
@@ -303,13 +304,17 @@ def check_groups(spec: LogSpec, settings: Settings) -> dict[str, list[str]]:
     known = spec.feature_columns
     for name, members in settings.groups.items():
         if unknown := [column for column in members if column not in known]:
-            raise InputError(f"--group {name}: {unknown[0]} is no column of the model; it has {', '.join(known)}")
+            raise InputError(
+                f"--group {name}: {unknown[0]} is no column of the model; it has {', '.join(known)}"
+                f"{did_you_mean(unknown[0], known)}"
+            )
     grouped = [column for members in settings.groups.values() for column in members]
     if repeated := [column for column in grouped if grouped.count(column) > 1]:
         raise InputError(f"--group: {repeated[0]} is in two groups; a column can be in one")
     if settings.slice and settings.slice[0] not in spec.text_columns:
         raise InputError(
             f"--slice {settings.slice[0]}: no column of text of the model; it has {', '.join(spec.text_columns)}"
+            f"{did_you_mean(settings.slice[0], spec.text_columns)}"
         )
     return groups_of(known, spec.text.columns if spec.text else (), settings.groups)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.transforms.log.spec import TEXT
 from ctrpipe.transforms.log.vectors import is_vector
 
 SHOWN_ELEMENTS = 3  # of a vector
@@ -68,10 +69,12 @@ def served_explanation(
     Args:
         row: The row, a table of one row.
         probability, logit, baseline: As in RowExplained.
-        columns: The contribution of each column. `text` is the group of all columns that are not named.
+        columns: The contribution of each column. `text` is the group of all columns that are not named. A derived
+            column has no value in the row.
     """
     text = [name for name in row.column_names if name not in columns]
-    groups = {name: [name] if name in row.column_names else text for name in columns}
+    others = {TEXT: text} if TEXT in columns else {}
+    groups = {name: [name] if name in row.column_names else others.get(name, []) for name in columns}
     attributions = attributions_of(row, groups, list(columns.values()), [None] * len(columns))
     return RowExplained(probability, logit, baseline, attributions, "gradients")
 

@@ -74,6 +74,7 @@ class ValuePair:
 
     Attributes:
         first, first_value, second, second_value: The columns and their values.
+        where: What holds in the rows: `device = phone and 201 < duration <= 414`.
         rows: Number of rows with both values.
         complementarity: In bits.
         rate_of_first, rate_of_second, rate_of_both: Click-through rates.
@@ -85,6 +86,7 @@ class ValuePair:
     first_value: str
     second: str
     second_value: str
+    where: str
     rows: int
     complementarity: float
     rate_of_first: float
@@ -238,12 +240,16 @@ def pairs_of_values(
             asked = _by_values(pairs, rows[list(place)], shares, counts.of(*place).shape)
             cells.append(np.stack([pairs.complementarity, *asked]))
         for cell in np.argsort(-pairs.complementarity)[:VALUE_PAIRS]:
+            chosen = pairs.first[cell], pairs.second[cell]
+            values = [codes.names[column][value] for column, value in zip(place, chosen, strict=True)]
+            holds = [codes.conditions[column][value] for column, value in zip(place, chosen, strict=True)]
             best.append(
                 ValuePair(
                     names[0],
-                    codes.names[place[0]][pairs.first[cell]],
+                    values[0],
                     names[1],
-                    codes.names[place[1]][pairs.second[cell]],
+                    values[1],
+                    " and ".join(holds),
                     int(pairs.rows[cell]),
                     float(pairs.complementarity[cell]),
                     float(pairs.rate_of_first[cell]),

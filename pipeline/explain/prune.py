@@ -121,11 +121,13 @@ def _columns(chosen: Sequence[Importance]) -> tuple[str, ...]:
 def without(config: RunConfig, columns: Sequence[str]) -> RunConfig | None:
     """Returns the configuration without some feature columns, or None if it requires one of them.
 
-    Required are: columns named by its slices, gates and calibration; a vocabulary that another column shares; a
-    position; the text and the history that its model reads; for a model with towers, at least one column of the user
-    and one of the item; at least one column.
+    Required are: columns that derived ones are made of; columns named by its slices, gates and calibration; a
+    vocabulary that another column shares; a position; the text and the history that its model reads; for a model with
+    towers, at least one column of the user and one of the item; at least one column.
     """
     model = model_class(config.model.name)
+    if any(source in columns for derived in config.derived.values() for source in derived.sources()):
+        return None
     kinds = {config.feature_by_column[column].kind for column in columns}
     positions = {column for feature in config.features for column in feature.columns if feature.is_position}
     if (model.needs_text and "text" in kinds) or (model.needs_history and "sequence" in kinds):

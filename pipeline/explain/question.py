@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_text
 from ctrpipe.pipeline.explain.explain import Settings, explain, explain_line, write_explanation
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 from ctrpipe.pipeline.explain.prune import config_of_run, write_pruned
@@ -23,12 +24,14 @@ class Explained:
         report: The run's report, with the explanation's pages added. None if no report was changed.
         pruned: The file of the pruned configuration. None if not requested.
         written: The path of explanation.json. None without an output folder.
+        page: The path of explanation.html, which shows it. None without an output folder.
     """
 
     explanation: dict[str, Any]
     report: pathlib.Path | None
     pruned: pathlib.Path | None
     written: pathlib.Path | None
+    page: pathlib.Path | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,7 @@ def explain_model(
         model: The folder of a finished run, of a model's versions, or of a version.
         data: Files and globs of a log with labels. Empty for the run's test rows.
         settings: The settings.
-        output: The folder for explanation.json, and for pruned.yaml with `settings.prune`.
+        output: The folder for explanation.json and explanation.html, and for pruned.yaml with `settings.prune`.
         trust: Whether a class of another module than ctrpipe's, which the run names, may be imported.
 
     Raises:
@@ -71,9 +74,10 @@ def explain_model(
     if source.run is not None and not data and settings.slice is None:
         report = _add_to_report(source.run, explanation)
     if output is None:
-        return Explained(explanation, report, None, None)
+        return Explained(explanation, report, None, None, None)
     pruned = None if settings.prune is None else write_pruned(output, config_of_run(source), explanation["pruned"])
-    return Explained(explanation, report, pruned, write_explanation(output, "explanation.json", explanation))
+    written = write_explanation(output, "explanation.json", explanation)
+    return Explained(explanation, report, pruned, written, _write_page(output / "explanation.html", explanation))
 
 
 def _not_with_prune(limit: float) -> InputError:
@@ -111,6 +115,17 @@ def explain_row(
     by_method = {one.method: dataclasses.asdict(one) for one in explained}
     written = write_explanation(output, "row.json", {"row": row, "model": str(source.version), **by_method})
     return LineExplained(explained, written)
+
+
+def _write_page(path: pathlib.Path, explanation: dict[str, Any]) -> pathlib.Path:
+    # Lazy: matplotlib takes 0.3 s to import.
+    from ctrpipe.pipeline.report.explanation import explanation_page
+
+    try:
+        write_text(path, explanation_page(explanation))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
+    return path
 
 
 def _add_to_report(run: pathlib.Path, explanation: dict[str, Any]) -> pathlib.Path | None:

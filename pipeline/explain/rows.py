@@ -85,12 +85,16 @@ def gradients_of_row(
     else:
         start = _missing(row) if background is None else background
         by_column, tokens, integral = model.between(dict(pack(start)), packed)
+    made = {name: [name] for name in spec.derived}
+    # A column that only derived ones are made of has no contribution of its own.
+    groups = {name: members for name, members in groups.items() if set(members) & spec.feature_by_column.keys()} | made
     values = [
         sum(by_column.get(column, 0.0) for column in members)
         + (by_column.get(TEXT, 0.0) if text & set(members) else 0.0)
         for members in groups.values()
     ]
-    attributions = attributions_of(row, groups, values, [None] * len(values))
+    shown = {name: [] if name in made else members for name, members in groups.items()}
+    attributions = attributions_of(row, shown, values, [None] * len(values))
     names: list[str] = []
     if spec.text and model.feature_map.text:
         names = token_names(row, packed["tokens"][0], spec.text, model.feature_map.text)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce
 from ctrpipe.common.significance import holm, two_sided
 from ctrpipe.models.base.saved import load_model, saved_class
@@ -20,7 +21,7 @@ from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
 from ctrpipe.pipeline.run.model_rows import good_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import payload_schema
@@ -37,6 +38,7 @@ def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
     if unknown := [name for name in limits.attributions if name not in columns]:
         raise InputError(
             f"monitoring.attributions: {unknown[0]} is not among the model's explanations; it has {', '.join(columns)}"
+            f"{did_you_mean(unknown[0], columns)}"
         )
 
 

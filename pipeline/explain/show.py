@@ -57,12 +57,11 @@ def print_explanation(explanation: dict[str, Any]) -> None:
         shown = ", ".join(f"{one['word']} {one['attention']:.2f}" for one in query["words"][:SHOWN_PAIRS])
         print(printable(f"Layer {query['layer']}, {query['query']} look at: {shown}"))
     values = titled("Pairs of values by complementarity, and click-through rates")
-    for name in ("values", "rows", "bits", "of the first", "of the second", "of both"):
-        values.add_column(name, justify="left" if name == "values" else "right")
+    for name in ("rows where", "rows", "bits", "of the first", "of the second", "of both"):
+        values.add_column(name, justify="left" if name == "rows where" else "right")
     for one in explanation["values"][:SHOWN_PAIRS]:
-        name = f"{one['first']} {one['first_value']} x {one['second']} {one['second_value']}"
         rates = [f"{one[key]:.4f}" for key in ("rate_of_first", "rate_of_second", "rate_of_both")]
-        add_row(values, name, f"{one['rows']:,}", f"{one['complementarity']:.6f}", *rates)
+        add_row(values, one["where"], f"{one['rows']:,}", f"{one['complementarity']:.6f}", *rates)
     if explanation["values"]:
         terminal.print(values)
 

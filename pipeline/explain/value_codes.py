@@ -1,6 +1,7 @@
 """Encodes a log's values as small integers: frequent values and a rest, or bins for numbers."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 VALUES = 64  # codes of a column, including the codes for the rest and for missing values
 BINS = 16  # bins of a numeric column, with equal numbers of rows
 OTHER, MISSING = "(other)", "(missing)"
+MOST_WRITTEN = 1e15  # numbers below are written without an exponent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,11 @@ class TextCodes:
     @property
     def names(self) -> list[str]:
         return [*(value.decode("utf-8", "replace") for value in self.values.to_pylist()), OTHER, MISSING]
+
+    def conditions(self, column: str) -> list[str]:
+        """Returns what holds in a row with each code: `device = phone`."""
+        known = [f"{column} = {name}" for name in self.names[: len(self.values)]]
+        return [*known, f"{column} is another value", f"{column} is missing"]
 
     def codes(self, column: pa.Array) -> npt.NDArray[np.int16]:
         """Returns the code of each row's value, `[N]`."""
@@ -60,8 +67,18 @@ class NumberCodes:
 
     @property
     def names(self) -> list[str]:
-        last = f"> {self.edges[-1]:g}" if len(self.edges) else "(any number)"
-        return [*(f"<= {edge:g}" for edge in self.edges), last, MISSING]
+        return [*self._bins(".."), MISSING]
+
+    def conditions(self, column: str) -> list[str]:
+        """Returns what holds in a row with each code, with both ends of a bin: `201 < duration <= 414`."""
+        return [*self._bins(column), f"{column} is missing"]
+
+    def _bins(self, number: str) -> list[str]:
+        ends = _texts(self.edges)
+        if not ends:
+            return [f"{number} is any number"]
+        between = (f"{low} < {number} <= {high}" for low, high in itertools.pairwise(ends))
+        return [f"{number} <= {ends[0]}", *between, f"{number} > {ends[-1]}"]
 
     def codes(self, column: pa.Array) -> npt.NDArray[np.int16]:
         """Returns the code of each row's value, `[N]`."""
@@ -69,6 +86,21 @@ class NumberCodes:
         codes = np.searchsorted(self.edges, values).astype(np.int16)
         codes[np.isnan(values)] = len(self.edges) + 1
         return codes
+
+
+def _texts(edges: npt.NDArray[np.float32]) -> list[str]:
+    """Returns the edges in as few digits, at least six, as tell all of them apart."""
+    texts: list[str] = []
+    for digits in range(6, 10):
+        texts = [f"{edge:.{digits}g}" for edge in edges.tolist()]
+        if len(set(texts)) == len(edges):
+            break
+    return [f"{int(float(text))}" if _is_whole(text) else text for text in texts]
+
+
+def _is_whole(text: str) -> bool:
+    """Returns whether a number with an exponent is a whole number that is as well written without it."""
+    return "e+" in text and abs(float(text)) < MOST_WRITTEN
 
 
 class LogCodes:
@@ -88,6 +120,7 @@ class LogCodes:
             is_number = pa.types.is_floating(values.type)
             self._codes.append(NumberCodes.of(values) if is_number else TextCodes.of(values))
         self.names = [codes.names for codes in self._codes]
+        self.conditions = [codes.conditions(name) for name, codes in zip(self.columns, self._codes, strict=True)]
 
     def codes(self, rows: pa.RecordBatch) -> npt.NDArray[np.int16]:
         """Returns the code of each value, `[columns, N]`."""

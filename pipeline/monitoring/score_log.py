@@ -20,6 +20,7 @@ def score_log(
     output: pathlib.Path | str,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
+    kept: Sequence[str] = (),
 ) -> ScoreResult:
     """Scores a raw log, with or without labels. If TFDV is installed, measures each column's drift from training.
 
@@ -30,13 +31,14 @@ def score_log(
             interruption, the same call resumes.
         workers: Number of parts to score in parallel. None: one for each core.
         beam_args: Arguments for Beam. If there are any, Beam scores the parts.
+        kept: Columns of the log that the scores carry along.
 
     Raises:
         InputError: as in `ctrpipe.serving.scoring.score.score`; or no line could be scored.
     """
     place = contextlib.nullcontext(pathlib.Path(output)) if not is_url(output) else stored_scoring(str(output))
     with log_announced("ctrpipe.serving.scoring.score"), place as folder:
-        result = score(model, list(inputs), folder, beam_args, workers, *_drift())
+        result = score(model, list(inputs), folder, beam_args, workers, *_drift(), kept=kept)
     result = dataclasses.replace(result, output=output)
     if not result.scored:
         why = f"{output}/{DEAD_LETTER} says why; is it a log of this model?"

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.monitoring.columns import MOST_SHOWN
 from ctrpipe.pipeline.monitoring.histogram import histograms_on_arrays
 from ctrpipe.pipeline.monitoring.validation import (
     BasicStatsGenerator,
@@ -27,6 +28,7 @@ from ctrpipe.transforms.log.vectors import as_lists, is_vector
 
 FILE = "FeatureStats.pb"  # the name that TFX's components use
 SUSPECTS = "suspects.json"  # the findings of ctrpipe.transforms.log.suspects, in the artifact
+COLUMNS = "columns.json"  # what ctrpipe.pipeline.monitoring.columns says of the training rows, in the artifact
 # Of one process, with 40 columns.
 ROWS_PER_SECOND = 120_000
 ROWS_READ_PER_SECOND = 1_000_000
@@ -39,7 +41,6 @@ PARTS = 8  # file groups per split, approximately; merging the accumulators of a
 COUNTED_VALUES = 1 << 12
 HASHED_VALUES = 1 << 14
 SHOWN_VALUES = 20
-MOST_SHOWN = 100  # characters shown of a value: a text may be long
 QUANTILES = 40
 
 
@@ -249,12 +250,7 @@ def summarise_statistics(
         }
         for name, rows in counts["rows"].items()
     }
-    train = read_statistics(statistics, "train").datasets[0]
-    kinds: dict[str, str] = {column: feature.kind for feature in spec.features for column in feature.columns}
-    kinds |= {spec.data.weight: "weight"} if spec.data.weight else {}
-    columns = [_column(feature, kinds, train.num_examples) for feature in train.features]
-    order = {name: index for index, name in enumerate(spec.target_columns + spec.feature_columns)}
-    columns.sort(key=lambda column: order.get(column["name"], len(order)))
+    counted = json.loads((statistics / COLUMNS).read_text(encoding="utf-8"))
     anomalies_shown = []
     for folder in sorted(anomalies.glob("Split-*")):
         binary = anomalies_pb2.Anomalies.FromString((folder / "SchemaDiff.pb").read_bytes())
@@ -271,10 +267,10 @@ def summarise_statistics(
             share = f"{count:,} of {counts['rows'][split]:,} rows"
             text = f"clipped in {share}, where the number lies far beyond the range of the training rows"
             anomalies_shown.append({"column": column, "split": split, "text": text})
-    if (statistics / SUSPECTS).exists():
-        anomalies_shown += json.loads((statistics / SUSPECTS).read_text(encoding="utf-8"))
+    anomalies_shown += json.loads((statistics / SUSPECTS).read_text(encoding="utf-8"))
     letters = {"rows": counts["rejected"], "reasons": counts["reasons"]}
-    return {"splits": splits, "columns": columns, "anomalies": anomalies_shown, "dead_letters": letters}
+    of_columns = {"columns": counted["columns"], "counted_rows": counted["rows"], "times": counted["times"]}
+    return {"splits": splits, **of_columns, "anomalies": anomalies_shown, "dead_letters": letters}
 
 
 def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str]) -> list[dict[str, str]]:
@@ -300,18 +296,3 @@ def _soft_failure(feature: Any, split: str, rows: float) -> str:
     if stats == "string_stats":
         return f"one value in all rows: {values.top_values[0].value[:MOST_SHOWN]}" if values.unique == 1 else ""
     return f"one value in all rows: {values.min:g}" if values.min == values.max else ""
-
-
-def _column(feature: Any, kinds: dict[str, str], rows: int) -> dict[str, Any]:
-    name = feature.path.step[0]
-    is_text = feature.WhichOneof("stats") == "string_stats"
-    values = feature.string_stats if is_text else feature.num_stats
-    present = values.common_stats.num_non_missing
-    return {
-        "name": name,
-        "kind": kinds.get(name, "label"),
-        "missing_rate": 1 - present / rows if rows else None,
-        "unique": values.unique if is_text else None,
-        "mean": None if is_text else values.mean,
-        "top": [[top.value[:MOST_SHOWN], int(top.frequency)] for top in values.top_values[:5]] if is_text else [],
-    }

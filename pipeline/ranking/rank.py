@@ -23,7 +23,7 @@ from ctrpipe.pipeline.evaluation.lists import (
 from ctrpipe.pipeline.run.model_rows import read_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import read_log_spec
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.transforms.log.lists import Columns, columns_of
 from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.spec import LogSpec

@@ -1,7 +1,8 @@
 """Shows a comparison of logs: as tables in the terminal, as a page and as JSON."""
 
 import pathlib
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import rich.console
 import rich.markup
@@ -10,8 +11,15 @@ import rich.table
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
+from ctrpipe.common.terminal import print_table
+
+if TYPE_CHECKING:
+    from ctrpipe.common.charts import BarChart
 
 SHOWN_COLUMNS = 20
+SHOWN_BARS = 60  # columns of the chart, the furthest first
+NAMED = 8  # columns in the sentence at the head of the page
+TITLE = "Distance between the logs"
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
@@ -33,7 +41,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
         missing = f"{column['missing']:.1%}, {column['other_missing']:.1%}"
         cells = (column["column"], distance, f"{column['threshold']:g}", missing, verdict, "; ".join(moves))
         table.add_row(*(rich.markup.escape(cell) for cell in cells))
-    rich.console.Console().print(table)
+    print_table(rich.console.Console(), table)
     if len(shown) < len(columns):
         print(f"and {len(columns) - len(shown)} more columns, all nearer")
     print(f"{breaches} of {len(columns)} columns are further away than they may be, and than chance explains")
@@ -49,7 +57,7 @@ def print_attributions(compared: dict[str, Any]) -> None:
     for column in columns[: max(breaches, SHOWN_COLUMNS)]:
         numbers = (f"{column['share']:.2%}", f"{column['other']:.2%}", f"{column['threshold']:g}")
         table.add_row(rich.markup.escape(column["column"]), *numbers, "BREACH" if column["breached"] else "ok")
-    rich.console.Console().print(table)
+    print_table(rich.console.Console(), table)
     rows = f"By {log['rows']:,} and {other['rows']:,} rows"
     print(f"{rows}, {breaches} of {len(columns)} shares of the explanations moved further than they may, beyond chance")
 
@@ -64,7 +72,42 @@ def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Pat
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(data, drift)
-        write_text(page, template("drift_page.html.jinja", pathlib.Path(__file__).parent).render(drift=drift))
+        write_text(page, _page(drift))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
     return [data, page]
+
+
+def _page(drift: dict[str, Any]) -> str:
+    # Lazy: matplotlib takes 0.3 s, and the tables on the terminal do not need it.
+    from ctrpipe.common.charts import chart_svg
+
+    plots = {f"{part['kind'].capitalize()}: {TITLE}": chart_svg(drift_chart(part)) for part in drift["comparisons"]}
+    page = template("drift_page.html.jinja", pathlib.Path(__file__).parent)
+    return page.render(drift=drift, verdict=drift_verdict(drift), plots=plots)
+
+
+def drift_chart(comparison: dict[str, Any]) -> "BarChart":
+    """Returns the distances of a comparison's columns by their limits, as bars. Above 1 is further than allowed."""
+    from ctrpipe.common.charts import Bar, BarChart  # lazy, see _page
+
+    columns = comparison["columns"][:SHOWN_BARS]
+    bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in columns]
+    return BarChart(TITLE, bars, "distance / limit", mark=1.0)
+
+
+def drift_verdict(drift: dict[str, Any]) -> str:
+    """Returns one sentence on the columns, and the shares of the explanations, that moved further than they may."""
+    named = dict.fromkeys(one["column"] for part in drift["comparisons"] for one in part["columns"] if one["breached"])
+    count = max(len(part["columns"]) for part in drift["comparisons"])
+    text = f"{len(named)} of {count} columns moved further than they may and than chance explains" + _list(named)
+    if "attributions" in drift:
+        shares = [one["column"] for one in drift["attributions"]["columns"] if one["breached"]]
+        text += f"; so did the share of {len(shares)} columns in the explanations" + _list(shares)
+    return f"{text}."
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = [f"{len(shown) - NAMED} more"] if len(shown) > NAMED else []
+    return f": {', '.join([*shown[:NAMED], *more])}" if shown else ""

@@ -1,9 +1,11 @@
-"""The charts of an explanation (`ctrpipe explain RUN`): importance, pairs, attention and stored rows."""
+"""The charts of an explanation (`ctrpipe explain RUN`): importance, pairs, attention and stored rows; and its page."""
 
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
+from ctrpipe.common.pages import template
 
 MOST_BARS = 60  # columns, the most important first
 MOST_MAPPED = 40  # columns of a heat map of pairs
@@ -11,7 +13,30 @@ MOST_TOKENS = 60  # tokens of an attention map
 CURVE = "Picked, by complementarity"  # Attention-Net, Figure 2
 ADDED = "added to the logit"
 MOST_WORDS = 10  # words of a query in a layer, the most attended first
+NAMED = 3  # columns in the sentence at the head of the page
 ROW_BARS = 12  # columns of a row, the largest contributions first
+
+
+def explanation_page(explanation: dict[str, Any]) -> str:
+    """Returns the page of an explanation as HTML: the same as the pages that a run's report gets.
+
+    Args:
+        explanation: The contents of explanation.json.
+    """
+    return template("explanation_page.html.jinja", pathlib.Path(__file__).parent).render(
+        explanation=explanation, charts=explanation_charts(explanation), verdict=explanation_verdict(explanation)
+    )
+
+
+def explanation_verdict(explanation: dict[str, Any]) -> str:
+    """Returns one sentence: the columns that cost most, and how many the model does not visibly use."""
+    columns = explanation["columns"]
+    used = [one for one in columns if one["log_loss"]["interval"][0] > 0]
+    if not used:
+        return f"None of {len(columns)} columns visibly lowers the log loss on these rows."
+    named = ", ".join(f"{one['name']} ({one['log_loss']['value']:+.4f})" for one in used[:NAMED])
+    count = f"The model uses {len(used)} of {len(columns)} columns visibly"
+    return f"{count}; the log loss rises most without {named}."
 
 
 def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,11 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
             f"the model is worse than the base rate: its RIG is {metrics['rig']:.4f}, and that of the test rows' click "
             "rate as every row's prediction is 0"
         )
+    for task, measured in metrics.get("tasks", {}).items():
+        if (r2 := measured.get("r2")) is not None and r2 < 0:
+            sentences.append(
+                f"the numbers of {task} are further off than the mean of the test rows: their R2 is {r2:.4f}"
+            )
     if figure := history.get("not_finite"):  # absent in a run of a former release
         sentences.append(f"{figure}, and the best weights before are what was kept")
     return sentences + _still_falling(history)

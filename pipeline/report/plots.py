@@ -1,24 +1,23 @@
-"""The charts of a report: training curves, ROC, precision and recall, calibration, scores by class.
+"""The charts of a report: training curves, calibration, ROC, precision and recall, gain, scores by class.
 
 Separate from the page, because importing numpy and pyarrow takes longer than a report with stored charts.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ctrpipe.common import metrics
 from ctrpipe.common.charts import Chart, Drawn, Histogram, Line, chart_svg
-from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_table
+from ctrpipe.pipeline.report.measured import Columns, gain_curve, read_predictions
 
 SCORE_BINS = 40
 CURVE_POINTS = 300  # maximum points of a drawn curve; more are not visible
-PLOTTED = ["label", "probability", "uncalibrated_probability", "baseline_probability", "weight"]
 UNIT = (0.0, 1.0)
-Columns = dict[str, np.ndarray]
+MOST_SCORES = 0.999  # of the rows have a score within the histogram; its last bin holds the rest too
 # Maps labels, scores and weights to the points of a curve.
 Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -32,8 +31,7 @@ def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Drawn]:
     """Returns the charts by title. Charts without enough data are left out.
 
     Args:
-        predictions: The contents of predictions.parquet: label and probability. With a calibration, a baseline or
-            weights also the uncalibrated probability, the baseline's probability or the weight.
+        predictions: The contents of predictions.parquet, see `read_predictions`.
         history: The contents of history.json.
 
     Raises:
@@ -42,61 +40,43 @@ def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Drawn]:
     plots: dict[str, Drawn] = {}
     if history["evaluations"]:
         plots |= _training(history)
-    try:
-        table = read_table(pa.BufferReader(predictions), PLOTTED)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"predictions.parquet: {error}") from error
-    columns = {name: as_numpy(table[name]) for name in table.column_names}
-    known = ~np.isnan(columns["label"])
-    columns = {name: values[known] for name, values in columns.items()}
-    columns.setdefault("weight", np.ones(len(columns["label"]), np.float32))
+    columns, _ = read_predictions(predictions)
+    plots["Calibration"] = _calibration(columns)
     if metrics.auc(columns["label"], columns["probability"], columns["weight"]) is not None:
         plots["ROC"] = _roc(columns)
         plots["Precision and recall"] = _precision_recall(columns)
-    plots["Calibration"] = _calibration(columns)
+        plots["Gain"] = _gain(columns)
     plots["Scores by class"] = _scores(columns)
     return plots
 
 
 def _training(history: dict[str, Any]) -> dict[str, Chart]:
-    evaluations = history["evaluations"]
+    """Returns the learning curves. Trainings that follow each other, as of weights for trees, have charts each."""
+    evaluations, best = history["evaluations"], history["best"]
     examples = [row["examples"] for row in evaluations]
-    best = None if history["best"] is None else examples[history["best"]]
+    starts = [0, *(place for place in range(1, len(examples)) if examples[place] < examples[place - 1]), len(examples)]
+    parts = list(itertools.pairwise(starts))
+    best_at = None if best is None else examples[best]
+    charts = {}
+    for number, (start, stop) in enumerate(parts, 1):
+        rows, end = evaluations[start:stop], f", part {number} of {len(parts)}" if len(parts) > 1 else ""
+        mark = best_at if best is not None and start <= best < stop else None
+        losses = [_history(rows, "training", "train_loss"), _history(rows, "validation", "validation_log_loss")]
+        ranked = [_history(rows, "validation", "validation_auc")]
+        names = ("examples", "log loss"), ("examples", "AUC")
+        charts[f"Training: log loss{end}"] = Chart("Log loss by examples", losses, names[0], mark=mark)
+        charts[f"Training: AUC{end}"] = Chart("AUC by examples", ranked, names[1], mark=mark)
+    return charts
 
-    def line(name: str, key: str) -> Line:
-        values = [math.nan if row[key] is None else row[key] for row in evaluations]
-        return Line(name, examples, values, dots=True)
 
-    losses = [line("training", "train_loss"), line("validation", "validation_log_loss")]
-    ranked = [line("validation", "validation_auc")]
-    return {
-        "Training: log loss": Chart("Log loss by examples", losses, ("examples", "log loss"), mark=best),
-        "Training: AUC": Chart("AUC by examples", ranked, ("examples", "AUC"), mark=best),
-    }
+def _history(evaluations: list[dict[str, Any]], name: str, key: str) -> Line:
+    values = [math.nan if row[key] is None else row[key] for row in evaluations]
+    return Line(name, [row["examples"] for row in evaluations], values, dots=True)
 
 
 def _models(columns: Columns) -> list[tuple[str, np.ndarray]]:
     names = (("model", "probability"), ("baseline", "baseline_probability"))
     return [(label, columns[name]) for label, name in names if name in columns]
-
-
-def roc_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the false and the true positive rates, `[P]` each, at every score where the curve bends.
-
-    Equals scikit-learn's roc_curve, without its import, which takes longer than the whole report.
-
-    Args:
-        labels: 0 or 1, `[N]`, of both classes.
-        scores: The higher, the more likely a click, `[N]`.
-        weights: How often each row counts, `[N]`.
-    """
-    order = np.argsort(-scores, kind="stable")
-    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    masses = metrics.class_weights(labels[order], weights[order])
-    clicks, others = (np.cumsum(mass)[last_of_score] for mass in masses)
-    bends = np.ones(len(clicks), bool)
-    bends[1:-1] = (np.diff(clicks, 2) != 0) | (np.diff(others, 2) != 0)
-    return np.append(0, others[bends] / others[-1]), np.append(0, clicks[bends] / clicks[-1])
 
 
 def precision_recall_curve(
@@ -135,13 +115,24 @@ def _lines(columns: Columns, curve: Curve) -> list[Line]:
 def _roc(columns: Columns) -> Chart:
     labels = ("false positive rate", "true positive rate")
     chance = ((0.0, 0.0), (1.0, 1.0))
-    return Chart("ROC curve", _lines(columns, roc_curve), labels, UNIT, UNIT, reference=chance)
+    return Chart("ROC curve", _lines(columns, _roc_rates), labels, UNIT, UNIT, reference=chance)
+
+
+def _roc_rates(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return metrics.roc_points(labels, scores, weights)[:2]
 
 
 def _precision_recall(columns: Columns) -> Chart:
     rate = float(np.average(columns["label"], weights=columns["weight"]))
     lines, labels, chance = _lines(columns, precision_recall_curve), ("recall", "precision"), ((0.0, rate), (1.0, rate))
     return Chart("Precision by recall", lines, labels, UNIT, UNIT, reference=chance)
+
+
+def _gain(columns: Columns) -> Chart:
+    rate = float(np.average(columns["label"], weights=columns["weight"]))
+    lines = [*_lines(columns, gain_curve), Line("perfect", [0.0, rate, 1.0], [0.0, 1.0, 1.0])]
+    labels = ("share of the rows, highest prediction first", "share of the clicks")
+    return Chart("Clicks by rows", lines, labels, UNIT, UNIT, reference=((0.0, 0.0), (1.0, 1.0)))
 
 
 def _calibration(columns: Columns) -> Chart:
@@ -159,14 +150,16 @@ def _calibration(columns: Columns) -> Chart:
 
 
 def _scores(columns: Columns) -> Histogram:
-    edges = np.linspace(0, max(float(columns["probability"].max()), 1e-6), SCORE_BINS + 1)
+    scores = columns["probability"]
+    edges = np.linspace(0, max(float(np.quantile(scores, MOST_SCORES)), 1e-6), SCORE_BINS + 1)
+    shown = np.minimum(scores, edges[-1])
     lines = []
     clicks, others = metrics.class_weights(columns["label"], columns["weight"])
     for mass, name in ((others, "no click"), (clicks, "click")):
         own = mass > 0
         density = np.zeros(SCORE_BINS)
         if own.any():
-            density = np.histogram(columns["probability"][own], edges, density=True, weights=mass[own])[0]
+            density = np.histogram(shown[own], edges, density=True, weights=mass[own])[0]
         lines.append(Line(name, edges.tolist(), density.tolist()))
     labels = ("predicted probability", "density")
     return Histogram("Densities of probabilities by class", lines, labels)

@@ -1,6 +1,5 @@
 """Writes report.html, one file that works offline, from the results in a run's folder."""
 
-import base64
 import hashlib
 import json
 import pathlib
@@ -13,12 +12,15 @@ from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
+from ctrpipe.pipeline.report.contents import cards, columns, log_text, settings_of, slices, span_of_test, splits
 from ctrpipe.pipeline.report.notes import notes
+from ctrpipe.pipeline.report.numbers import NUMBER_METRICS, number_rows
+from ctrpipe.pipeline.report.verdict import verdict
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
+MEASURED = "measured.json"  # the numbers of the page beside metrics.json
 SECTIONS = "sections.json"  # of hooks, as HTML
 FOLDER = pathlib.Path(__file__).parent
-SCRIPT = FOLDER / "report.js"
 TRAINING = "Training: "  # prefix of the titles of training charts
 
 
@@ -34,7 +36,7 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
     data = directory / "report_data"
     try:
         text = _render(directory / "metrics.json", data)
-    except (jinja2.UndefinedError, LookupError, TypeError, ValueError) as error:
+    except (jinja2.UndefinedError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = one_line(error, 200)
         raise InputError(f"{data}: not as `ctrpipe run` leaves it ({reason}); run it again") from error
     path = directory / "report.html"
@@ -47,28 +49,62 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
 
 def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     history = _read_json(data / "history.json")
-    measured = _read_json(metrics)
-    script = _read(SCRIPT).decode("utf-8")
+    known = _read_json(metrics)
     plots = _plots(data, history)
     explanation = _explanation(data) if (data / EXPLANATION).exists() else None
+    of_run = {"tail": None, "uncalibrated": None, "calibration_choice": None, "tasks": {}, **known}
+    gates, lineage = _read_json(data / "gates.json"), {"parent": None, **_read_json(data / "lineage.json")}
+    statistics = _read_json(data / "statistics.json")
+    drift = _read_json(data / "drift.json") if (data / "drift.json").exists() else None
+    seeds = _seeds(metrics.parent) if (metrics.parent / "seeds.json").exists() else None
+    measured = _measured(data, of_run["slices"])
+    if seeds and seeds["ahead"]:
+        measured["ahead"] = seeds["ahead"]
+    parts = splits(statistics)
+    config = _read(data / "config.yaml").decode("utf-8")
+    settings = settings_of(config)
+    model = str(_at(settings, "model", "name") or "the model")
     return template("report.html.jinja", FOLDER).render(
-        metrics={"tail": None, "uncalibrated": None, "calibration_choice": None, **measured},
-        notes=notes(measured, history),
-        seeds=_seeds(metrics.parent) if (metrics.parent / "seeds.json").exists() else None,
-        gates=_read_json(data / "gates.json"),
+        name=str(settings.get("name") or metrics.parent.resolve().name),
+        model=model,
+        verdict=verdict(model, of_run, gates, measured),
+        warnings=[*_drift_warning(drift), *notes(known, history)],
+        log=log_text(lineage["data"]),
+        divided=_at(settings, "data", "split", "by"),
+        cards=list(cards(of_run, measured)),
+        metrics=of_run,
+        measured=measured,
+        numbers=number_rows("model", known),
+        number_metrics=list(NUMBER_METRICS.values()),
+        seeds=seeds,
+        gates=gates,
         history=history,
-        statistics=_read_json(data / "statistics.json"),
-        drift=_read_json(data / "drift.json") if (data / "drift.json").exists() else None,
-        lineage={"parent": None, **_read_json(data / "lineage.json")},
+        statistics={"counted_rows": None, **statistics},
+        splits=parts,
+        times=span_of_test(parts),
+        columns=columns(statistics),
+        slices=slices(of_run, measured),
+        drift=drift,
+        lineage=lineage,
         seconds=_read_json(data / "seconds.json") if (data / "seconds.json").exists() else None,
-        config=_read(data / "config.yaml").decode("utf-8"),
+        config=config,
         plots={title: plot for title, plot in plots.items() if not title.startswith(TRAINING)},
         training={title.removeprefix(TRAINING): plot for title, plot in plots.items() if title.startswith(TRAINING)},
         sections=_read_json(data / SECTIONS) if (data / SECTIONS).exists() else {},
         **(explanation or {"explanation": None}),
-        script=script,
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
     )
+
+
+def _at(settings: dict[str, Any], *keys: str) -> Any:
+    """Returns a setting of config.yaml by its keys; None where it has no such one."""
+    found: Any = settings
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _drift_warning(drift: dict[str, Any] | None) -> list[str]:
+    return ["the training rows are unlike another log: see Drift and skew"] if drift and drift["breached"] else []
 
 
 def _seeds(folder: pathlib.Path) -> dict[str, Any]:
@@ -81,7 +117,8 @@ def _seeds(folder: pathlib.Path) -> dict[str, Any]:
     assert seeds is not None
     sides = [seeds.model, *([seeds.baseline] if seeds.baseline else [])]
     shown = [{"name": side.name, "trainings": side.trainings, "spread": spread(side)} for side in sides]
-    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(seeds)}
+    ahead = seeds.difference["auc"] if seeds.difference else None
+    return {"metrics": METRICS, "sides": shown, "verdict": seeds_verdict(seeds), "ahead": ahead}
 
 
 def _explanation(data: pathlib.Path) -> dict[str, Any]:
@@ -131,10 +168,24 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
     return _kept(data / PLOTS, predictions + drawn_from, draw)
 
 
-def _kept(path: pathlib.Path, drawn_from: bytes, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns the stored charts of a file if they were drawn from the same data by the same code, or draws them.
+def _measured(data: pathlib.Path, slices: dict[str, Any]) -> dict[str, Any]:
+    """Returns the numbers that need the test rows: see `measure`."""
+    predictions = _read(data / "predictions.parquet")
 
-    Drawing takes longer than the rest of the report, so charts are stored.
+    def count() -> dict[str, Any]:
+        # Lazy: numpy and pyarrow take 0.5 s to import.
+        from ctrpipe.pipeline.report.measured import measure
+
+        return measure(predictions, slices)
+
+    counted_from = json.dumps([slices, stage_version("ctrpipe.pipeline.report.measured")]).encode()
+    return _kept(data / MEASURED, predictions + counted_from, count)
+
+
+def _kept(path: pathlib.Path, drawn_from: bytes, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Returns what a file keeps of a former report if it was made from the same data by the same code, or makes it.
+
+    Drawing and counting take longer than the rest of the report.
     """
     digest = hashlib.sha256(drawn_from).hexdigest()
     kept = _kept_charts(path)

@@ -16,6 +16,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import as_numpy, read_scored, read_
 from ctrpipe.pipeline.evaluation.seeds import SeedSide, read_seeds
 from ctrpipe.pipeline.report.advice import advice
 from ctrpipe.pipeline.report.notes import notes
+from ctrpipe.pipeline.report.numbers import NUMBER_METRICS, number_rows
 from ctrpipe.pipeline.report.seeds import seeds_verdict, spread
 
 
@@ -60,8 +61,17 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     if best:
         table.add_row("best possible", *_cells(best))
     console.print(table)
+    if rows_of_numbers := number_rows(config.model.name, metrics):
+        table = rich.table.Table("number", *NUMBER_METRICS.values(), "rows")
+        for row in rows_of_numbers:
+            table.add_row(*row)
+        console.print(table)
     if metrics.get("gauc_groups"):
         print(f"gAUC:   {_gauc_text(metrics)}")
+    for name, value in metrics.get("hooks", {}).items():
+        of_baseline = (metrics["baseline"] or {}).get("hooks", {}).get(name)
+        beside = f", {metrics['baseline']['name']} {_shown(of_baseline)}" if metrics["baseline"] else ""
+        print(f"Metric: {name} {_shown(value)}{beside}")
     for task, choice in (metrics.get("calibration_choice") or {}).items():
         print(f"Calibration of {task}: {choice['text']}")
     model = output / "models" / config.serving.model_name
@@ -84,6 +94,10 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     for anomaly in statistics["anomalies"]:
         print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
     print(f"Report: {output}/report.html")
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _gauc_text(metrics: dict[str, Any]) -> str:

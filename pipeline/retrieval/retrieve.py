@@ -12,16 +12,17 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, atomic_path, write_json
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.pipeline.retrieval.cells import Recall, default_cells, divided
 from ctrpipe.pipeline.run.model_rows import good_rows, split_files
 from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, VECTORS
 from ctrpipe.serving.export.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
 from ctrpipe.serving.layout import Asset, asset_path, newest_version
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.scoring.rows import TRANSFORM, raw_batches
+from ctrpipe.serving.rows import TRANSFORM, raw_batches
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import read_payload
@@ -305,7 +306,10 @@ def _item_column(spec: LogSpec, item: str | None) -> str:
     column = item or spec.item_column
     single = [name for name in spec.item_columns if name in spec.columns_of("categorical")]
     if column not in single:
-        raise InputError(f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}")
+        raise InputError(
+            f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}"
+            f"{did_you_mean(column or '', single)}"
+        )
     return column
 
 

@@ -1,6 +1,7 @@
 """What a hook gets of a finished run, and the calls of the hooks that follow a run."""
 
 import dataclasses
+import html
 import json
 import pathlib
 from collections.abc import Mapping
@@ -64,14 +65,14 @@ def check_hooks(named: Hooks) -> dict[str, str]:
 
 
 def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
-    """Writes the sections of the report to sections.json, by name, as HTML.
+    """Writes the sections of the report to sections.json, by name, as HTML. The first one has the hooks' metrics.
 
     Raises:
         InputError: a hook fails, or returns no text.
     """
-    if not named.sections:
+    if not named.sections and not run.metrics.get("hooks"):
         return
-    written = {}
+    written = {"Metrics of packages": _metrics_table(run.metrics)} if run.metrics.get("hooks") else {}
     for name in named.sections:
         section = hooks.load("sections", name)
         with hooks.failures("sections", name):
@@ -80,6 +81,21 @@ def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
             raise InputError(f"the report section {name} returned {type(text).__name__}, no text; return HTML as a str")
         written[name] = text
     write_json(data / "sections.json", written)
+
+
+def _metrics_table(metrics: Mapping[str, Any]) -> str:
+    """Returns an HTML table of the hooks' metrics of the model and of its baseline."""
+    sides = {"model": metrics["hooks"]}
+    if baseline := metrics.get("baseline"):
+        sides[f"{baseline['name']} (baseline)"] = baseline.get("hooks", {})
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in ["", *metrics["hooks"]])
+    rows = "".join(
+        f"<tr><td>{html.escape(side)}</td>"
+        + "".join(f"<td>{'-' if values.get(name) is None else f'{values[name]:.4f}'}</td>" for name in metrics["hooks"])
+        + "</tr>"
+        for side, values in sides.items()
+    )
+    return f"<table><tr>{head}</tr>{rows}</table>"
 
 
 def call_after_run(run: FinishedRun, named: Hooks) -> None:

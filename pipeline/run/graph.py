@@ -12,6 +12,7 @@ from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import bulk_inferrer_pb2, pusher_pb2
 
+from ctrpipe.common import hooks
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.fingerprints import fingerprint
@@ -171,7 +172,9 @@ def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Mode
 
 
 def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> TrainerSettings:
-    training = config.training.of_baseline(model.name) if is_baseline else config.training
+    training = (
+        config.training.of_baseline(model.name, bool(config.data.number_tasks)) if is_baseline else config.training
+    )
     trained_from = inputs.training_fingerprint(config, model, training)
     return TrainerSettings(
         spec=config.log_spec,
@@ -219,11 +222,26 @@ def _seed_trainings(
 
 
 def _side(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool) -> SideSettings:
-    training = config.training.of_baseline(model.name) if is_baseline else config.training
+    training = (
+        config.training.of_baseline(model.name, bool(config.data.number_tasks)) if is_baseline else config.training
+    )
     seeds = range(config.seed + 1, config.seed + config.evaluation.seeds) if training.depends_on_seed else ()
     configs = [config.model_copy(update={"seed": seed % SEEDS}) for seed in seeds]
     trainers = [_trainer_settings(each, inputs, model, is_baseline) for each in configs]
     return SideSettings(name=model.name, trainers=trainers)
+
+
+def evaluator_settings(config: RunConfig, inputs: RunInputs) -> EvaluatorSettings:
+    """Returns the settings of the evaluation, by which a run finds an earlier one in the cache."""
+    return EvaluatorSettings(
+        spec=config.log_spec,
+        gates=config.gates,
+        evaluation=config.evaluation,
+        rows=inputs.test_rows(config),
+        retrained=[_push_folder(config, inputs) / version for version in inputs.retrained_versions],
+        hook_metrics={name: hooks.version("metrics", name) for name in config.hooks.metrics},
+        hook_gates={name: hooks.version("gates", name) for name in config.hooks.gates},
+    )
 
 
 def _evaluator(
@@ -235,13 +253,7 @@ def _evaluator(
     baseline: BaseComponent | None,
     seeds: BaseComponent | None,
 ) -> BaseComponent:
-    settings = EvaluatorSettings(
-        spec=config.log_spec,
-        gates=config.gates,
-        evaluation=config.evaluation,
-        rows=inputs.test_rows(config),
-        retrained=[_push_folder(config, inputs) / version for version in inputs.retrained_versions],
-    )
+    settings = evaluator_settings(config, inputs)
     beside = {"baseline": baseline.outputs["model"]} if baseline else {}
     beside |= {"seeds": seeds.outputs["seeds"]} if seeds else {}
     return GatedEvaluator(

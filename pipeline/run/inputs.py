@@ -50,7 +50,9 @@ class RunInputs:
         settings = training or config.training
         parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
-        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name), begins_with]))
+        losses = [hooks.version("losses", name) for name in settings.hook_losses]
+        code = [source_of(model.name), begins_with, *losses, *_transforms_of_hooks(config)]
+        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, code))
 
     def version_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
         """Returns a hash of everything that decides a version's probabilities: the training run and the calibration.
@@ -70,11 +72,16 @@ class RunInputs:
         return fingerprint(self.data_fingerprint, split.by if split.files else split)
 
     def transform_version(self, config: RunConfig) -> str:
-        """Returns a hash of what decides how a row is transformed: the code, the tokenizer and pretrained tables."""
+        """Returns a hash of what decides how a row is transformed: code, that of hooks too, tokenizer and tables."""
         code = stage_version("ctrpipe.pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
         tables = [self.checkpoints[table.path] for table in pretrained_tables(config.log_spec).values()]
-        return fingerprint(code, *filter(None, [tokenizer, *tables])) if tokenizer or tables else code
+        others = [*filter(None, [tokenizer, *tables]), *_transforms_of_hooks(config)]
+        return fingerprint(code, *others) if others else code
+
+
+def _transforms_of_hooks(config: RunConfig) -> list[str]:
+    return [hooks.version("transforms", name) for name in config.hook_transforms]
 
 
 def encoders(config: RunConfig) -> list[str]:

@@ -71,11 +71,12 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
         database, file = metadata.Metadata(connection), pathlib.Path(connection.sqlite.filename_uri)
         await_database(file)
         record_new_place(file.parent.parent)
-        for node in pipeline.nodes:
+        for number, node in enumerate(pipeline.nodes):
             await_database(file)
             name = node.pipeline_node.node_info.id
             start_phase(name)
             started: list[str] = []
+            steps = number, len(pipeline.nodes)
             with keys_without_places():
                 launcher.Launcher(
                     pipeline_node=node.pipeline_node,
@@ -84,18 +85,23 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
                     pipeline_runtime_spec=pipeline.runtime_spec,
                     executor_spec=runner_utils.extract_executor_spec(deployment, name),
                     custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
-                    custom_executor_operators=_announcing(started),
+                    custom_executor_operators=_announcing(started, steps),
                 ).launch()
             if not started:
-                announce(f"{name}: from cache")
+                announce(f"{name}: from cache", steps=steps)
 
 
-def _announcing(started: list[str]) -> dict[type, type]:
-    """Returns executor operators, by executable spec, that announce a node and append its name to `started`."""
+def _announcing(started: list[str], steps: tuple[int, int]) -> dict[type, type]:
+    """Returns executor operators, by executable spec, that announce a node and append its name to `started`.
+
+    Args:
+        started: The list.
+        steps: The number of nodes that are done, and of all nodes.
+    """
 
     def start(execution_info: Any) -> None:
         name = execution_info.pipeline_node.node_info.id
-        announce(f"{name} ...")
+        announce(f"{name} ...", steps=steps)
         started.append(name)
 
     class Python(python_executor_operator.PythonExecutorOperator):

@@ -25,6 +25,7 @@ from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.finished import check_hooks
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
+from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
@@ -128,7 +129,9 @@ def _run_pipeline(
     with placing_the_number(config, files):
         artifacts = run_pipeline(config, inputs)
     start_phase("report")
-    return finish(config, data, code_version(), output, artifacts, seconds_by_phase())
+    metrics = finish(config, data, code_version(), output, artifacts, seconds_by_phase())
+    write_request(config, files, output)
+    return metrics
 
 
 @contextlib.contextmanager
@@ -195,6 +198,11 @@ def check_options(config: RunConfig) -> None:
                     )
 
                     require_several_tasks(model.name, tuple(config.data.labels))
+                if model_class(model.name).needs_items and (both := config.log_spec.crosses_sides):
+                    raise InputError(
+                        f"derived.{both}: {key} {model.name} computes the item's vector without the user, and this "
+                        "column is made of both; take columns of one side, or another model"
+                    )
             except (ValueError, TypeError) as error:
                 raise _option_mistake(key, model, error) from error
     if config.training.optimizer == "lbfgs" and not derives_from(config.model.name, "lr"):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctrpipe.common.files import link_or_copy
-from ctrpipe.common.metrics import summarise
 from ctrpipe.pipeline.compare.sides import compare_trainings
 from ctrpipe.pipeline.evaluation.scored_rows import (
     ScoredRows,
@@ -45,7 +44,7 @@ def all_seeds(
         assert other is not None
         scored[name] = [rows, *other.read_scores(artifact)]
         write_scored(data / _scores(name, seed), rows)
-        tasks = {task: summarise(rows.labels[task], rows.probabilities[task], rows.weights) for task in rows.labels}
+        tasks = {task: rows.summary(task) for task in rows.labels}
         end, place = ends[name], f"{FOLDER}/{_scores(name, seed)}"
         trainings = [SeedTraining(seed, tasks[others.task], end["stopped"], end["converged"], place, tasks)]
         for training in other.trainings:
@@ -56,7 +55,7 @@ def all_seeds(
     if "baseline" not in scored:
         return Seeds(others.task, sides["model"])
     tasks = sides["model"].trainings[0].tasks
-    known = [task for task, metrics in tasks.items() if metrics["auc"] is not None or task == others.task]
+    known = [task for task, metrics in tasks.items() if metrics.get("auc") is not None or task == others.task]
     differences = {task: _difference(scored["baseline"], scored["model"], task) for task in known}
     return Seeds(others.task, sides["model"], sides["baseline"], differences[others.task], differences)
 

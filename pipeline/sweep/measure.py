@@ -118,9 +118,18 @@ def measure(
     scored = dataclasses.replace(test, labels=by_task[0], probabilities=by_task[1], weights=weights_of(log.test))
     scored = dataclasses.replace(scored, groups=groups_of(log.test))
     weights = scored.weights
-    tasks = {task: _test_metrics(scored.labels[task], scored.probabilities[task], weights) for task in names}
+    number_tasks = tuple(number.task for number in log.feature_map.number_tasks)
+    scored = dataclasses.replace(scored, numbers=number_tasks)
+    tasks = {
+        task: scored.summary(task)
+        if task in number_tasks
+        else _test_metrics(scored.labels[task], scored.probabilities[task], weights)
+        for task in names
+    }
     if scored.groups is not None:
         for task, numbers in tasks.items():
+            if task in number_tasks:
+                continue
             known = scored.labelled(task)
             of_rows = known.labels[task], known.probabilities[task], known.weights
             found = None if known.groups is None else gauc_estimate(known.groups, *of_rows, known.group_weight)

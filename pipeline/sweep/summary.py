@@ -10,13 +10,14 @@ from typing import Any
 import rich.console
 import rich.table
 
-from ctrpipe.common.files import write_json
-from ctrpipe.common.terminal import console
+from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.show import correction, verdict
 from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, groups_of_rows, side
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
+from ctrpipe.pipeline.sweep.page import page
 from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.sweep.plots import plot_loss, plot_sweep
 
@@ -169,13 +170,14 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.svg and loss.svg.
+    """Writes sweep.json (everything), sweep.csv (one line per training run), sweep.html, sweep.svg and loss.svg.
 
     loss.svg shows the training loss of the first epoch. It is left out if the loss was measured only once.
     """
     write_json(output / "sweep.json", summary)
     _write_csv(summary, output / "sweep.csv")
     plot_sweep(summary, output / "sweep.svg")
+    write_text(output / "sweep.html", page(summary))
     plot_loss(summary, output / "loss.svg")
 
 
@@ -244,7 +246,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
         cells += [_cell(point["metrics"][name], digits) for _, name, digits in columns]
         cells += [show(point[name], 4, "+" if name.endswith("difference") else "") for _, name in compared]
         table.add_row(*cells, style="bold" if best else None)
-    terminal.print(table)
+    print_table(terminal, table)
     terminal.print(f"Differences and ratios: to {summary['reference']}")
     counts = [one["corrected_for"] for point in summary["points"] for one in point["tested"].values()]
     if max(counts, default=0) > 1:
@@ -275,7 +277,7 @@ def _print_costs(terminal: rich.console.Console, summary: dict[str, Any]) -> Non
         parts = (point["runs"][0]["costs"] or {}).get("training_parts") or {}
         for stage, ms in parts.items() if len(parts) > 1 else ():
             table.add_row(f"  {stage}", *(show(ms[name], 3) for name in COSTS), *("" for _ in COSTS))
-    terminal.print(table)
+    print_table(terminal, table)
 
 
 def show(value: float | None, digits: int = 4, sign: str = "") -> str:

@@ -27,6 +27,9 @@ def start_at_base_rate(job: TrainingJob, network: CTRModel) -> None:
         return
     try:
         rates = base_rates(job.train_files)
+        predicted = job.feature_map.numbers_by_task.values()
+        # An output of 0, the log-odds of 1/2, is the mean of a task's numbers already.
+        rates = np.where([number is None for number in predicted], rates, 0.5)
         if job.training.fake_negative_weighting:
             seen = np.minimum(rates, 0.5)
             rates = seen / (1 - seen)  # rate over distinct rows: each positive is also present as a fake negative

@@ -1,5 +1,6 @@
 """Boosted trees, which LightGBM trains: on the residual error of a trained network, or on rows of any values."""
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.common.metrics import has_rates
 from ctrpipe.common.processes import cores
+from ctrpipe.common.progress import throttled_announce
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.training.data import packed_batches, weights_of
@@ -124,8 +126,21 @@ def grow(
         "verbose": -1,
     }
     valid_sets: list[Any] = [] if valid is None else [valid]
-    callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(patience, verbose=False)] if valid_sets else []
+    callbacks: list[Callable[..., Any]] = [_progress(rounds)]
+    callbacks += [lightgbm.early_stopping(patience, verbose=False)] if valid_sets else []
     return lightgbm.train({**known, **parameters}, data, rounds, valid_sets=valid_sets, callbacks=callbacks)
+
+
+def _progress(rounds: int) -> Callable[[Any], None]:
+    """Returns a callback of LightGBM that announces the trees, the seconds and what is left, at most every 10 s."""
+    announce_if_due, started = throttled_announce(), time.monotonic()
+
+    def tell(state: Any) -> None:
+        trees, seconds = state.iteration + 1, time.monotonic() - started
+        left = f"at most {seconds / trees * (rounds - trees):,.0f} s left"
+        announce_if_due(f"Boosting: {trees:,} of at most {rounds:,} trees in {seconds:,.0f} s, {left}")
+
+    return tell
 
 
 def store(ensemble: TreeEnsemble, booster: Any) -> int:

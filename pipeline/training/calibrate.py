@@ -35,6 +35,7 @@ from ctrpipe.serving.calibration import (
     Overall,
     SliceLines,
     TaskCalibration,
+    Uncorrected,
     slice_rows,
 )
 from ctrpipe.transforms.log.payload import read_payload
@@ -84,8 +85,8 @@ class CalibrationRows:
 
 def check_classes(feature_map: FeatureMap, files: list[str]) -> None:
     """Raises InputError if all validation labels of a task are equal. Call it before training."""
-    for task, rate in zip(feature_map.tasks, base_rates(files), strict=True):
-        if rate in (0.0, 1.0):
+    for (task, number), rate in zip(feature_map.numbers_by_task.items(), base_rates(files), strict=True):
+        if number is None and rate in (0.0, 1.0):
             raise InputError(
                 f"calibration: the labels of {task} are all {rate:g} in the validation rows; give them more rows in "
                 "data.split, or remove calibration"
@@ -129,7 +130,10 @@ def fit_calibration(
         scale = negatives / float(weights[labels < 0.5].sum())
         weights[labels < 0.5] *= scale
     tasks = {}
-    for index, task in enumerate(feature_map.tasks):
+    for index, (task, number) in enumerate(feature_map.numbers_by_task.items()):
+        if number is not None:
+            tasks[task] = TaskCalibration(Uncorrected(number))
+            continue
         counted = (weights[:, index] > 0) & ~np.isnan(labels[:, index])
         own = (logits[counted, index], labels[counted, index], weights[counted, index])
         rows = CalibrationRows(*own, others_scale=scale)

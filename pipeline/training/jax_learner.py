@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
+from ctrpipe.models.base.answers import answers
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import GROUP, FeatureMap
 from ctrpipe.models.layers.tower import has_batch_statistics
@@ -180,7 +181,7 @@ class JaxLearner:
             training=False,
             gathered=self._gathered(values["trainable"], inputs),
         )
-        return jax.nn.sigmoid(logits)
+        return answers(logits, self._network.feature_map)
 
     def _pure_step(
         self, values: dict[str, Arrays], parts: list[Batch], rate: float

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import keras
 import numpy as np
 
+from ctrpipe.common import hooks
+from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import GROUP, LABEL, WEIGHT, FeatureMap
 from ctrpipe.models.base.losses import BinaryCrossEntropy, TaskLosses
@@ -29,10 +32,50 @@ def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
     """Returns the function of labels, logits and groups that gives the loss of each row, (batch_size,)."""
     weights = task_weights(feature_map, training.task_weights)
     names = tuple(training.losses(feature_map.tasks))
-    if set(names) == {"binary_cross_entropy"}:
+    numbers = tuple(feature_map.numbers_by_task.values()) if feature_map.number_tasks else ()
+    if set(names) == {"binary_cross_entropy"} and not numbers:
         plain = BinaryCrossEntropy(weights, training.fake_negative_weighting)
         return lambda labels, logits, groups: plain.call(labels, logits)
-    return TaskLosses(names, weights, training.focal_gamma, training.focal_alpha, training.jrc_weight).of_rows
+    settings = training.focal_gamma, training.focal_alpha, training.jrc_weight
+    others = {name: hook_loss(name) for name in training.hook_losses}
+    return TaskLosses(names, weights, *settings, others, numbers).of_rows
+
+
+class _Compiled(keras.Operation):
+    """A loss that is called with tensors without values, as in the compiled step of a training."""
+
+    def __init__(self, loss: Callable[[Any, Any], Any]):
+        super().__init__()
+        self._loss = loss
+
+    def call(self, labels: Any, logits: Any) -> Any:
+        return self._loss(labels, logits)
+
+
+def hook_loss(name: str) -> Callable[[Any, Any], Any]:
+    """Returns the loss of an installed package, tried on a few rows.
+
+    Raises:
+        InputError: it is not installed, fails, or returns something else than a finite loss for each row.
+    """
+    loss: Callable[[Any, Any], Any] = hooks.load("losses", name)
+    labels, logits = np.array([0, 1, 1, 0], np.float32), np.array([-1, 2, -3, 0.5], np.float32)
+    with hooks.failures("losses", name):
+        values = np.asarray(keras.ops.convert_to_numpy(loss(*map(keras.ops.convert_to_tensor, (labels, logits)))))
+    is_finite = values.dtype.kind == "f" and bool(np.isfinite(values).all())
+    if values.shape != labels.shape or not is_finite:
+        found = f"{values.dtype} of shape {list(values.shape)}{'' if is_finite else ', not all of them finite floats,'}"
+        raise InputError(f"the loss {name} returned {found} for {len(labels)} rows; return a finite float for each row")
+    of_rows = keras.KerasTensor(labels.shape, "float32")
+    try:
+        _Compiled(loss).compute_output_spec(of_rows, of_rows)
+    # A hook is foreign code, which may raise anything.
+    except Exception as error:
+        reason = one_line(str(error).rpartition("Error encountered:")[2], 200)
+        raise InputError(
+            f"the loss {name} cannot be part of a training step ({reason}); use keras.ops alone"
+        ) from error
+    return loss
 
 
 def compares_rows(training: Training, feature_map: FeatureMap) -> bool:
@@ -79,7 +122,7 @@ class Learner(Protocol):
         """
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns labels and probabilities, float32 (rows, tasks) each."""
+        """Returns labels and predictions, float32 (rows, tasks) each; see `ctrpipe.models.base.answers`."""
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Returns the chief's arrays in every process that trains this model.

@@ -17,6 +17,7 @@ import scipy.optimize
 import scipy.sparse
 from scipy.special import expit, logit
 
+from ctrpipe.common.progress import throttled_announce
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, WEIGHT, FeatureMap
 from ctrpipe.pipeline.training.data import packed_reader
@@ -83,6 +84,7 @@ class LinearRows:
         self._reader = packed_reader(files, feature_map, _BLOCK_ROWS, weighted=True)
         self.count = self._reader.rows
         self._means, self._deviations, self._mean_weight = self._moments()
+        self._announce_if_due = throttled_announce()
         is_small = 12 * self.count * (feature_map.total_slots + feature_map.dense_width) <= _MOST_BYTES
         self._kept = [self._block(*numbered) for numbered in enumerate(self._reader)] if is_small else None
 
@@ -152,6 +154,8 @@ class LinearRows:
                 gradient[:ids] += block.ids.T @ residuals
                 gradient[ids:-1] += np.einsum("n,nd->d", residuals, block.dense)
                 gradient[-1] += residuals.sum()
+            held_out = "" if fold is None else f", part {fold + 1} of {FOLDS} left out"
+            self._announce_if_due(f"Logistic regression: loss {loss / total:.4f} on {self.count:,} rows{held_out}")
             return loss / total, gradient * scale / total
 
         if start is None:

@@ -80,7 +80,8 @@ def train_and_evaluate(
                 labels, probabilities = learner.predict(validation)
             done = number * epoch.steps + min(first + epoch.interval, epoch.steps)
             measured = validation_metrics(
-                labels, probabilities, weights, job.feature_map.tasks, groups, job.group_weight
+                *(labels, probabilities, weights, job.feature_map.tasks, groups, job.group_weight),
+                numbers=[number.task for number in job.feature_map.number_tasks],
             )
             try:
                 when = f"in epoch {number + 1} (step {done:,})"

@@ -10,7 +10,7 @@ from ctrpipe.pipeline.config import WarmStart
 from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.layout import Asset, asset_path
-from ctrpipe.transforms.features.learned import read_numbers
+from ctrpipe.transforms.features.learned import NUMBERS, read_numbers
 from ctrpipe.transforms.features.source_rows import (
     LearnedValues,
     differences,
@@ -18,7 +18,7 @@ from ctrpipe.transforms.features.source_rows import (
     rows_of_positions,
     rows_of_tokens,
 )
-from ctrpipe.transforms.features.transform import GRAPH, NUMBERS
+from ctrpipe.transforms.features.transform import GRAPH
 from ctrpipe.transforms.features.vocabularies import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -110,4 +110,5 @@ def _values_of(parent: Parent) -> LearnedValues:
 def _columns(feature_map: FeatureMap) -> list[object]:
     """Returns the inputs of the non-embedding weights: the columns, without their vocabularies."""
     fields = [dataclasses.replace(field, size=3, offset=1) for field in feature_map.fields]
-    return [fields, feature_map.widths, feature_map.tasks, feature_map.numbers]
+    predicted = [(number.task, number.predicts) for number in feature_map.number_tasks]
+    return [fields, feature_map.widths, feature_map.tasks, predicted, feature_map.numbers]

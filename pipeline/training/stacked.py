@@ -1,4 +1,4 @@
-"""Trains boosted trees on the weights of a logistic regression (the model `lightgbm`).
+"""Trains boosted trees that begin at a logistic regression (the model `lightgbm`).
 
 The trees learn from weights that were fitted without the row's fold, and are served the weights of all training rows.
 With weights that know the row's label they would trust rare values, whose weight is little else than this label.
@@ -57,7 +57,6 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
         network.trees, data, validation.dataset(data), network.trees.trees, job.seed, _settings(network), PATIENCE
     )
     count = store(network.trees, booster)
-    network.are_trained.assign([1.0])
     _check_trees(network, booster, validation)
 
     # 2. Evaluate some numbers of trees, the best one last.

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_predictions
 from ctrpipe.common.metrics import log_loss
@@ -27,8 +28,15 @@ class StackedRows:
     weights: np.ndarray | None
 
     def dataset(self, reference: Any = None) -> Any:
-        """Returns the rows as LightGBM takes them."""
-        return load_lightgbm().Dataset(self.values, self.labels, weight=self.weights, reference=reference)
+        """Returns the rows as LightGBM takes them, with the regression's logits as what the trees begin at."""
+        start = self.values[:, -1].astype(np.float64)
+        return load_lightgbm().Dataset(
+            self.values, self.labels, weight=self.weights, init_score=start, reference=reference
+        )
+
+    def predicted(self, booster: Any, trees: int) -> np.ndarray:
+        """Returns the probabilities of the regression and the first trees, `[N]`."""
+        return np.asarray(expit(self.values[:, -1] + booster.predict(self.values, num_iteration=trees, raw_score=True)))
 
 
 def out_of_fold(
@@ -79,11 +87,11 @@ def evaluation(
     job: TrainingJob, booster: Any, trees: int, train: StackedRows, validation: StackedRows
 ) -> dict[str, float | None]:
     """Returns the metrics of the first trees, as an evaluation of a training."""
-    predicted = booster.predict(validation.values, num_iteration=trees)
+    predicted = validation.predicted(booster, trees)
     numbers: dict[str, float | None] = {
         "step": trees,
         "examples": trees * len(train.labels),
-        "train_loss": log_loss(train.labels, booster.predict(train.values, num_iteration=trees), train.weights),
+        "train_loss": log_loss(train.labels, train.predicted(booster, trees), train.weights),
         **validation_metrics(validation.labels[:, None], predicted[:, None], validation.weights, job.feature_map.tasks),
     }
     check_figures(job.model.name, numbers, SMALLER_STEPS, "validation")

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.answers import answers
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import GROUP, FeatureMap, Field
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
@@ -249,7 +250,8 @@ class TensorFlowLearner:
 
     def _probabilities(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         # Gathers only the needed rows: TensorFlow copies a table that is read whole after scattered writes.
-        return tf.sigmoid(self._network(inputs, training=False, gathered=self._gathered(inputs)))
+        logits = self._network(inputs, training=False, gathered=self._gathered(inputs))
+        return answers(logits, self._network.feature_map)
 
     def several_steps(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
         """Does several steps in one call.

@@ -1,5 +1,7 @@
 """The metrics of an evaluation on the validation rows."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from ctrpipe.common import metrics
@@ -13,10 +15,12 @@ def validation_metrics(
     tasks: tuple[str, ...],
     groups: np.ndarray | None = None,
     group_weight: str = "impressions",
+    numbers: Collection[str] = (),
 ) -> dict[str, float | None]:
     """Returns validation_auc and validation_log_loss of the first task, and validation_<task>_... of the others.
 
-    With groups, also validation_gauc.
+    With groups, also validation_gauc. Of a task that predicts a number: validation_<task>_rmse and
+    validation_<task>_mae.
 
     Args:
         labels: Labels, (rows, tasks).
@@ -25,15 +29,20 @@ def validation_metrics(
         tasks: The names of the tasks.
         groups: The group's number of each row, int64 (rows,); None without groups.
         group_weight: What a group's AUC is weighted by.
+        numbers: The tasks that predict a number.
     """
-    numbers: dict[str, float | None] = {}
+    measured: dict[str, float | None] = {}
     for index, task in enumerate(tasks):
         name = f"validation_{task}" if index else "validation"
-        numbers[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index], weights)
-        numbers[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index], weights)
+        if task in numbers:
+            measured[f"{name}_rmse"] = metrics.rmse(labels[:, index], probabilities[:, index], weights)
+            measured[f"{name}_mae"] = metrics.mae(labels[:, index], probabilities[:, index], weights)
+            continue
+        measured[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index], weights)
+        measured[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index], weights)
         if groups is not None:
             own = groups != NO_GROUP
             of_groups = None if weights is None else weights[own]
             aucs = group_aucs(groups[own], labels[own, index], probabilities[own, index], of_groups, group_weight)
-            numbers[f"{name}_gauc"] = aucs.value
-    return numbers
+            measured[f"{name}_gauc"] = aucs.value
+    return measured

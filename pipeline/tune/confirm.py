@@ -86,7 +86,8 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
             break
         _train(each, log, folder)
         study.note_seconds()
-        announce(f"[{number}/{len(trainings)}] {each.side}, seed {each.config.seed}: trained")
+        text = f"[{number}/{len(trainings)}] {each.side}, seed {each.config.seed}: trained"
+        announce(text, steps=(number, len(trainings)))
     done = [each for each in trainings if each.result(folder).exists()]
     counts = {"trained": len(done), "wanted": len(trainings)}
     if len(done) < len(trainings):

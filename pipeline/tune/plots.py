@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
@@ -14,6 +15,7 @@ from ctrpipe.common.palette import MINUS, MUTED, PLUS
 from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 BUDGET = "The budget's curve"
+FAINTEST = 0.25  # of the line of the worst trial
 TICKS = 5  # ticks of a range's axis in the parallel coordinates
 
 
@@ -52,7 +54,7 @@ def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None],
 
 def _budget(report: dict[str, Any]) -> Figure:
     spent, values, best = budget_curve(report)
-    figure = Figure(figsize=(9.2, 3.4))
+    figure = Figure(figsize=(5.2, 3.2))
     axis = figure.subplots()
     known = [(steps, value) for steps, value in zip(spent, values, strict=True) if value is not None]
     axis.plot(*zip(*known, strict=True), "o", color=PLUS, alpha=0.6, label="completed trial")
@@ -69,13 +71,13 @@ def _budget(report: dict[str, Any]) -> Figure:
 
 
 def _importance(importance: dict[str, float]) -> Figure:
-    figure = Figure(figsize=(9.2, 0.6 + 0.35 * len(importance)))
+    figure = Figure(figsize=(4.4, 0.8 + 0.3 * len(importance)))
     axis = figure.subplots()
     names = list(importance)[::-1]
     axis.barh(names, [importance[name] for name in names])
     axis.grid(False, axis="y")
     axis.grid(True, axis="x")
-    axis.set(xlabel="share of the variance of the completed trials (fANOVA)")
+    axis.set(xlabel="share of the variance of the trials (fANOVA)")
     return figure
 
 
@@ -93,7 +95,11 @@ def _coordinates(report: dict[str, Any]) -> Figure:
         for row in range(len(trials))
     ]
     good = 1 - heights if report["objective"] == "validation_log_loss" else heights
-    axis.add_collection(LineCollection(lines, array=good, cmap="viridis", linewidths=1 + 1.5 * (good == 1)))
+    colors = [
+        to_rgba(MINUS if best else PLUS, FAINTEST + (1 - FAINTEST) * one)
+        for one, best in zip(good, good == 1, strict=True)
+    ]
+    axis.add_collection(LineCollection(lines, colors=colors, linewidths=1 + 1.5 * (good == 1)))
     for column, key in enumerate(keys):
         _draw_axis(axis, column, places[key][1])
     _draw_axis(axis, len(keys), [(0.0, f"{values.min():.4f}"), (1.0, f"{values.min() + np.ptp(values):.4f}")])

@@ -6,7 +6,7 @@ from typing import Any
 import rich.table
 
 from ctrpipe.common.files import write_json, write_text
-from ctrpipe.common.terminal import console
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.show import print_comparison
 from ctrpipe.pipeline.sweep.summary import show
 from ctrpipe.pipeline.tune.summary import Summary, best_first, setting_text
@@ -46,7 +46,7 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
         cells += [show(trial["auc"]), show(trial["log_loss"]), *([show(trial["p99_ms"], 2)] if latency else [])]
         table.add_row(*cells, f"{trial['steps']:,}", style="bold" if trial is trials[0] else None)
     terminal = console()
-    terminal.print(table)
+    print_table(terminal, table)
     states = [trial["state"] for trial in report["trials"]]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "stopped", "refused"))
     terminal.print(f"{counts}; {report['steps']:,} training steps, {report['seconds']:,.0f} s")
@@ -56,6 +56,7 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
         _print_confirmation(confirmation)
     files = [BEST, *([PROPOSED] if summary.proposed else []), TRIALS, PAGE]
     terminal.print(f"Written: {output}/{', '.join(files)}", soft_wrap=True)
+    terminal.print(f"Next: ctrpipe run {output}/{PROPOSED if summary.proposed else BEST}", soft_wrap=True)
 
 
 def _print_confirmation(confirmation: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.serving import explained
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import ModelClient
@@ -92,7 +93,10 @@ def predict_rows(
     path = find_files([str(file)])[0]
     spec = spec or _spec(client, model)
     if key is not None and key not in spec.feature_columns:
-        raise InputError(f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}")
+        raise InputError(
+            f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}"
+            f"{did_you_mean(key, spec.feature_columns)}"
+        )
     for batch in _first_rows(LogReader(spec, labels=False), path, rows, EXPLAINED_BATCH if explain else BATCH):
         for reject in batch.rejects:
             passed_over(reject)

@@ -19,6 +19,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.models.base.answers import answers
 from ctrpipe.models.base.candidates import TEXT, join_candidates
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
@@ -220,7 +221,7 @@ class _Servable(tf.Module):
         return self._probabilities(self.logits(self.placed(packed)))
 
     def _probabilities(self, logits: tf.Tensor) -> Tensors:
-        probabilities = tf.sigmoid(logits)
+        probabilities = answers(logits, self._feature_map)
         return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
 
     def explained(self, packed: Tensors) -> Tensors:
@@ -457,7 +458,7 @@ def export(
         placed = servable.placed(inputs)
         logits = model(placed, training=False)
         if calibration is None:
-            return np.asarray(tf.sigmoid(logits)), tolerance
+            return np.asarray(answers(logits, feature_map)), tolerance
         # A sigmoid's slope is at most a quarter, but a calibration can be steeper.
         change = calibration.largest_change(logits, placed, 4 * tolerance)
         return np.asarray(calibration.probabilities(logits, placed)), max(tolerance, change)

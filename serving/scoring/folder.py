@@ -6,7 +6,7 @@ import fcntl
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctrpipe.common.errors import InputError
@@ -20,7 +20,7 @@ UNFINISHED = "_unfinished"
 SUMMARY = "_summary.json"
 SAMPLE = "sample"
 _PLAN, _LOCK = "plan.json", "lock"
-_RESERVED = ("file", "line", "ctr", "model_version")
+RESERVED = ("file", "line", "ctr", "model_version")  # columns of the scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ScoringPlan:
     version: str
     files: list[str]
     states: dict[str, FileState]
-    options: dict[str, int]
+    options: Mapping[str, Any]
     parts: list[ScoredPart]
 
     @classmethod
@@ -82,8 +82,17 @@ def _numbered(ranges: list[Range]) -> list[ScoredPart]:
 def score_columns(tasks: list[str]) -> dict[str, str]:
     """Returns the column of each task: `ctr` for the first, TASK for others, or TASK_score if TASK is reserved."""
     return {
-        task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
+        task: "ctr" if not index else f"{task}_score" if task in RESERVED else task for index, task in enumerate(tasks)
     }
+
+
+def check_kept(kept: Sequence[str], tasks: list[str]) -> None:
+    """Raises InputError if a column to carry along is named twice, or as a column of the scores."""
+    for name in kept:
+        if name in (*RESERVED, *score_columns(tasks).values()):
+            raise InputError(f"--keep {name}: the scores have a column of this name; rename it in the log")
+        if kept.count(name) > 1:
+            raise InputError(f"--keep {name}: named twice; name it once")
 
 
 def file_states(files: list[str], version: pathlib.Path) -> dict[str, FileState]:
@@ -112,7 +121,7 @@ class ScoringFolder:
         self.output = output
         self.unfinished = output / UNFINISHED
 
-    def finished(self, version: pathlib.Path, files: list[str], options: dict[str, int]) -> dict[str, Any] | None:
+    def finished(self, version: pathlib.Path, files: list[str], options: Mapping[str, Any]) -> dict[str, Any] | None:
         """Returns the summary of a finished scoring of the same inputs in this folder, or None.
 
         A scheduler also repeats a command that was killed after its last write.
@@ -164,7 +173,7 @@ class ScoringFolder:
                     _remove_where_empty(self.output / DEAD_LETTER, self.output)
 
     def planned(
-        self, version: pathlib.Path, files: list[str], options: dict[str, int], cut: Callable[[], list[Range]]
+        self, version: pathlib.Path, files: list[str], options: Mapping[str, Any], cut: Callable[[], list[Range]]
     ) -> ScoringPlan:
         """Returns the plan of an interrupted scoring in this folder, or a new plan.
 

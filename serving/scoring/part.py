@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,8 +13,8 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import temporary_folder
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import SAMPLE, ScoredPart, score_columns
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader
@@ -31,7 +31,8 @@ class ScoreCounts:
         scored: The number of lines with scores.
         rejected: The number of malformed lines.
         tasks: By task, the `sum` of the finite scores, the number of `not_finite` scores, the `first_not_finite` as
-            `file:line` or None, and a `histogram` of BINS bins of equal width from 0 to 1.
+            `file:line` or None, and a `histogram` of BINS bins of equal width from 0 to 1; None of a task that predicts
+            a number.
     """
 
     scored: int
@@ -43,9 +44,9 @@ class ScoreCounts:
         return self.scored + self.rejected
 
     @classmethod
-    def none(cls, tasks: list[str]) -> "ScoreCounts":
+    def none(cls, tasks: list[str], numbers: Collection[str]) -> "ScoreCounts":
         empty = {"sum": 0.0, "not_finite": 0, "first_not_finite": None}
-        return cls(0, 0, {task: {**empty, "histogram": [0] * BINS} for task in tasks})
+        return cls(0, 0, {task: {**empty, "histogram": None if task in numbers else [0] * BINS} for task in tasks})
 
     def add(self, other: "ScoreCounts") -> None:
         self.scored += other.scored
@@ -55,15 +56,18 @@ class ScoreCounts:
             total["sum"] += more["sum"]
             total["not_finite"] += more["not_finite"]
             total["first_not_finite"] = total["first_not_finite"] or more.get("first_not_finite")
-            total["histogram"] = [a + b for a, b in zip(total["histogram"], more["histogram"], strict=True)]
+            if total["histogram"] is not None:
+                total["histogram"] = [a + b for a, b in zip(total["histogram"], more["histogram"], strict=True)]
 
 
-def _count(scores: dict[str, np.ndarray], batches: list[LogBatch], rejected: int) -> ScoreCounts:
+def _count(
+    scores: dict[str, np.ndarray], batches: list[LogBatch], rejected: int, numbers: Collection[str]
+) -> ScoreCounts:
     tasks = {}
     for task, values in scores.items():
         is_finite = np.isfinite(values)
         finite = values[is_finite]
-        histogram = np.histogram(finite, BINS, (0.0, 1.0))[0].tolist()
+        histogram = None if task in numbers else np.histogram(finite, BINS, (0.0, 1.0))[0].tolist()
         tasks[task] = {
             "sum": float(finite.sum(dtype=np.float64)),
             "not_finite": len(values) - len(finite),
@@ -85,6 +89,7 @@ def score_part(
     sample_rate: float = 0.0,
     progress: Callable[[str], None] = lambda text: None,
     check: Callable[[], None] = lambda: None,
+    kept: Sequence[str] = (),
 ) -> None:
     """Scores a part and writes its files.
 
@@ -98,13 +103,14 @@ def score_part(
         sample_rate: The share of the good rows to sample.
         progress: Called with a line of text after each block.
         check: Called before each block and batch; an exception from it ends the work.
+        kept: Columns of the log that the scores carry along, as texts.
 
     Raises:
         InputError: the log cannot be read, or the result cannot be written.
     """
     try:
         with temporary_folder(folder / f".{part.name}") as fresh:
-            _write(scorer, part, fresh, sample_rate, progress, check)
+            _write(scorer, part, fresh, sample_rate, progress, check, kept)
             for sample in fresh.glob("sample-*.parquet"):
                 sample.replace(folder / SAMPLE / sample.name.replace("sample", part.name))
             for suffix in ("jsonl", "json", "parquet"):
@@ -121,10 +127,12 @@ def _write(
     sample_rate: float,
     progress: Callable[[str], None],
     check: Callable[[], None],
+    kept: Sequence[str],
 ) -> None:
-    schema = _schema(scorer.tasks)
+    schema = _schema(scorer.tasks, kept)
     random = np.random.default_rng(part.number)
-    counts = ScoreCounts.none(scorer.tasks)
+    numbers = scorer.spec.data.number_tasks
+    counts = ScoreCounts.none(scorer.tasks, numbers)
     features = payload_schema(scorer.spec)
     features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
     with (
@@ -132,7 +140,7 @@ def _write(
         pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
         PayloadWriter(fresh, "sample", features) as sample,
     ):
-        for batches in _read_ahead(_blocks(LogReader(scorer.spec, labels=False).read_range(part.range))):
+        for batches in _read_ahead(_blocks(LogReader(scorer.spec, labels=False, kept=kept).read_range(part.range))):
             check()
             rows = pa.Table.from_batches([batch.rows for batch in batches])
             scores = scorer(rows, check)
@@ -145,7 +153,7 @@ def _write(
                         letters.write(json.dumps(letter | {"reason": reject.reason, "text": reject.text}) + "\n")
             if sample_rate:
                 _draw(rows, sample_rate, random, sample)
-            counts.add(_count(scores, batches, len(rejects)))
+            counts.add(_count(scores, batches, len(rejects), numbers))
             progress(f"{part.range.path}: {part.range.line - 1 + counts.rows:,} lines scored")
     (fresh / "part.json").write_text(json.dumps(dataclasses.asdict(counts)))
 
@@ -172,10 +180,11 @@ def _read_ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], N
             yield block
 
 
-def _schema(tasks: list[str]) -> pa.Schema:
+def _schema(tasks: list[str], kept: Sequence[str]) -> pa.Schema:
     text = pa.dictionary(pa.int32(), pa.string())
     scores = [(column, pa.float32()) for column in score_columns(tasks).values()]
-    return pa.schema([("file", text), ("line", pa.int64()), *scores, ("model_version", text)])
+    along = [(name, pa.string()) for name in kept]
+    return pa.schema([("file", text), ("line", pa.int64()), *along, *scores, ("model_version", text)])
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
@@ -184,7 +193,11 @@ def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Sc
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")
     rows = np.concatenate([lines, rejected])[order]
-    columns = {"file": _repeated(batches[0].path, len(rows)), "line": pa.array(rows)}
+    columns: dict[str, Any] = {"file": _repeated(batches[0].path, len(rows)), "line": pa.array(rows)}
+    along = [batch.kept for batch in batches if batch.kept is not None]
+    if along:
+        places = pa.array(order, mask=order >= len(lines))  # a malformed line has no values to carry along
+        columns |= dict(zip(along[0].schema.names, pa.Table.from_batches(along).take(places).columns, strict=True))
     for task, column in score_columns(scorer.tasks).items():
         values = np.concatenate([scores[task], np.zeros(len(rejected), np.float32)])[order]
         columns[column] = pa.array(values, mask=(order >= len(lines)) | ~np.isfinite(values))

@@ -17,9 +17,9 @@ import pyarrow.parquet
 from ctrpipe.common.processes import Workers, cores
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.layout import find_version
-from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, score_columns
+from ctrpipe.serving.rows import Scorer
+from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
 from ctrpipe.transforms.log.readers import LogReader, plan
@@ -75,6 +75,7 @@ def score(
     workers: int | None = None,
     sample_rows: int = 0,
     compare: Compare = lambda version, files, rows, rejected: None,
+    kept: Sequence[str] = (),
 ) -> ScoreResult:
     """Scores every line of a raw log, with or without labels.
 
@@ -94,6 +95,7 @@ def score(
             depend on it.
         sample_rows: The approximate number of good rows to sample for `compare`; 0: `compare` is not called.
         compare: Compares the sample with another log, such as the training rows.
+        kept: Columns of the log, features or not, that the Parquet files carry along as texts.
 
     Raises:
         InputError: the model, the input or the output folder cannot be used, or the output folder contains an
@@ -104,21 +106,22 @@ def score(
     spec = read_log_spec(version)
     files = find_files(inputs)
     folder = ScoringFolder(output.resolve())
-    options = {"sample_rows": sample_rows}
+    check_kept(kept, list(spec.data.labels))
+    options: dict[str, Any] = {"sample_rows": sample_rows, **({"kept": list(kept)} if kept else {})}
     if done := folder.finished(version, files, options):
         return _as_it_was(done, output)
     with folder.opened():
-        planned = folder.planned(version, files, options, lambda: plan(files, spec, labels=False))
+        planned = folder.planned(version, files, options, lambda: plan(files, spec, labels=False, kept=kept))
         todo = [part for part in planned.parts if not folder.is_done(part)]
         rate = _sample_rate(planned, spec, sample_rows)
         if beam_args:
-            first_started = _score_by_beam(planned, todo, folder, rate, beam_args)
+            first_started = _score_by_beam(planned, todo, folder, rate, beam_args, kept)
         else:
-            first_started = _score_here(planned, todo, folder, rate, workers)
+            first_started = _score_here(planned, todo, folder, rate, workers, kept)
         seconds = time.monotonic() - first_started
         by_part = [_read_counts(folder, part) for part in planned.parts]
         _check_lines(planned.parts, by_part)
-        counts = ScoreCounts.none(list(spec.data.labels))
+        counts = ScoreCounts.none(list(spec.data.labels), spec.data.number_tasks)
         for more in by_part:
             counts.add(more)
         rows_now = sum(counts.rows for part, counts in zip(planned.parts, by_part, strict=True) if part in todo)
@@ -194,7 +197,12 @@ class _Stopped(Exception):
 
 
 def _score_here(
-    planned: ScoringPlan, todo: list[ScoredPart], folder: ScoringFolder, rate: float, workers: int | None
+    planned: ScoringPlan,
+    todo: list[ScoredPart],
+    folder: ScoringFolder,
+    rate: float,
+    workers: int | None,
+    kept: Sequence[str],
 ) -> float:
     """Scores in threads of this process, and returns the time when the first part started.
 
@@ -213,7 +221,7 @@ def _score_here(
 
     pool = ThreadPoolExecutor(min(len(todo), workers or cores()), "score")
     try:
-        work = [pool.submit(score_part, scorer, part, folder.unfinished, rate, log.info, check) for part in todo]
+        work = [pool.submit(score_part, scorer, part, folder.unfinished, rate, log.info, check, kept) for part in todo]
         for done, future in enumerate(as_completed(work), 1):
             future.result()
             log.info(f"{done + len(planned.parts) - len(todo):,} of {len(planned.parts):,} parts scored")
@@ -225,11 +233,16 @@ def _score_here(
 
 
 def _score_by_beam(
-    planned: ScoringPlan, todo: list[ScoredPart], folder: ScoringFolder, rate: float, beam_args: Sequence[str]
+    planned: ScoringPlan,
+    todo: list[ScoredPart],
+    folder: ScoringFolder,
+    rate: float,
+    beam_args: Sequence[str],
+    kept: Sequence[str],
 ) -> float:
     started = time.monotonic()
     if todo:
-        work = _BeamWork(planned.version, folder.unfinished, rate)
+        work = _BeamWork(planned.version, folder.unfinished, rate, tuple(kept))
         Workers(beam_args=tuple(beam_args), scratch=folder.unfinished).map(work, todo, 0)
     return started
 
@@ -239,9 +252,10 @@ class _BeamWork:
     version: str
     folder: pathlib.Path
     rate: float
+    kept: tuple[str, ...]
 
     def __call__(self, part: ScoredPart) -> None:
-        score_part(_load(self.version), part, self.folder, self.rate)
+        score_part(_load(self.version), part, self.folder, self.rate, kept=self.kept)
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.assets import read_feature_map
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
 from ctrpipe.serving.server.errors import ServingError, bad_request, from_tensorflow
@@ -549,7 +548,7 @@ def _batch_size(inputs: Arrays) -> int:
 def _count_ids(version: pathlib.Path) -> dict[str, int]:
     """Returns the number of ids of each packed tensor, by name; empty without a feature map."""
     try:
-        feature_map = FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
+        feature_map = read_feature_map(version)
     except (OSError, ValueError):  # another exporter's model may use the same file name
         return {}
     counts = {"ids": feature_map.total_ids}

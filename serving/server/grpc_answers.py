@@ -80,8 +80,8 @@ def _inputs(
         raise bad_request(
             f"input size does not match signature: {len(sent)}!={len(definition.inputs)} "
             f"len({_braces(sent)}) != len({_braces(definition.inputs)}). "
-            f"Sent extra: {_braces(set(sent) - set(definition.inputs))}. "
-            f"Missing but required: {_braces(set(definition.inputs) - set(sent))}."
+            f"Sent extra: {_braces(name for name in sent if name not in definition.inputs)}. "
+            f"Missing but required: {_braces(name for name in definition.inputs if name not in sent)}."
         )
     arrays, used, filling = {}, [], Filling()
     for alias, info in definition.inputs.items():

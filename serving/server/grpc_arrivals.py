@@ -5,6 +5,10 @@ message wait for it in a thread of the pool, so one such call per thread of the 
 
 A message that arrives and never ends takes memory that no handler sees. Its call waits as well: where the process is
 above its budget, the calls that have waited longest are cancelled, and gRPC frees what has come of them.
+
+grpcio copies a message in the thread that takes over everybody's, and keeps the interpreter meanwhile: 5 ms for 10 MB.
+A large message that is answered takes its client longer than that. One that is refused does not, so that a few clients
+could fill that thread: the next messages of their connections are received one at a time.
 """
 
 import contextlib
@@ -27,6 +31,9 @@ _MOMENT_SECONDS = 0.1
 _SMALL_BYTES = 1 << 20
 _FREE_BYTES = 4 << 10  # of an answer, not counted
 _COPIES = 2  # grpcio keeps an answer as Python's bytes and as its own
+_LARGE_BYTES = 1 << 20  # of a message whose copy is felt
+_MOST_REFUSED = 4096  # connections that are remembered
+_TURN_SECONDS = 0.5  # until the next one is received beside one that does not come
 _UNREAD_SECONDS = 50.0  # which a client has to read an answer, as over REST
 _QUICK_SECONDS = 0.5  # the same, where memory is short
 
@@ -55,6 +62,8 @@ class Arrivals:
         self._waiting: dict[int, grpc.ServicerContext] = {}  # by age
         self._since: dict[int, float] = {}
         self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # the same, by connection
+        self._refused: dict[str, None] = {}  # connections whose last large message was refused, by age
+        self._turn = threading.Semaphore()
 
     @contextlib.contextmanager
     def waiting(self, context: grpc.ServicerContext) -> Iterator[None]:
@@ -145,12 +154,42 @@ class Arrivals:
             grpc.RpcError: the call has ended, or was cancelled because too many others wait.
             Exception: the call has ended without a message, and was answered so.
         """
-        with self.waiting(context):
+        with self.waiting(context), self._one_at_a_time(context):
             message = next(requests, None)
         if message is None:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "The method requires exactly one request message.")
             raise AssertionError("abort raises")
         return message
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Waits for the turn of a connection whose last large message was refused; of others, not at all."""
+        waits = context.peer() in self._refused and self._turn.acquire(timeout=_TURN_SECONDS)
+        try:
+            yield
+        finally:
+            if waits:
+                self._turn.release()
+
+    @contextlib.contextmanager
+    def taking(self, context: grpc.ServicerContext, size: int) -> Iterator[None]:
+        """Notes whether the block answers a message of so many bytes, or refuses it with an error."""
+        try:
+            yield
+        except BaseException:
+            self._note(context.peer(), size, is_refused=True)
+            raise
+        self._note(context.peer(), size, is_refused=False)
+
+    def _note(self, peer: str, size: int, is_refused: bool) -> None:
+        if size < _LARGE_BYTES:
+            return
+        with self._lock:
+            self._refused.pop(peer, None)
+            if is_refused:
+                self._refused[peer] = None
+                if len(self._refused) > _MOST_REFUSED:
+                    del self._refused[next(iter(self._refused))]
 
     def small_message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Waits for a message of some bytes, and returns it decompressed.

@@ -19,8 +19,10 @@ from ctrpipe.serving.server.inflate import Damaged, inflate
 # by a length of 0. A message has at most as many elements as it has such bytes.
 _TAGS = (0x42, 0x0A, 0x12)
 MOST_ELEMENTS = 1 << 20
-# The tags of what no signature takes, and of names: parsed, then refused.
-_OTHER_TAGS = (0x1A, 0x72, 0x7A)
+# The tags of what no signature takes, and of names: parsed, then refused. Numbers have such bytes too: 64 MiB of random
+# ones a million of them.
+_OTHER_TAGS = (0x1A, 0x32, 0x72, 0x7A)
+MOST_OTHERS = 1 << 21
 _OTHER_BYTES = 100
 _ELEMENT_BYTES = 184  # as an object of the parser, of Python and of TensorFlow together
 MOST_EXAMPLES = 1 << 17
@@ -88,7 +90,7 @@ def check_message(body: bytes) -> int:
     """Returns an upper bound of the bytes that a message takes when it is parsed and read.
 
     Raises:
-        ServingError: it may have more than MOST_ELEMENTS elements.
+        ServingError: it may have more than MOST_ELEMENTS elements, or MOST_OTHERS names.
     """
     if len(body) <= _SMALL_BYTES:
         return len(body) * (_TIMES_SIZE + _ELEMENT_BYTES // 2)
@@ -99,6 +101,11 @@ def check_message(body: bytes) -> int:
             "fewer rows at a time"
         )
     others = sum(count_byte(body, tag) for tag in _OTHER_TAGS)
+    if others > MOST_OTHERS:
+        raise bad_request(
+            f"The message of {len(body)} bytes may hold {others} filters and values of no signature, above "
+            f"{MOST_OTHERS}; send fewer"
+        )
     return len(body) * _TIMES_SIZE + elements * _ELEMENT_BYTES + others * _OTHER_BYTES
 
 

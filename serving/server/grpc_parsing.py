@@ -14,6 +14,8 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from ctrpipe.serving.server.errors import bad_request
+
 Contents = dict[str, np.ndarray]
 PIECE_BYTES = 16 << 10
 _WHOLE_BYTES = 64 << 10  # shorter messages take 1 ms at most: they are parsed as they are, which is faster
@@ -26,7 +28,7 @@ _NUMBERS = 1 << 29  # of fields
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _KEY, _VALUE = 1 << 3 | _LENGTH, 2 << 3 | _LENGTH  # tags of a map's entry
-_TEXTS = {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES}
+LONGEST_NAME = 256 << 10  # bytes; each look at a name of megabytes keeps the interpreter, to copy or to compare it
 _FIXED_TYPES = {
     FieldDescriptor.TYPE_FLOAT,
     FieldDescriptor.TYPE_DOUBLE,
@@ -97,6 +99,7 @@ def parse(message_class: Any, body: bytes) -> Parsed:
 
     Raises:
         DecodeError: the body is no such message.
+        ServingError: a text that is a name, not a value, is above LONGEST_NAME.
     """
     if len(body) <= _WHOLE_BYTES:
         return Parsed(message_class.FromString(body), {})
@@ -200,7 +203,9 @@ def _merge_large(message: Message, body: bytes, large: _Large, place: _Place) ->
 
 def _parts(field: FieldDescriptor, body: bytes, start: int, end: int) -> Iterator[bytes]:
     """Yields the content of a field that is no message: a text as a whole, numbers in parts."""
-    if field.type in _TEXTS:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        _check_name(end - start)
+    if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         yield body[start:end]
         return
     while start < end:
@@ -220,6 +225,7 @@ def _merge_entry(entries: Any, body: bytes, large: _Large, place: _Place) -> Non
     key, at = b"", large.start
     if body[at] == _KEY:
         size, at = _number(body, at + 1, large.end)
+        _check_name(size)
         key, at = body[at : at + size], at + size
     tag, at = _number(body, at, large.end)
     size, at = _number(body, at, large.end)
@@ -235,6 +241,11 @@ def _merge_entry(entries: Any, body: bytes, large: _Large, place: _Place) -> Non
         place.contents.pop(name, None)
         place = place._replace(key=name)
     _merge(entries[name], body, at, large.end, place.inside())
+
+
+def _check_name(size: int) -> None:
+    if size > LONGEST_NAME:
+        raise bad_request(f"A name of {size} bytes is above {LONGEST_NAME}")
 
 
 def _copy(body: bytes, start: int, end: int) -> np.ndarray:

@@ -35,6 +35,9 @@ _MOST_STREAMS = 100
 # A connection that says nothing, or has no call, takes one of the process's files. A client of gRPC opens another one
 # with its next call.
 _HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
+# Calls that have arrived and that Python has not heard of yet. Above 1,000, the default, gRPC cancels some of anybody's
+# at random: sixty connections that open as many calls as each may have did that.
+_MOST_PENDING = 20_000
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
 # Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
@@ -147,9 +150,7 @@ class GrpcServer:
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
-            if not self._places.acquire(blocking=False):
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
-            try:
+            with self._arrivals.taking(context, len(body)), self._place(context):
                 with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
@@ -164,11 +165,19 @@ class GrpcServer:
                         response = bytes(answer(request, contents, _seconds_left(context)).SerializeToString())
                     self._arrivals.answered(context, len(response))
                     return response
-            finally:
-                self._places.release()
             raise AssertionError("abort raises")
 
         return grpc.stream_unary_rpc_method_handler(respond)
+
+    @contextlib.contextmanager
+    def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Has a place among the calls that run or wait until the block ends; refuses the call if none is free."""
+        if not self._places.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def start(self) -> None:
         self._arrivals.start()
@@ -207,7 +216,7 @@ def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None
 
 def _cut(message: str) -> bytes:
     """Returns a message as TF Serving cuts it (G10): a client refuses an answer with more than some kilobytes of it."""
-    data = message.encode("utf-8", "surrogateescape")
+    data = message[: _MESSAGE_BYTES + 1].encode("utf-8", "surrogateescape")  # of a text of megabytes too
     return data if len(data) <= _MESSAGE_BYTES else data[:_MESSAGE_BYTES] + _CUT
 
 
@@ -230,6 +239,8 @@ def _channel_arguments(flag: str, most_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.server.max_pending_requests", _MOST_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
         ("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS),
     ]

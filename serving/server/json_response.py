@@ -28,6 +28,7 @@ _DECADES = 10.0 ** np.arange(-4, 6)
 # Factors for each decade that leave six or nine digits before the decimal point. A float32 has 24 bits and a factor at
 # most 29: the products are exact in float64, and the shortest text of a quotient has its digits only.
 _SIX_DIGITS, _NINE_DIGITS = 10.0 ** np.arange(10, -1, -1), 10.0 ** np.arange(13, 2, -1)
+_MOST_CHARACTERS = 256 << 10  # of an error
 _FEW = 8  # up to so many values, a Python loop is faster than numpy
 _PIECE_VALUES = 1 << 16
 _SINGLE = struct.Struct("f")
@@ -65,9 +66,13 @@ def in_object(key: str, value: bytes) -> bytes:
 def error_body(message: str | None) -> bytes:
     """Returns an error as JSON; empty if there is no message.
 
-    Bytes that are not UTF-8 are written as they are, as TF Serving writes them.
+    Bytes that are not UTF-8 are written as they are, as TF Serving writes them. A text of megabytes, which names what a
+    request invents, is cut: to write it keeps the interpreter.
     """
-    return b"" if message is None else in_object("error", json_string(_NO_BYTES.sub("\ufffd", message)))
+    if message is None:
+        return b""
+    text = message if len(message) <= _MOST_CHARACTERS else message[:_MOST_CHARACTERS] + "...TRUNCATED"
+    return in_object("error", json_string(_NO_BYTES.sub("\ufffd", text)))
 
 
 def of_rows(texts: Sequence[bytes]) -> bytes:

@@ -14,6 +14,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import installed_version
 from ctrpipe.common.processes import cores, on_intel
 from ctrpipe.common.stores import is_url, local_path
+from ctrpipe.serving.layout import base_path_of, graph_file
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
@@ -43,10 +44,10 @@ def _busy_poll_micros() -> int:
 class ServerOptions:
     """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
-    These flags are ours alone: `host` (TF Serving listens on every address); `max_request_bytes`,
-    `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no limits); `rest_api_busy_poll_micros`;
-    `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is built without its request log); `shadow`
-    and `shadow_log`;
+    These flags are ours alone: `host` (TF Serving listens on every address); `wait` (TF Serving waits for a folder that
+    is not there); `max_request_bytes`, `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no
+    limits); `rest_api_busy_poll_micros`; `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is
+    built without its request log); `shadow` and `shadow_log`;
     `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
     load any folder, and have a trace written to any folder).
     """
@@ -58,6 +59,9 @@ class ServerOptions:
     rest_api_port: int = _flag(0, "Port of the REST API; 0 = none. Must differ from --port.")
     port: int = _flag(8500, "Port of the gRPC API; 0 = none.")
     host: str = _flag("127.0.0.1", "Address to listen on. Not a flag of TF Serving, which listens on all.")
+    wait: bool = _flag(
+        False, "Wait for a --model_base_path that is not there yet, as TF Serving does. Not a flag of TF Serving."
+    )
     max_request_bytes: int = _flag(64 << 20, "Limit of a REST request's body. Not a flag of TF Serving.")
     max_json_memory_bytes: int = _flag(
         64 << 20, "What a REST body's values may take above 4 times its size, by estimate. Not a flag of TF Serving."
@@ -277,6 +281,30 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
     for argument in unknown:
         log.warning("unknown argument: %s is ignored; ctrpipe serve --help lists the flags", argument)
     return ServerOptions(**values)
+
+
+def with_found_folder(options: ServerOptions) -> ServerOptions:
+    """Returns the options with the folder of a run's versions in place of the run, whose folder a user may name.
+
+    TF Serving waits without an end for a folder that is not there. A mistyped name would look like a server that is
+    slow to start.
+
+    Raises:
+        InputError: the folder is not there, and `wait` is not set; or it is a single version, or a run without a model.
+    """
+    base = options.model_base_path
+    if options.model_config_file is not None or not isinstance(base, Path):
+        return options
+    if not base.exists():
+        if options.wait:
+            return options
+        raise InputError(
+            f"{base}: there is no such folder; give a run, or RUN/models/<name>, or --wait for it to appear"
+        )
+    if graph_file(base).exists():
+        raise InputError(f"{base}: a single version; give the folder that it is in, {base.resolve().parent}")
+    found = base_path_of(base)
+    return options if found == base else dataclasses.replace(options, model_base_path=found)
 
 
 def set_environment(options: ServerOptions) -> None:

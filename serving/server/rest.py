@@ -231,13 +231,15 @@ class RestApi:
         return _json({"model_version_status": rows})
 
     def _infer(self, route: _Route, number: int | None, request: Request) -> bytes:
-        body = self._plain(request)
-        cost = check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
-        if len(body) > _FREE_BYTES:
-            self._held(request).grow(cost)
+        size = self._plain_size(request)
         deadline = min(request.deadline, time.monotonic() + self._timeout)
         reading = Reading(request.is_over, self._options.max_json_memory_bytes, deadline)
-        with self._core.admission.reading(len(body), reading.seconds_left()):
+        with self._core.admission.reading(size, reading.seconds_left()):
+            with self._core.admission.parsing(size, reading.seconds_left()):
+                body = self._plain(request, size)
+                cost = check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
+            if len(body) > _FREE_BYTES:
+                self._held(request).grow(cost)
             if route.method == "predict":
                 return self._predict(route, number, request, body, reading)
             return self._score_examples(route, number, body, reading)
@@ -248,23 +250,35 @@ class RestApi:
             request.held = self._core.budget.hold()
         return request.held
 
-    def _plain(self, request: Request) -> bytes:
-        """Returns the body, decompressed if it is gzip. A damaged gzip body is empty, as in TF Serving (R11).
+    def _plain_size(self, request: Request) -> int:
+        """Returns the bytes of the body once it is decompressed: gzip says them at its end, and zlib checks them.
 
-        gzip's last four bytes tell the size, so that it is held before anything is decompressed; zlib checks it.
+        Raises:
+            ServingError: they are above the limit.
         """
         packed = request.body
-        if b"gzip" not in request.headers.get(b"content-encoding", b""):
-            return packed
+        if not _is_gzip(request):
+            return len(packed)
         size = int.from_bytes(packed[-4:], "little")
         if size > _HIGHEST_RATIO * len(packed):
-            return b""
+            return 0
         limit = self._options.max_request_bytes
         if size > limit:
             raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
+        return size
+
+    def _plain(self, request: Request, size: int) -> bytes:
+        """Returns the body, decompressed if it is gzip. A damaged gzip body is empty, as in TF Serving (R11).
+
+        What it takes is held before anything is decompressed.
+        """
+        if not _is_gzip(request):
+            return request.body
+        if not size:
+            return b""
         self._held(request).grow(size)
         try:
-            plain, is_whole, has_more = inflate(packed, size, 16 + zlib.MAX_WBITS)
+            plain, is_whole, has_more = inflate(request.body, size, 16 + zlib.MAX_WBITS)
         except Damaged:
             return b""
         return plain if is_whole and not has_more else b""
@@ -355,6 +369,10 @@ class RestApi:
             has_doubles = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
             self._doubles[version.servable] = has_doubles
         return has_doubles
+
+
+def _is_gzip(request: Request) -> bool:
+    return b"gzip" in request.headers.get(b"content-encoding", b"")
 
 
 def _kind(request: Request) -> tuple[str, bytes]:

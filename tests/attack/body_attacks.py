@@ -94,6 +94,14 @@ def one_long_string(target: Target) -> list[Measure]:
     return _attack(target, body)
 
 
+def long_names_in_json(target: Target) -> list[Measure]:
+    """The name of a signature, and of an input, as long as may be: an error would name them in full."""
+    name = b"a" * target.take(8 * _MEBIBYTE, _MEBIBYTE)
+    of_a_signature = b'{"signature_name": "%b", "instances": [1.0]}' % name
+    of_an_input = b'{"signature_name": "mixed", "instances": [{"%b": 1}]}' % name
+    return [*_attack(target, of_a_signature), *_attack(target, of_an_input)]
+
+
 def escaped_string(target: Target) -> list[Measure]:
     """A string of escapes."""
     return _attack(target, b'{"instances": ["' + b"\\n" * (target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) // 2) + b'"]}')
@@ -158,6 +166,7 @@ ATTACKS = (
     _of(b'"' + b"a" * 1000 + b'"', "strings_of_1000"),
     _of('"\u00e9\U0001f600"'.encode(), "wide_strings"),
     one_long_string,
+    long_names_in_json,
     escaped_string,
     long_number,
     small_number,

@@ -80,6 +80,12 @@ def packed_numbers(target: Target) -> list[Measure]:
     return _attacked(target, attack)
 
 
+def packed_white_space(target: Target) -> list[Measure]:
+    """Eight clients, each with a number and 60 MB of white space in 58 kB of gzip, several times."""
+    text = b'{"instances": [1.0' + b" " * target.take(60_000_000, 8_000_000) + b"]}"
+    return _attacked(target, _together(target, request(gzip.compress(text, 1), headers=("Content-Encoding: gzip",))))
+
+
 def unread_answers(target: Target) -> list[Measure]:
     """400 clients that have 6 MB echoed, asked for by 6 kB of gzip, and read nothing."""
     row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 6_000_000, "b": True, "m": [1.0, 2.0]}
@@ -112,4 +118,4 @@ def _together(target: Target, data: bytes) -> Callable[[Target], None]:
     return attack
 
 
-ATTACKS = (unfinished_bodies, bodies_in_advance, packed_strings, packed_numbers, unread_answers)
+ATTACKS = (unfinished_bodies, bodies_in_advance, packed_strings, packed_numbers, packed_white_space, unread_answers)

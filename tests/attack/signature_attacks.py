@@ -4,10 +4,12 @@ Eight clients ask at once. A bystander's slowest hundredth and the server's memo
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import gzip
 import itertools
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -30,8 +32,14 @@ from tests.fuzz.server import NAME
 CLIENTS = 8
 MAX_MEMORY = 3 << 30  # tests.attack.exports
 _SECONDS = 60.0
+_ASKING_SECONDS = 1.0  # after which a client sends no further one of many requests, where each takes long
 # What a client may be answered: its answer, that it asks for too much, or that the server is busy.
 _FINE = {"200", "400", "413", "429", "503", "504", "OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+]
 _LONG = b"a|b,c d;e.f-g " * 570  # 8 kB of every separator
 
 
@@ -88,12 +96,33 @@ def _inputs(definition: dict[str, Any], cell: Cell, short: bool) -> dict[str, np
     return arrays
 
 
-class Asker:
-    """Sends the requests of a cell to the models of a server."""
+class Asker(contextlib.AbstractContextManager["Asker"]):
+    """Sends the requests of a cell to the models of a server, each thread over connections of its own.
+
+    A connection for each request takes 25 ms of the machine, more than most requests take of the server.
+    """
 
     def __init__(self, target: Target, short: bool):
         self._url, self._grpc, self._short = target.server.url, target.server.grpc, short
         self._definitions: dict[str, dict[str, Any]] = {}
+        self._own = threading.local()
+        self._opened = contextlib.ExitStack()
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def _client(self) -> httpx.Client:
+        if not hasattr(self._own, "client"):
+            self._own.client = self._opened.enter_context(httpx.Client(trust_env=False, timeout=_SECONDS))
+        client: httpx.Client = self._own.client
+        return client
+
+    def _channel(self) -> grpc.Channel:
+        if not hasattr(self._own, "channel"):
+            assert self._grpc
+            self._own.channel = self._opened.enter_context(grpc.insecure_channel(self._grpc, _OPTIONS))
+        channel: grpc.Channel = self._own.channel
+        return channel
 
     def signatures(self, model: str) -> list[str]:
         return [name for name in self._of(model) if not name.startswith("__")]
@@ -114,7 +143,10 @@ class Asker:
 
         def ask() -> Counter[str]:
             found: Counter[str] = Counter()
-            for _ in range(times):
+            end = time.monotonic() + _ASKING_SECONDS
+            for number in range(times):
+                if number and time.monotonic() > end:
+                    break
                 try:
                     found[send()] += 1
                 except httpx.HTTPError as error:
@@ -143,23 +175,17 @@ class Asker:
         headers = {"Content-Encoding": "gzip"} if cell.packed else {}
         data = gzip.compress(body, 1) if cell.packed else body
         url = f"{self._url}/v1/models/{cell.model}:{method}"
-        return lambda: str(
-            httpx.post(url, content=data, headers=headers, trust_env=False, timeout=_SECONDS).status_code
-        )
+        return lambda: str(self._client().post(url, content=data, headers=headers).status_code)
 
     def _rpc(self, cell: Cell) -> Callable[[], str]:
         is_example = cell.signature in ("Classify", "Regress", "MultiInference")
         body = (self._examples(cell) if is_example else self._tensors(cell)).SerializeToString()
         path = f"/tensorflow.serving.PredictionService/{cell.signature if is_example else 'Predict'}"
-        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         packing = grpc.Compression.Gzip if cell.packed else grpc.Compression.NoCompression
 
         def send() -> str:
-            own = [*options, ("grpc.use_local_subchannel_pool", 1)]
-            assert self._grpc
-            with grpc.insecure_channel(self._grpc, own, packing) as channel:
-                channel.unary_unary(path)(body, timeout=_SECONDS)
-                return "OK"
+            self._channel().unary_unary(path)(body, timeout=_SECONDS, compression=packing)
+            return "OK"
 
         return send
 
@@ -240,11 +266,12 @@ def every_method(target: Target) -> list[Measure]:
     """Each signature of the small model, with its examples over Classify, Regress and MultiInference."""
     if not target.server.grpc:
         return []
-    quiet, asker = _quiet(target), Asker(target, not target.long)
-    # `slow` computes for as long as it is asked to.
-    own = [name for name in asker.signatures(NAME) if name not in ("slow", "classify", "regress")]
-    table = cells(NAME, [*own, "Classify", "Regress", "MultiInference"])
-    return _asked(target, table if target.long else table[::9], asker, quiet)
+    quiet = _quiet(target)
+    with Asker(target, not target.long) as asker:
+        # `slow` computes for as long as it is asked to.
+        own = [name for name in asker.signatures(NAME) if name not in ("slow", "classify", "regress")]
+        table = cells(NAME, [*own, "Classify", "Regress", "MultiInference"])
+        return _asked(target, table if target.long else table[::9], asker, quiet)
 
 
 def every_signature(target: Target) -> list[Measure]:
@@ -253,8 +280,8 @@ def every_signature(target: Target) -> list[Measure]:
         return []
     from tests.attack.exports import EXPORTS, exported  # imports what trains a model
 
-    with exported(target) as served:
-        quiet, asker = _quiet(served), Asker(served, short=False)
+    with exported(target) as served, Asker(served, short=False) as asker:
+        quiet = _quiet(served)
         table = [cell for model in EXPORTS for cell in cells(model, asker.signatures(model))]
         return _asked(served, table, asker, quiet)
 

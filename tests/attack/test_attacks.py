@@ -35,7 +35,7 @@ IN_FULL_ALONE = {
 
 # Small, but each with a server of its own and seconds of its work: what they attack has tests in
 # tests/serving/test_rest_memory.py and tests/contract/test_batching.py.
-IN_TEST_ALL = ("bodies_in_advance", "packed_strings", "spoiled_batches", "unfinished_bodies")
+IN_TEST_ALL = ("bodies_in_advance", "packed_strings", "packed_white_space", "spoiled_batches", "unfinished_bodies")
 SMALL = [
     pytest.param(attack, id=attack.__name__, marks=[pytest.mark.large] * (attack.__name__ in IN_TEST_ALL))
     for attack in ATTACKS

@@ -10,6 +10,8 @@ from ctrpipe.common.charts import (
     Bar,
     BarChart,
     Chart,
+    Estimated,
+    Forest,
     HeatMap,
     Histogram,
     Line,
@@ -95,6 +97,29 @@ def test_a_bar_reaches_from_0_to_its_value_and_its_interval_beyond():
     zero = spans[0][0]
     assert ((interval[:, 0] - zero) / below).tolist() == pytest.approx([3, 5], abs=0.01)
     assert "<script" not in svg
+
+
+def test_a_forest_has_a_dot_and_an_interval_where_something_is_known():
+    first = Estimated("a", [1.0, None, -1.0], [(0.5, 2.0), None, None])
+    second = Estimated(HOSTILE, [0.0, 0.5, 0.5], [(-1.0, 1.0), (0.0, 1.0), (0.5, 0.5)])
+    svg = chart_svg(Forest("t", ["all", "x", HOSTILE], [first, second], "AUC"))
+    dots = with_titles(svg)
+    assert list(dots) == [
+        "a, all: +1.00000, 95% +0.50000 to +2.00000",
+        f"a, {HOSTILE}: -1.00000",
+        f"{HOSTILE}, all: +0.00000, 95% -1.00000 to +1.00000",
+        f"{HOSTILE}, x: +0.50000, 95% +0.00000 to +1.00000",
+        f"{HOSTILE}, {HOSTILE}: +0.50000, 95% +0.50000 to +0.50000",
+    ]
+    places = [(float(dot.get("x")), float(dot.get("y"))) for dot in dots.values()]
+    (one, top), (minus, bottom), (zero, beside), *_ = places
+    assert one - zero == pytest.approx(zero - minus, abs=0.02) and top < beside < bottom
+    [interval] = paths(svg, "--c0")
+    assert set(interval[:, 1]) == {top}
+    assert ((interval[:, 0] - zero) / (one - zero)).tolist() == pytest.approx([0.5, 2.0], abs=0.01)
+    assert len(paths(svg, "--c1")) == 3 and "<script" not in svg
+    alone = chart_svg(Forest("t", ["x", "y", "z"], [first], "AUC"))
+    assert "a" not in [text.text for text in elements(alone, "text")]  # no legend for one
 
 
 def test_a_cell_of_a_heat_map_is_the_stronger_the_further_from_0():

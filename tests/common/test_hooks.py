@@ -1,20 +1,32 @@
 """Entry points of installed packages: the examples of docs/hooks.md, and hooks that misbehave."""
 
+import dataclasses
 import json
 import re
 import sys
 import tarfile
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.processes import Workers
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.hooks import Hooks
 from ctrpipe.pipeline.draft.check_log import check_log
+from ctrpipe.pipeline.evaluation.hooked import JudgedRows, hook_gates, hook_metrics, judged_rows
+from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.run.finished import FinishedRun, call_after_run, check_hooks, write_sections
+from ctrpipe.pipeline.run.graph import evaluator_settings
 from ctrpipe.pipeline.run.inputs import run_inputs
+from ctrpipe.pipeline.training.learner import hook_loss, row_losses
+from ctrpipe.transforms.features.kinds.numeric import hook_transform
+from ctrpipe.transforms.features.transform import analyze, load_graph
 from ctrpipe.transforms.log.described_files import describe_file
+from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.readers import LogReader, plan
 from tests.e2e.small_run import ROOT
 from tests.small_config import SMALL, joined
@@ -99,6 +111,174 @@ def test_the_code_of_a_reader_is_in_the_fingerprint_of_a_run(tmp_path, package):
     [example] = [example for example in EXAMPLES if example[0] == "readers"]
     package(*example[:4], example[4].replace("without a label", "with no label"))
     assert run_inputs(config, [], data, tmp_path).data_fingerprint != before
+
+
+def judged(**changes) -> JudgedRows:
+    """Ten rows of two slices; the model ranks the third row highest."""
+    labels = np.array([1, 0, 1, 0, 0, 1, 0, 0, 0, 1], np.float32)
+    probabilities = np.array([0.3, 0.2, 0.9, 0.4, 0.1, 0.8, 0.3, 0.2, 0.1, 0.6], np.float32)
+    slices = {"site": pa.array(["news", "shop"] * 5)}
+    scored = ScoredRows("these", {"ctr": labels}, {"ctr": probabilities}, slices)
+    return judged_rows(dataclasses.replace(scored, **changes), probabilities, None, {"auc": 0.7})
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_metric_of_the_page_leaves_out_rows_without_a_label():
+    assert hook_metrics(["lift"], judged()) == {"lift": pytest.approx(1 / 0.4)}
+    labels = np.array([1, 0, np.nan, 0, 0, 0, 0, 0, 0, 1], np.float32)  # the highest of the nine is the sixth row
+    assert hook_metrics(["lift"], judged(labels={"ctr": labels})) == {"lift": 0.0}
+    assert hook_metrics(["lift"], judged(labels={"ctr": np.zeros(10, np.float32)})) == {"lift": None}
+    weighted = judged(weights=np.array([1, 1, 2, 1, 1, 0, 1, 1, 1, 1], np.float32))
+    assert hook_metrics(["lift"], weighted) == {"lift": pytest.approx(10 / 4)}
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_gate_of_the_page_objects_to_a_slice_that_is_worse():
+    many = {name: np.tile(getattr(judged(), name), 20) for name in ("labels", "probabilities", "weights")}
+    now = JudgedRows(**many, slices={"site": np.tile(judged().slices["site"], 20)})
+    [row] = hook_gates(["no_worse_slice"], now)
+    assert row["passed"] and (row["metric"], row["kind"], row["value"]) == ("no_worse_slice", "hook", None)
+    assert hook_gates(["no_worse_slice"], dataclasses.replace(now, last=now.probabilities))[0]["passed"]
+    # Before, the model was surer of the right labels in the shop.
+    better = np.where(now.slices["site"] == "shop", 0.05 + 0.9 * now.labels, now.probabilities)
+    [row] = hook_gates(["no_worse_slice"], dataclasses.replace(now, last=better))
+    own = now.slices["site"] == "shop"
+    y, p = now.labels[own], now.probabilities[own]
+    loss = -np.mean(np.where(y == 1, np.log(p), np.log(1 - p)))
+    assert not row["passed"] and row["reason"] == f"log loss where site is shop: {loss:.4f}"
+
+
+RETURNS = "def hook(*_):\n    return "
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "message"),
+    [
+        ("metrics", f"{RETURNS}'high'\n", "the metric h returned str, no finite number; return a float, or None"),
+        ("metrics", f"{RETURNS}float('nan')\n", "the metric h returned nan, no finite number"),
+        ("metrics", f"{RETURNS}_[0].labels / 0\n", "the metric h returned ndarray, no finite number"),
+        ("metrics", "def hook(rows):\n    rows.labels[0] = 2\n", "failed .ValueError: assignment destination is read"),
+        ("metrics", "def hook(rows):\n    rows.metrics['auc'] = 1\n", "failed .TypeError: .*item assignment"),
+        ("metrics", f"{RETURNS}1 / 0\n", "the metric h .my_hooks_h:hook. failed .ZeroDivisionError: division by zero"),
+        ("gates", f"{RETURNS}True\n", "the gate h returned True; return None, or a text that says why it objects"),
+        ("gates", f"{RETURNS}' '\n", "the gate h returned ' '; return None"),
+        ("gates", f"{RETURNS}_[0].clicks\n", "the gate h .* failed .AttributeError: .*clicks"),
+        ("transforms", f"{RETURNS}_[0] * 0 + 1\n", "the transform h returned float32 of shape .5, 1., not all of them"),
+        (
+            "transforms",
+            f"{RETURNS}[1.0]\n",
+            "the transform h returned float32 of shape .1. for 5 numbers; return a finite",
+        ),
+        (
+            "transforms",
+            "import numpy\ndef hook(x):\n    return numpy.nan_to_num(x)\n",
+            "the transform h .* failed .NotImpl",
+        ),
+        ("transforms", "import absent\n", "the transform h .my_hooks_h:hook. failed .ModuleNotFoundError: No module"),
+        ("losses", f"{RETURNS}sum(_)\n", None),
+        (
+            "losses",
+            f"{RETURNS}_[0] * 0 / 0\n",
+            "the loss h returned float32 of shape .4., not all of them finite floats",
+        ),
+        (
+            "losses",
+            f"{RETURNS}_[0][:, None]\n",
+            "the loss h returned float32 of shape .4, 1. for 4 rows; return a finite",
+        ),
+        ("losses", f"{RETURNS}1.0\n", "the loss h returned float.* of shape .. for 4 rows"),
+        (
+            "losses",
+            "import numpy\ndef hook(y, z):\n    return numpy.exp(z) - y\n",
+            "the loss h cannot be part of a training step .*; use keras.ops",
+        ),
+        (
+            "losses",
+            "def hook(logits):\n    return logits\n",
+            "the loss h .* failed .TypeError: hook.. takes 1 positional",
+        ),
+    ],
+)
+def test_a_metric_a_gate_a_loss_and_a_transform_that_misbehave(package, kind, code, message):
+    package(kind, "h", "my_hooks_h", "hook", code)
+    call = {"metrics": lambda: hook_metrics(["h"], judged()), "gates": lambda: hook_gates(["h"], judged())}
+    call |= {"losses": lambda: hook_loss("h"), "transforms": lambda: hook_transform("h")}
+    if message is None:
+        assert call[kind]()
+        return
+    with pytest.raises(InputError, match=message) as error:
+        call[kind]()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_loss_of_the_page_is_the_paper_s_beside_a_task_of_another_one():
+    labels = np.array([[1, 0], [0, 1], [np.nan, 1]], np.float32)
+    logits = np.array([[0.5, 0.1], [2.0, -1.0], [3.0, 0.0]], np.float32)
+    training = load_config(joined(SMALL, {"training": {"loss": "poly1"}})).training
+    training = training.model_copy(update={"loss": {"ctr": "poly1"}})
+    fields = FeatureMap.from_sizes([("device", "categorical", 3, 1)], tasks=("ctr", "cvr"))
+    p = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    of_label = np.where(labels == 1, p, 1 - p)
+    expected = -np.log(of_label)
+    expected[:, 0] += 1 - of_label[:, 0]
+    expected[2, 0] = 0.0
+    found = row_losses(fields, training)(labels, logits, None)
+    np.testing.assert_allclose(np.asarray(found), expected.mean(axis=1), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_code_of_a_loss_a_metric_and_a_gate_decides_what_is_done_again(tmp_path, package):
+    (tmp_path / "log.csv").write_text("click,device,query,ad\n1,a,b,c\n")
+    named = {"training": {"loss": "poly1"}, "hooks": {"metrics": ["lift"], "gates": ["no_worse_slice"]}}
+    named["features"] = [{"kind": "numeric", "columns": ["ad"], "transform": "signed_log"}]
+    config = load_config(joined(SMALL, {"data": {"format": "csv"}, **named}))
+    data = [describe_file(str(tmp_path / "log.csv"))]
+
+    def done() -> tuple[str, str, str]:
+        inputs = run_inputs(config, [], data, tmp_path)
+        trained = inputs.training_fingerprint(config, config.model)
+        return inputs.transform_version(config), trained, evaluator_settings(config, inputs).model_dump_json()
+
+    before = done()
+    assert done() == before
+    changes = {
+        "transforms": (True, True, False),
+        "losses": (False, True, False),
+        "metrics": (False, False, True),
+        "gates": (False, False, True),
+    }
+    for kind, changed in changes.items():
+        [example] = [example for example in EXAMPLES if example[0] == kind]
+        package(*example[:4], f"{example[4]}\n# another line\n")
+        assert tuple(one != other for one, other in zip(done(), before, strict=True)) == changed
+        before = done()
+
+
+@pytest.mark.usefixtures("examples")
+def test_the_transform_of_the_page_is_a_dense_feature_of_the_graph(tmp_path):
+    numbers = np.where(np.arange(300) % 9 == 0, np.nan, np.linspace(-60, 90, 300)).astype(np.float32)
+    price = {"kind": "numeric", "columns": ["price"], "transform": "signed_log"}
+    features = [{"kind": "categorical", "columns": ["device"]}, price]
+    spec = load_config(joined(SMALL, {"features": features})).log_spec
+    columns = {"price": pa.array(numbers, from_pandas=True), "device": pa.array([b"a"] * 300)}
+    with PayloadWriter(tmp_path, "part", payload_schema(spec)) as writer:
+        writer.write(pa.RecordBatch.from_pydict(columns | {"click": pa.array(np.zeros(300, np.float32))}))
+    analyze(spec, payload_files(tmp_path), tmp_path / "graph", Workers(processes=1))
+    rows = {"price": np.array([0, -2.5, np.nan, 40], np.float32), "device": np.array([b"a"] * 4, object)}
+    packed = load_graph(tmp_path / "graph")(rows | {"click": np.zeros(4, np.float32)})
+    expected = [0.0, -np.log(3.5), 0.0, np.log(41)]
+    np.testing.assert_allclose(packed["dense"][:, 0], expected, rtol=1e-6)
+
+
+def test_a_loss_that_is_not_installed_is_said_with_the_nearest_one():
+    with pytest.raises(InputError, match="'focla' is none of binary_cross_entropy, .*such a loss; did you mean focal"):
+        load_config(joined(SMALL, {"training": {"loss": "focla"}}))
+    features = [{"kind": "numeric", "columns": ["price"], "transform": "standardise"}]
+    with pytest.raises(
+        InputError, match="transform 'standardise' is none of log_.*transform; did you mean standardize"
+    ):
+        load_config(joined(SMALL, {"features": features}))
 
 
 @pytest.mark.usefixtures("examples")

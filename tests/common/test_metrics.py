@@ -163,3 +163,24 @@ def test_a_rate_is_so_many_clicks_of_so_many_rows(scored):
         )
     equal = metrics.auc(np.full(400, 0.25), p)  # each row is a quarter click: no order is better than another
     assert equal == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_metrics_of_numbers_equal_scikit_learn_s(weighted):
+    random = np.random.default_rng(0)
+    y, p = random.gamma(2, 30, 500).astype(np.float32), random.gamma(2, 30, 500).astype(np.float32)
+    w = random.integers(0, 4, 500) if weighted else None
+    y[:20] = np.nan
+    own = None if w is None else w[20:]
+    found = metrics.summarise_numbers(y, p, w)
+    expected = {
+        "rmse": sklearn.metrics.root_mean_squared_error(y[20:], p[20:], sample_weight=own),
+        "mae": sklearn.metrics.mean_absolute_error(y[20:], p[20:], sample_weight=own),
+        "r2": sklearn.metrics.r2_score(y[20:], p[20:], sample_weight=own),
+        "calibration": np.average(p[20:], weights=own) / np.average(y[20:], weights=own),
+        "mean": np.average(y[20:], weights=own),
+        "examples": 480,
+    }
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert metrics.summarise_numbers(y[:5], p[:5]) == {**dict.fromkeys(expected), "examples": 0}
+    assert metrics.r2(np.ones(3), p[:3]) is None

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ctrpipe.common.progress import announce
+from ctrpipe.common.progress import announce, share_of
 
 
 @pytest.fixture(params=["ctrpipe.progress", "ctrpipe"])
@@ -52,3 +52,19 @@ def test_progress_can_be_kept_by_a_handler(logger):
     logger.removeHandler(handler)
     announce("Exporting")
     assert kept == ["Training"]
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("3 of 40 parts transformed", 0.075),
+        ("1,500 of 3,000 parts of the log read", 0.5),
+        ("Permuting: 2 of 8 columns", 0.25),
+        ("round 1 of 5, 30 cells", 0.2),
+        ("log.csv: 70,000 lines scored", None),
+        ("one of many, of 3", None),
+        ("0 of 0 parts", None),
+    ],
+)
+def test_a_count_tells_the_share(text, share):
+    assert share_of(text) == share

@@ -13,7 +13,7 @@ import pytest
 
 import ctrpipe
 from ctrpipe.common.errors import InputError
-from ctrpipe.data import days_of, files_of, log_of, table_of, write_frame
+from ctrpipe.data import as_given, days_of, files_of, log_of, table_of, write_frame
 from ctrpipe.pipeline.config import check_config
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -185,3 +185,21 @@ def test_objects_in_a_frame_are_flattened_by_name(tmp_path):
             name for each in draft.config["features"] for name in each["columns"]
         }
         assert not ctrpipe.check(draft).errors
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("/tmp/a/frame-0123456789abcdef.parquet: no column", "the DataFrame: no column"),
+        ("runs/x/data/frame-0123456789abcdef.parquet:17: bad", "the DataFrame, row 17 (from 1): bad"),
+        ("d/frame-0123456789abcdef/2026-11-02/frame-0123456789abcdef.parquet: bad", "the DataFrame of 2026-11-02: bad"),
+        ("/data/frame-1.parquet: no such file", "/data/frame-1.parquet: no such file"),
+    ],
+)
+def test_a_message_names_the_dataframe_and_not_its_file(text, given):
+    assert as_given(text) == given
+
+
+def test_a_mistake_in_a_dataframe_names_no_file():
+    with pytest.raises(InputError, match="^the DataFrame: no column besides the label click carries information"):
+        ctrpipe.init(pd.DataFrame({"click": [0, 1] * 50, "device": ["a", "b"] * 50}))

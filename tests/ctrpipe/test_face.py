@@ -30,6 +30,7 @@ COLUMNS = {
     "seen": ["f1|f2", "", "f3"],
     "when": ["2026-11-01 00:00:00", "2026-11-02 10:00:00", ""],
 }
+NUMBERS = {**COLUMNS, "user": [1, 20.0, None], "film": [3, 2**40, 7]}  # of columns of texts
 FACE = ("run", "init", "check", "explain", "drift", "tune", "sweep", "compare", "replay", "ranking", "retrieve")
 
 
@@ -111,7 +112,7 @@ def test_a_check_finds_what_the_command_finds(tmp_path):
     ]
     assert not found.passed and found.rows == 1200 and ctrpipe.check(CONFIG, frame()).passed
     assert found.to_pandas()["kind"].tolist() == ["error"] * len(found.errors) + ["note"] * len(found.notes)
-    shows_itself(found, "1,200 rows read, 0 malformed")
+    shows_itself(found, "all 1,200 rows read, 0 malformed")
 
 
 @slow
@@ -124,12 +125,19 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
         kinds = (COLUMNS, listed, table, table.to_pandas(), table.to_batches()[0])
         answers = [model.predict(rows)["ctr"] for rows in kinds]
         whole = model.predict(frame())["ctr"]
+        part = frame()[5:300:7]
+        own = frame().assign(ctr=model.predict(part).to_pandas()["ctr"])["ctr"]
+        numbers = model.predict(NUMBERS)["ctr"]
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
     with ctrpipe.serve(run, enable_batching=True) as server:
         answers.append(server.predict(COLUMNS)["ctr"])
         with ctrpipe.load(server.url) as model:
             answers.append(model.predict(table)["ctr"])
+            served = [model.predict(NUMBERS)["ctr"], model.predict(pd.DataFrame(NUMBERS))["ctr"]]
         shows_itself(server, server.url, server.grpc)
+    np.testing.assert_allclose(served, [numbers, numbers], rtol=1e-6)
+    np.testing.assert_allclose(own[part.index], whole[5:300:7], rtol=1e-6)
+    assert own.notna().sum() == len(part)
     for answer in answers[1:]:
         np.testing.assert_allclose(answer, answers[0], rtol=1e-6)
     scoring = ctrpipe.score(run, frame(), tmp_path / "scores")
@@ -139,7 +147,9 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
     shows_itself(scoring, "1,200", f"{whole.mean():.4f}")
     assert png(scoring.plot()) and len(pq.read_table(tmp_path / "scores")) == 1200
     for model in (run.model, str(run.output)):
-        assert len(ctrpipe.score(model, frame(10)).to_pandas()) == 10
+        scores = ctrpipe.score(model, part.head(10)).to_pandas()
+        assert scores.index.tolist() == part.index[:10].tolist()
+        np.testing.assert_allclose(scores["ctr"], own[scores.index], rtol=1e-6)
 
 
 @slow

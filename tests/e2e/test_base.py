@@ -12,7 +12,7 @@ import pytest
 from ctrpipe.common.extras import BASE, MODULES, install
 from ctrpipe.common.extras import COMMANDS as COMMANDS_OF_EXTRAS
 from ctrpipe.models.base.saved import save_model
-from ctrpipe.pipeline.demo.sample_export import LOG, make_export
+from ctrpipe.pipeline.run.sample_export import LOG, make_export
 from tests.contract.servers import free_port
 from tests.e2e.small_run import ROOT
 from tests.models.small_models import randomised

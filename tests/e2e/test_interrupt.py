@@ -11,7 +11,7 @@ import time
 import pytest
 import yaml
 
-from ctrpipe.serving.export.check import check_servable
+from ctrpipe.serving.server.check import check_servable
 from tests.e2e.small_run import SHORT_CONFIG, call, start
 
 pytestmark = pytest.mark.slow

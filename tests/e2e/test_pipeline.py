@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import shlex
 import shutil
+import urllib.request
 
 import numpy as np
 import pyarrow.parquet
@@ -23,6 +25,10 @@ def done(tmp_path_factory) -> pathlib.Path:
     assert code == 0, output
     [line] = [line for line in output.splitlines() if line.startswith("Time:")]
     assert all(f"{phase} " in line for phase in ("Trainer", "Trainer's export", "GatedEvaluator")), line
+    commands = output.partition("Next:\n")[2].replace(" \\\n", "").splitlines()
+    words = [shlex.split(command)[1:] for command in commands]
+    assert [command[0] for command in words] == ["serve", "-d", "predict", "explain", "score"]
+    assert words[1][1] == f"@{folder}/out/request.json" and words[4][4] == str(folder / "log.tsv")
     return folder
 
 
@@ -39,7 +45,9 @@ def test_the_result_has_the_promised_layout(done, version):
     assert metrics["tasks"]["ctr"]["auc"] == metrics["auc"] and metrics["slices"]["C9"]
     assert metrics["baseline"]["name"] == "lr"
     report = (done / "out" / "report.html").read_text()
-    assert "<td>Trainer&#39;s export</td>" in report  # of where the time went
+    assert '<th scope="row">Trainer&#39;s export</th>' in report  # of where the time went
+    statistics = json.loads((done / "out" / "report_data" / "statistics.json").read_text())
+    assert statistics["counted_rows"] == statistics["splits"]["train"]["rows"] and len(report) < 2_000_000
     assert "<svg" in report and "http://" not in report and "https://" not in report
     assert (version / "saved_model.pb").exists() and (done / "out" / "tfx" / "metadata.sqlite").exists()
 
@@ -51,9 +59,9 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     from ctrpipe.serving.client import RestClient
     from ctrpipe.serving.client.predict_rows import predict_rows
     from ctrpipe.serving.explained import attributions
-    from ctrpipe.serving.export.check import check_servable
     from ctrpipe.serving.loader import Servable
     from ctrpipe.serving.server import ServerOptions, running_server
+    from ctrpipe.serving.server.check import check_servable
     from ctrpipe.transforms.log.ingest import to_examples
     from ctrpipe.transforms.log.raw_arrays import raw_arrays
     from ctrpipe.transforms.log.readers import LogReader
@@ -90,6 +98,16 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     with running_server(ServerOptions(version.parent, "ctr")) as server:
         with RestClient(f"{server.rest}/v1/models/ctr") as client:
             found["REST"] = np.array([row.probability for row in predict_rows(client, log, 200)])
+        with urllib.request.urlopen(
+            f"{server.rest}/v1/models/ctr:predict", (done / "out" / "request.json").read_bytes()
+        ) as answer:
+            [asked] = json.load(answer)["outputs"]
+        [first] = next(LogReader(spec, labels=False).read(str(done / "log.tsv"))).rows.slice(0, 1).to_pylist()
+        requested = json.loads((done / "out" / "request.json").read_text())["inputs"]
+        assert {name: values[0] for name, values in requested.items() if isinstance(values[0], str)} == {
+            name: (first[name] or b"").decode() for name in spec.text_columns
+        }
+        assert 0 < asked < 1
         code, output = call("predict", "--url", f"{server.rest}/v1/models/ctr", "--input", log, "--rows", 3)
         assert code == 0 and len(output.splitlines()) == 3
     code, output = call("score", "--model", version.parent, "--input", log, "--output", done / "odd")
@@ -139,6 +157,11 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     code, output = call("run", config, "--data", log, "--output", out, "--set", slices, "--set", lists)
     assert code == 1 and "Trainer: from cache" in output and "blocked by a gate" in output
     assert "Try:    columns that tell users apart" in output
+    [look, lift] = output.partition("to push it all the same:\n")[2].replace(" \\\n", "").splitlines()
+    assert shlex.split(look)[1:] == ["explain", str(out)]
+    again = ["run", config, "--data", log, "--set", slices, "--set", lists, "--output", out]
+    lifts = [word for word in shlex.split(lift)[1 + len(again) :] if word != "--set"]
+    assert shlex.split(lift)[1 : 1 + len(again)] == list(map(str, again)) and lifts[0] == "gates.ecs=null"
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
     rows = {(row["metric"], row["kind"]): row for row in json.loads((out / "report_data" / "gates.json").read_text())}
     assert not rows["ecs", "absolute"]["passed"] and rows["ecs", "absolute"]["value"] > 1
@@ -286,6 +309,10 @@ def test_a_run_is_explained(done, version):
     assert '<section id="importance">' in page and page.count("most wrong: probability") >= 5
     code, output = call("explain", version, "--data", done / "log.tsv", *common)
     assert code == 0 and json.loads((asked / "explanation.json").read_text())["counted_rows"] == ROWS
+    assert (
+        f"Page: {asked}/explanation.html" in output
+        and '<section id="pairs">' in (asked / "explanation.html").read_text()
+    )
     one_line(*call("explain", version), "give --data")
 
 

@@ -111,7 +111,7 @@ def test_only_an_own_models_source_is_part_of_a_trainings_fingerprint(own, tmp_p
 
 @pytest.mark.slow
 def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
-    from ctrpipe.pipeline.demo.sample_export import make_export
+    from ctrpipe.pipeline.run.sample_export import make_export
     from ctrpipe.serving.loader import Servable
 
     version = make_export(f"{own}:Sum", tmp_path / "served", rows=2000, embedding_dim=2, factor=0.0)

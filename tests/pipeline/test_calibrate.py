@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
+from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.calibrate import (
     CalibrationRows,
@@ -399,6 +400,12 @@ def test_each_task_has_a_calibration_of_its_own(tmp_path):
         fit_calibration(Calibration(method="platt"), two, each, None, by_first_id) for each in (files, head)
     )
     assert with_missing.tasks == {"ctr": found.tasks["ctr"], "cvr": first.tasks["cvr"]}
+    # A task that predicts a number has its outputs in the number's unit, whatever the method.
+    number = dataclasses.replace(two, number_tasks=(NumberTask("cvr", "mean", 100.0, 5.0),))
+    mixed = fit_calibration(Calibration(method="platt"), number, files, None, by_first_id)
+    assert mixed.tasks["ctr"] == found.tasks["ctr"] and mixed.choices().keys() == {"ctr"}
+    answers, logits = mixed.by_task(by_first_id(asked, False), asked), by_first_id(asked, False).numpy()
+    np.testing.assert_allclose(answers["cvr"], 100 + 5 * logits[:, 1], rtol=1e-6)
 
 
 def test_validation_rows_of_one_class_are_refused_in_one_line(tmp_path):

@@ -14,6 +14,8 @@ from ctrpipe.common.errors import InputError, causes
 from ctrpipe.common.exit_codes import BLOCKED, FAILED, INTERRUPTED
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.pipeline.cli import COMMANDS, SECTIONS, main
+from ctrpipe.pipeline.commands.options import repeat_for_files
+from ctrpipe.pipeline.commands.run import run
 from ctrpipe.pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 from tests.pipeline.test_compare import scored
@@ -24,7 +26,8 @@ CONTEXT = click.Context(main)
 HEAVY = "numpy pyarrow pydantic yaml rich tensorflow keras jax tfx apache_beam scipy matplotlib sklearn".split()
 IMPORTED = """
 import json, sys
-from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.cli import CommandGroup, main
+from ctrpipe.pipeline.commands.options import repeat_for_files
 try:
     main(sys.argv[1:], prog_name="ctrpipe")
 finally:
@@ -41,7 +44,7 @@ def modules_of(*arguments) -> tuple[int, set[str]]:
 
 def test_the_commands_are_these():
     folder = ROOT / "pipeline" / "commands"
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options", "prepare_options"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options", "prepare_options", "demo_run"}
     assert main.list_commands(CONTEXT) == sorted(COMMANDS)
     assert {name.replace("-", "_") for name in COMMANDS} == modules
 
@@ -133,12 +136,53 @@ def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [("run", "c.yaml", "--data"), ("score", "--model", "m", "--output", "o", "--input")]
+    ("given", "said"),
+    [
+        (["rnu", "x.yaml"], "No such command 'rnu'; did you mean run?"),
+        (["Score"], "No such command 'Score'; did you mean score?"),
+        (["tune_serving"], "No such command 'tune_serving'; did you mean tune-serving?"),
+        (["walk-on-water"], "No such command 'walk-on-water'; `ctrpipe --help` lists them"),
+        (["prepare", "jion"], "No such command 'jion'. Did you mean 'join'?"),
+        (["run", "--outptu", "x"], "No such option '--outptu'. Did you mean '--output'?"),
+    ],
 )
-def test_a_pattern_that_the_shell_has_replaced_is_said(command):
-    answer = CliRunner().invoke(main, [*command, "day_1.csv", "day_10.csv", "day_2.csv"])
-    assert answer.exit_code == 2 and "put a pattern of files in quotes, as 'day_*.csv'" in answer.output
-    assert "pattern" not in CliRunner().invoke(main, ["models", "lr", "fm", "mlp"]).output
+def test_a_mistyped_command_or_option_is_told_which_is_meant(given, said):
+    answer = CliRunner().invoke(main, given)
+    assert answer.exit_code == 2 and said in " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize("shell", [(1, 10, 11, 2, 9), (10, 11, 1, 2, 9)])  # in C, and in English, `_` and `.` aside
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (("c.yaml", "--data", "DAYS", "--output", "o"), ["c.yaml", "--data", "DAYS", "--output", "o"]),
+        (("--output", "o", "--data", "DAYS", "c.yaml"), ["--output", "o", "--data", "DAYS", "c.yaml"]),
+        (("--data=FIRST", "REST", "c.yaml"), ["--data", "DAYS", "c.yaml"]),
+        (("c.yaml", "--data", "day_2.csv", "day_1.csv"), ["c.yaml", "--data", "day_2.csv", "--data", "day_1.csv"]),
+        (("c.yaml", "--data", "day_1.csv", "absent.csv"), ["c.yaml", "--data", "day_1.csv", "absent.csv"]),
+        (("c.yaml", "--set", "seed=1", "day_1.csv"), ["c.yaml", "--set", "seed=1", "day_1.csv"]),
+        (("c.yaml", "--data"), ["c.yaml", "--data"]),
+    ],
+)
+def test_a_pattern_that_the_shell_has_replaced_is_read_as_the_quoted_one(given, read, shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("c.yaml", *(f"day_{number}.csv" for number in shell)):
+        (tmp_path / name).touch()
+    days = [f"day_{number}.csv" for number in shell]
+    ordered = [word for number in sorted(shell) for word in ("--data", f"day_{number}.csv")]
+    words = {"DAYS": days, "REST": days[1:], "--data=FIRST": [f"--data={days[0]}"]}
+    command = [word for name in given for word in words.get(name, [name])]
+    expected = [word for name in read for word in (ordered[1:] if name == "DAYS" else [name])]
+    assert repeat_for_files(run, command) == expected
+
+
+def test_a_log_that_the_shell_has_listed_is_in_the_order_of_its_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (2, 10):
+        (tmp_path / f"day_{number}.csv").write_text("click,n\n" + f"{number % 3 % 2},{number}\n" * 30)
+    assert call("init", "day_10.csv", "day_2.csv", "--output", "c.yaml")[0] == 0
+    text = (tmp_path / "c.yaml").read_text()
+    assert text.index("day_2.csv") < text.index("day_10.csv")
 
 
 def test_mistakes_of_the_commands_that_write_files(tmp_path):
@@ -188,7 +232,8 @@ def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
 
 INTERRUPTED_WORK = """
 import gc, importlib.abc, signal, sys, time
-from ctrpipe.pipeline.cli import main
+from ctrpipe.pipeline.cli import CommandGroup, main
+from ctrpipe.pipeline.commands.options import repeat_for_files
 from ctrpipe.common.interrupt import interrupt
 
 _, number, ignored, place = sys.argv

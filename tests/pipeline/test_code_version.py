@@ -45,7 +45,8 @@ if "log_statistics_gen" in stages:
     from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 
     statistics = artifact(kinds.ExampleStatistics, "statistics")
-    LogStatisticsGen.test_call(examples=examples, statistics=statistics, max_rows=100, seed=0, **common)
+    spec = spec.model_dump_json()
+    LogStatisticsGen.test_call(examples=examples, statistics=statistics, max_rows=100, seed=0, spec=spec, **common)
 if "log_transform" in stages:
     from ctrpipe.pipeline.components.log_transform import LogTransform, TransformSettings
 

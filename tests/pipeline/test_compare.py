@@ -1,6 +1,7 @@
 """Models on the same rows: t over shards, slices, sources, the command."""
 
 import dataclasses
+import html
 import json
 import subprocess
 import sys
@@ -218,8 +219,17 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
     assert found["models"] == ["a", "b"] and found["rows"] == 4000 and found["tail"] == {"max_count": 2}
     assert f"{found['slices'][0]['metrics']['b']['auc']:.4f}" in printed and "Tail" in printed
     assert (runs / "out" / "comparison.svg").read_text().startswith("<svg")
+    page = (runs / "out" / "comparison.html").read_text()
+    assert printed.rstrip().endswith("comparison.html") and "<h1>b against a</h1>" in page
     verdict = next(line for line in printed.splitlines() if line.startswith("b: AUC"))
     assert "better than that of a (+" in verdict and "one seed on each side" in verdict
+    assert f'<p class="verdict good">{verdict}.</p>' in html.unescape(page)
+    for part in found["slices"]:
+        compared = part["differences"]["b"]["auc"]
+        assert f">{compared['difference']:+.4f}<small>" in page and f"{part['metrics']['a']['rig']:.4f}" in page
+        low, high = compared["interval"]
+        tip = f"b, {part['slice']}: {compared['difference']:+.5f}, 95% {low:+.5f} to {high:+.5f}"
+        assert f"<title>{tip}</title>" in html.unescape(page)
     assert "significant" not in printed
 
 

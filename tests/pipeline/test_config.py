@@ -20,6 +20,14 @@ SMALL = {
 }
 
 
+NUMBER = {
+    "data": {"columns": ["label", "n", "c", "x"], "labels": {"ctr": "label", "s": {"column": "x", "predicts": "mean"}}}
+}
+AFTER = {
+    "data": {"columns": ["label", "n", "c", "x"], "labels": {"ctr": "label", "o": {"column": "x", "after": "ctr"}}}
+}
+
+
 def write(tmp_path, **changes) -> pathlib.Path:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({**SMALL, **changes}))
@@ -90,6 +98,20 @@ def test_ranges_of_names_expand():
         ({"monitoring": {"columns": {"z": 0.1}}}, r"monitoring.columns: z is neither a feature column nor a label"),
         ({"monitoring": {"attributions": {"z": 0.1}}}, r"monitoring.attributions: z is not an explained column"),
         ({"monitoring": {"max_distance": {"numeric": 2}}}, r"monitoring.max_distance.numeric: .*less than or equal"),
+        ({"gates": {"numbers": {"s": {"mae": {"max": 1}}}}}, r"gates.numbers: s is no task that predicts a number"),
+        ({"gates": {"numbers": {"s": {}}}}, r"give limits of rmse, mae, r2 or calibration"),
+        (
+            {**NUMBER, "gates": {"numbers": {"s": {"r2": {"min": 0, "confidence": 0.9}}}}},
+            r"r2: confidence applies to metrics of clicks",
+        ),
+        ({**NUMBER, "training": {"loss": {"s": "focal"}}}, r"training.loss: s predicts a number, whose loss"),
+        ({**NUMBER, "training": {"optimizer": "lbfgs"}}, r"training.optimizer: lbfgs is for tasks of clicks"),
+        ({**NUMBER, "model": {"name": "esmm"}}, r"model: esmm predicts probabilities only, and s is a number"),
+        ({**NUMBER, "evaluation": {"baseline": {"name": "qnn"}}}, r"evaluation.baseline: qnn predicts probabilities"),
+        (
+            {**AFTER, "model": {"name": "esmm"}},
+            r"model: esmm learns o from all impressions; remove",
+        ),
         ({"features": [{"kind": "colour", "columns": ["n"]}]}, r"features.0"),
         ({"features": [{"kind": "numeric", "columns": ["absent"]}]}, r"data.columns does not list absent"),
         ({"features": [{"kind": "categorical", "columns": ["label"]}]}, r"label must not be a feature"),
@@ -131,6 +153,12 @@ def test_a_mistake_of_an_override_names_the_override(tmp_path):
     path = write(tmp_path)
     for settings, message in (
         (("training.epochs=x",), "^--set training.epochs=x: training.epochs: Input should be a valid integer"),
+        (("training.monitor=logloss",), "Received: 'logloss'; did you mean log_loss\\?$"),
+        (("training.optimizer=Adam",), "Received: 'Adam'; did you mean adam\\?$"),
+        (("training.optimizer=7",), "Received: 7$"),
+        (("data.split.by=tme",), "Received: 'tme'; did you mean time\\?$"),
+        (("features=[{columns: [a], kind: Numeric}]",), "expected tags: .*; did you mean numeric\\?$"),
+        (("data.format=parqet",), "and no installed package has such a reader; did you mean parquet\\?$"),
         (("training={epochs: -1}", "name=a"), "^--set training={epochs: -1}: training.epochs: Input should be greater"),
         (("gates=",), r"^--set gates=: gates: expected keys and their values, or \{\}. Received: None$"),
         (("name=a", "training.epoch=2"), "^--set training.epoch=2: training.epoch: unknown key"),

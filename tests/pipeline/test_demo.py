@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
+from ctrpipe.pipeline.commands.demo_run import CLICK_MODEL
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.demo.demo import CLICK_MODEL
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.report.summary import print_summary
 from ctrpipe.transforms.generate import generate

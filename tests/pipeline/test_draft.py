@@ -253,7 +253,7 @@ def test_init_writes_a_new_file_only(tmp_path, monkeypatch):
     again = CliRunner().invoke(main, ["init", log])
     assert again.exit_code == 2 and "shop.yaml: the file exists" in again.output
     checked = CliRunner().invoke(main, ["check", "shop.yaml"])
-    assert checked.exit_code == 0 and "3,000 rows read, 0 malformed; 0 errors" in checked.output
+    assert checked.exit_code == 0 and "All 3,000 rows read, 0 malformed; 0 errors" in checked.output
 
 
 # check ---------------------------------------------------------------------------------------------------------------
@@ -292,13 +292,71 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path):
         evaluation={"baseline": {"name": "nosuch"}},
         monitoring={"previous": [str(tmp_path / "absent.csv")]},
     )
-    assert "model: dcn_v2 has no hyperparameter layrs" in errors
+    assert "model: dcn_v2 has no hyperparameter 'layrs'; did you mean 'layers'?" in errors
     assert any(error.startswith("evaluation.baseline: there is no model nosuch") for error in errors)
     assert any(error.startswith("monitoring.previous: ") and "absent.csv" in error for error in errors)
     malformed = next(error for error in errors if error.startswith("10 of 200 rows are malformed, as"))
     assert malformed.endswith("line 2: n: 'x0' is not a number")
     assert "data.labels.ctr: y is 1 in all of the first 190 rows; a model needs both" in errors
     assert "c: one value in all of the first 190 rows: same" in notes
+
+
+def test_a_check_says_how_many_rows_it_read(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("y,n,c\n" + "".join(f"{n % 2},{n},v{n % 5}\n" for n in range(40_000)))
+    parts = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    for part in parts:
+        part.write_text("\n".join(["y,n,c", *(100 * GOOD)[:12_000], "2,bad,x"]) + "\n")
+    of_log, of_parts = (check_log(config_for(log), [str(path) for path in paths]) for paths in ([log], parts))
+    for found, most in ((of_log, 40_000), (of_parts, 24_002)):
+        total = found.rows + found.rejected
+        assert 10_000 <= total <= most
+        assert (
+            found.read == f"{'all' if found.is_whole else 'the first'} {total:,} rows read, {found.rejected} malformed"
+        )
+        assert not found.is_whole
+    assert check_log(config_for(log), [str(tmp_path / "absent.csv")]).read == "no rows read"
+
+
+def test_names_that_are_nearly_right_are_named(tmp_path):
+    (tmp_path / "log.csv").write_text("y,Number,colour,c\n0,1,red,a\n")
+    log = str(tmp_path / "log.csv")
+    features = [{"kind": "numeric", "columns": ["number"]}, {"kind": "categorical", "columns": ["c"]}]
+    found = check_log(config_for(tmp_path / "log.csv", features=features, model={"name": "DeepFM"}), [log])
+    assert "model: there is no model DeepFM; `ctrpipe models` lists them; did you mean deepfm?" in found.errors
+    assert f"{log}: the header lacks number, which the configuration names; it has y, Number, colour, c; " in (
+        found.errors[-1] + " "
+    ).replace("did you mean Number? ", "")
+    assert found.errors[-1].endswith("; did you mean Number?")
+    faults = check_log(config_for(tmp_path / "log.csv", model={"name": "mlp", "embedding_dim": "x"}), [log]).errors
+    assert "model: mlp: embedding_dim should be like its default 16. Received: 'x'" in faults
+    with pytest.raises(InputError, match="--label z: no such column; it has y, Number, colour, c$"):
+        draft([log], "z")
+    with pytest.raises(InputError, match="--label colr: no such column; .*; did you mean colour?"):
+        draft([log], "colr")
+
+
+def test_an_own_models_hyperparameters_are_checked(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_check.py").write_text(
+        "from ctrpipe.models.lr import LR\n\n\n"
+        "class Mine(LR):\n    def __init__(self, feature_map, *, factor: float = 1.0, **options):\n"
+        "        super().__init__(feature_map, **options)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def faults(**model) -> list[str]:
+        (tmp_path / "log.csv").write_text("\n".join(["y,n,c", *GOOD]) + "\n")
+        config = config_for(tmp_path / "log.csv", model=model)
+        return check_log(config, config.data.paths).errors
+
+    own = "mine_of_check:Mine"
+    assert faults(name=own, factor=2) == []
+    assert faults(name=own, factr=2, factor="a") == [
+        f"model: {own} has no hyperparameter 'factr'; did you mean 'factor'?",
+        f"model: {own}: factor should be like its default 1.0. Received: 'a'",
+    ]
+    [absent] = faults(name="mine_of_check:Other", factor=2, other=3)
+    assert absent.startswith("model: The model 'mine_of_check:Other' does not exist")
 
 
 @pytest.mark.parametrize(

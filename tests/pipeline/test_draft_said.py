@@ -153,3 +153,27 @@ def test_lists_of_another_column_s_values_are_histories_where_a_network_reads_th
     assert values["model"]["name"] == "din"
     RunConfig.model_validate(values)
     check_hyperparameters(**values["model"])
+
+
+def test_a_budget_searches_the_draft_and_a_wrong_one_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = write(tmp_path, clicked=CLICK)
+    refused = CliRunner().invoke(main, ["init", log, "--budget", "soon"])
+    assert refused.exit_code == 2 and "--budget soon: expected a time above 0" in refused.output
+    assert not (tmp_path / "log.yaml").exists()
+    searched = []
+
+    def run_tune(plan: object, files: list[str], folder: pathlib.Path) -> str:
+        searched.append((plan, files, folder))
+        return "summary"
+
+    monkeypatch.setattr("ctrpipe.pipeline.tune.run.run_tune", run_tune)
+    monkeypatch.setattr("ctrpipe.pipeline.tune.results.print_summary", lambda *given: print(*given))
+    made = CliRunner().invoke(main, ["init", log, "--budget", "1m30s"])
+    assert made.exit_code == 0, made.output
+    assert "Written: log.yaml; next: ctrpipe tune log.yaml --budget 1m30s" in made.output
+    [(plan, files, folder)] = searched
+    assert (plan.budget.seconds, plan.budget.trials, files) == (90.0, None, [log])
+    assert folder == pathlib.Path("runs/log-tune") and f"summary {folder}" in made.output
+    assert plan.space.base.model.name == yaml.safe_load((tmp_path / "log.yaml").read_text())["model"]["name"]
+    assert len(plan.space.values) > 1

@@ -274,7 +274,9 @@ def test_the_command_says_with_its_exit_code_whether_there_is_a_breach(tmp_path,
     written = json.loads((tmp_path / "out" / "drift.json").read_text())
     assert written["breached"] and written["comparisons"][0]["columns"][0]["column"] == "site"
     page = (tmp_path / "out" / "drift.html").read_text(encoding="utf-8")
-    assert "[b]new[/b] (100.00%, 0.00%)" in page and "breach" in page and "<script" not in page
+    assert "[b]new[/b] (100.00%, 0.00%)" in page and "breach" in page and page.count("<script") == 1
+    assert "1 of 4 columns moved further than they may and than chance explains: site." in page
+    assert 'aria-label="Distance between the logs"' in page
     code, output = call(*arguments, "--set", "monitoring.columns.site=1.0")
     assert code == 0
 
@@ -320,7 +322,7 @@ def checked(tmp_path):
                 writer.write(batch.rows)
     common = {"workers": ONE.to_json(), "code_version": ""}
     given = {name: artifacts[name] for name in ("examples", "statistics")}
-    component(LogStatisticsGen, **given, max_rows=1000, seed=0, **common)
+    component(LogStatisticsGen, **given, max_rows=1000, seed=0, spec=SPEC.model_dump_json(), **common)
 
     def check(**monitoring) -> tuple[ExamplesDiff, dict]:
         settings = DriftSettings(

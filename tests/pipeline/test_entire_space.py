@@ -9,12 +9,14 @@ from click.testing import CliRunner
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap, available
+from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.models.base.registry import derives_from
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import Model, RunConfig, Training, load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.check_log import IN_ORDER, check_log
 from ctrpipe.pipeline.run.run import check_options
+from ctrpipe.pipeline.training.data import packed_batches
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.train import train
@@ -138,3 +140,24 @@ def test_the_check_of_a_log_counts_conversions_without_a_click(tmp_path):
     log.write_text("\n".join([header, *turned]) + "\n")
     [error] = check_log(config, [str(log)]).errors
     assert error == f"data.labels: {wrong} of the first 300 rows have conversion without click" and wrong > 0
+
+
+@pytest.mark.slow
+def test_a_number_is_learned_in_its_own_unit_beside_clicks(tmp_path):
+    random = np.random.default_rng(5)
+    a, b = random.integers(0, 8, (2, 4000))
+    seconds = random.poisson(40.0 + 20.0 * a).astype(np.float32)
+    labels = np.stack([random.random(4000) < 0.3, np.where(b < 2, np.nan, seconds), 500.0 - 10.0 * b], axis=1)
+    files = [write_packed(tmp_path / "rows", a, b, labels.astype(np.float32))]
+    numbers = (NumberTask("seconds", "count", 0.0, 110.0), NumberTask("value", "mean", 465.0, 23.0))
+    fields = dataclasses.replace(MAP, tasks=("click", "seconds", "value"), number_tasks=numbers)
+    settings = Training(**{**SETTINGS, "optimizer": "adam", "epochs": 1, "batch_size": 20, "learning_rate": 0.05})
+    result = train(TrainingJob(Model(name="lr"), settings, fields, files, files, 1), tmp_path / "work")
+    _, found = result.learner.predict(packed_batches(files, fields, 1000))
+    known = b >= 2
+    rates = [found[known & (a == value), 1].mean() for value in range(8)]
+    np.testing.assert_allclose(rates, 40 + 20 * np.arange(8), rtol=0.15)
+    np.testing.assert_allclose(found[:, 2], labels[:, 2], atol=8)
+    last = result.progress.evaluations[result.progress.best or 0]
+    error = np.sqrt(np.mean((found[known, 1] - seconds[known]) ** 2))
+    assert last["validation_seconds_rmse"] == pytest.approx(error, rel=1e-4) and "validation_value_mae" in last

@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -189,7 +190,9 @@ def test_rows_are_weighed_by_tfma_in_metrics_json_and_in_the_predictions(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_column_without_any_value_gives_no_slice(tmp_path):
+def test_a_column_without_any_value_gives_no_slice(tmp_path, monkeypatch):
+    # As in a notebook, where Beam would import its interactive runner, which pandas 3 has made impossible.
+    monkeypatch.setattr("IPython.get_ipython", lambda: types.SimpleNamespace(config={}, execution_count=1))
     log = {"label": [0.0, 1.0], "p": [0.2, 0.8], "site": [None, None]}
     run = scored_log.config({**log, "site": [b""]}, {"ctr": "label"}, ("site",))
     files = scored_log.write(tmp_path / "payload", run, log)
@@ -337,6 +340,7 @@ def bless(
     last: str | None,
     retrained: list[pathlib.Path] | None = None,
     seeds: pathlib.Path | None = None,
+    **hooked: dict[str, str],
 ):
     """The blessing that the component gives to the model, beside which the last one has been trained."""
     run = scored_log.config(log, TASKS, ("site",), gates)
@@ -351,7 +355,7 @@ def bless(
     blessing = artifact(standard_artifacts.ModelBlessing, work / "blessing")
     evaluation = run.evaluation.model_copy(update={"baseline": Model(name="lr")})
     settings = EvaluatorSettings(
-        spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these", retrained=retrained or []
+        spec=run.log_spec, gates=run.gates, evaluation=evaluation, rows="these", retrained=retrained or [], **hooked
     )
     GatedEvaluator.test_call(
         examples=artifact(standard_artifacts.Examples, work / "examples"),
@@ -380,9 +384,22 @@ def test_a_blessing_is_one_that_pusher_accepts(tmp_path, judged, log):
     assert tfma.load_eval_result(str(tmp_path / "evaluation")).slicing_metrics
 
 
+def clicks_in_the_news(rows) -> float:
+    """A metric of a package, which is of this file as far as the test is concerned."""
+    return float(rows.probabilities[(rows.slices["site"] == "news") & (rows.labels == 1)].sum())
+
+
+def too_few_clicks(rows) -> str | None:
+    assert rows.last is None and rows.metrics["hooks"]["in_news"] > 0
+    return f"only {rows.labels.sum():.0f}\nclicks" if rows.metrics["auc"] >= 0.5 else None
+
+
 @pytest.mark.slow
-def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judged, log):
-    bless(judged, tmp_path, log, {"auc": {"min": 0.5}, "max_drop": {}}, None)
+def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judged, log, monkeypatch):
+    hooked = {"metrics": {"in_news": f"{__name__}:clicks_in_the_news"}, "gates": {"few": f"{__name__}:too_few_clicks"}}
+    monkeypatch.setattr("ctrpipe.common.hooks.names", lambda kind: hooked.get(kind, {}))
+    named = {"hook_metrics": {"in_news": "1"}, "hook_gates": {"few": "1"}}
+    blessing = bless(judged, tmp_path, log, {"auc": {"min": 0.5}, "max_drop": {}}, None, **named)
     found = read_metrics(tmp_path / "evaluation")
     click, p, q = np.array(log["click"]), np.array(log["p"], np.float32), np.array(log["q"], np.float32)
     news = rows_where(log, "site", b"news")
@@ -390,8 +407,15 @@ def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judg
     assert found["slices"]["site"]["news"] == metrics.summarise(click[news], p[news])
     of_baseline = metrics.summarise(click, q)
     ended = {"stopped": None, "converged": None}
-    assert found["baseline"] == {"name": "lr", **of_baseline, "tasks": {"ctr": of_baseline}, **ended}
-    [gate] = read_gate_table(tmp_path / "evaluation")
+    in_news = {side: values[news & (click == 1)].astype(float).sum() for side, values in (("p", p), ("q", q))}
+    of_hooks = {"in_news": pytest.approx(in_news["q"])}
+    expected = {"name": "lr", **of_baseline, "tasks": {"ctr": of_baseline}, "hooks": of_hooks, **ended}
+    assert found["baseline"] == expected
+    assert found["hooks"] == {"in_news": pytest.approx(in_news["p"])}
+    gate, of_package = read_gate_table(tmp_path / "evaluation")
+    assert (of_package["metric"], of_package["passed"]) == ("few", False)
+    assert of_package["reason"] == f"only {click.sum():.0f} clicks"
+    assert blessing.get_int_custom_property("blessed") == 0  # no other gate has failed
     assert gate["bound"] == "at least 0.5" and gate["passed"] and gate["value"] == pytest.approx(found["auc"])
     scored = read_scored(tmp_path / "evaluation" / SCORED)
     assert scored.rows == "these"

@@ -99,7 +99,7 @@ def test_too_little_memory(monkeypatch):
     ("mib", "arguments", "needs"),
     [
         (300, ["models"], "ctrpipe needs 0.5 GiB of address space, and the system allows 0.29 GiB"),
-        (2000, ["serve", "--model_base_path=/absent", "--port=18500"], "TensorFlow needs "),
+        (2000, ["serve", "--model_base_path=/absent", "--wait", "--port=18500"], "TensorFlow needs "),
         (3000, ["run", "config.yaml", "--data", "log.tsv", "--output", "out"], "a run needs "),
     ],
 )

@@ -16,9 +16,12 @@ import pyarrow.parquet
 import pytest
 import sklearn.metrics
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.report.plots import precision_recall_curve, roc_curve
-from ctrpipe.pipeline.report.report import PLOTS, SCRIPT, write_report
+from ctrpipe.common.pages import SCRIPT
+from ctrpipe.pipeline.report.explanation import explanation_page
+from ctrpipe.pipeline.report.plots import precision_recall_curve
+from ctrpipe.pipeline.report.report import MEASURED, PLOTS, write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
@@ -36,11 +39,11 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 @functools.cache
-def drawn(name: str) -> bytes:
-    """The charts of `run_left`, which take ten times as long as the rest of its report."""
+def drawn(name: str) -> dict[str, bytes]:
+    """The charts and numbers of `run_left`, which take ten times as long as the rest of its report, by their file."""
     with tempfile.TemporaryDirectory() as folder:
         write_report(run_left(pathlib.Path(folder), name, keeps=False))
-        return (pathlib.Path(folder) / "report_data" / PLOTS).read_bytes()
+        return {file: (pathlib.Path(folder) / "report_data" / file).read_bytes() for file in (PLOTS, MEASURED)}
 
 
 def run_left(folder: pathlib.Path, name: str = "C9", keeps: bool = True) -> pathlib.Path:
@@ -87,7 +90,8 @@ def run_left(folder: pathlib.Path, name: str = "C9", keeps: bool = True) -> path
     for file, value in written.items():
         (data / f"{file}.json").write_text(json.dumps(value))
     if keeps:
-        (data / PLOTS).write_bytes(drawn(name))
+        for file, content in drawn(name).items():
+            (data / file).write_bytes(content)
     return folder
 
 
@@ -165,8 +169,7 @@ def test_hostile_names_and_values_are_shown_as_they_are(tmp_path, name):
 def test_values_and_metrics_that_there_are_not_are_a_dash(tmp_path):
     page = Page(write_report(run_left(tmp_path)).read_text(encoding="utf-8"))
     row = page.texts.index("none")
-    cells = [text for text in page.texts[row : row + 10] if text.strip()]
-    assert cells[:8] == ["none", "-", "-", "-", "-", "-", "-", "1"]
+    assert page.texts[row : row + 9] == ["none", "-", "1", "-", "-", "-", "-", "-", "-"]
     row = page.texts.index("C9 (baseline)")
     expected = ["C9 (baseline)", "-", "0.5000", "-", "1.0100", "0.0200", "0.0100", "4,000"]
     assert page.texts[row : row + 8] == expected
@@ -191,8 +194,8 @@ def test_the_roc_curve_of_rates_is_that_of_each_impression():
     clicked = random.binomial(shown, 0.1 + 0.5 * scores)
     single = np.repeat(np.tile([1, 0], 200), np.stack([clicked, shown - clicked], axis=1).ravel())
     each = np.repeat(scores, shown)
-    found = roc_curve(clicked / shown, scores, shown)
-    np.testing.assert_allclose(found, roc_curve(single, each, np.ones(len(each))), atol=1e-12)
+    found = metrics.roc_points(clicked / shown, scores, shown)
+    np.testing.assert_allclose(found, metrics.roc_points(single, each, np.ones(len(each))), atol=1e-12)
 
 
 def test_the_roc_curve_is_scikit_learns():
@@ -200,9 +203,8 @@ def test_the_roc_curve_is_scikit_learns():
     labels = (random.random(300) < 0.3).astype(np.float32)
     for scores in (random.random(300), random.random(300).round(1), np.zeros(300)):
         for weights in (np.ones(300), random.integers(1, 4, 300)):
-            false_positive, true_positive, _ = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
-            found = roc_curve(labels, scores, weights)
-            np.testing.assert_allclose(found, [false_positive, true_positive], rtol=1e-15)
+            expected = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
+            np.testing.assert_allclose(metrics.roc_points(labels, scores, weights), expected, rtol=1e-15)
 
 
 def test_the_curve_of_precision_and_recall_is_scikit_learns():
@@ -229,7 +231,8 @@ def test_a_blocked_model_and_a_baseline_that_was_not_trained(tmp_path):
     metrics |= {"blessed": False, "model_version": None, "baseline": None, "slices": {}}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
-    assert "Blocked by a gate, not pushed" in texts and "No slices were asked for." in texts
+    assert any(text.startswith("the model is blocked by 1 gate of 1 and not pushed (C9: C9): ") for text in texts)
+    assert any(text.startswith("No slices were asked for") for text in texts)
     assert not [text for text in texts if "baseline" in text or "pushed as" in text]
 
 
@@ -245,13 +248,17 @@ def test_drift_and_skew_have_a_section_where_they_were_looked_for(tmp_path):
 
 def test_statistics_of_a_sample_say_so(tmp_path):
     run_left(tmp_path)
-    text = "From a sample of 25.00% of the rows; counts are the sample's."
-    assert text in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
     file = tmp_path / "report_data" / "statistics.json"
     statistics = json.loads(file.read_text())
-    statistics["splits"]["train"]["rate"] = 1.0
-    file.write_text(json.dumps(statistics))
-    assert text not in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    said = {
+        None: "From a sample of 25.00% of the rows",
+        1000: "Counted in 1,000 of 4,000 rows.",
+        4000: "all 4,000 rows",
+    }
+    for rows, text in said.items():
+        file.write_text(json.dumps({**statistics, **({} if rows is None else {"counted_rows": rows})}))
+        texts = " ".join(Page(write_report(tmp_path).read_text(encoding="utf-8")).texts)
+        assert [other in texts for other in said.values()] == [other == text for other in said.values()]
 
 
 def test_the_page_begins_with_what_deserves_a_look(tmp_path):
@@ -333,27 +340,27 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
 
 
 def charts(report: pathlib.Path) -> list[str]:
-    """The charts of a report, in their order: ROC, precision and recall, calibration, scores, loss and AUC."""
+    """The charts of a report, in their order: calibration, ROC, precision and recall, gain, scores, loss and AUC."""
     return re.findall("<svg.*?</svg>", report.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_plots_are_drawn_again_only_where_what_they_show_has_changed(tmp_path):
     data = run_left(tmp_path) / "report_data"
     first = charts(write_report(tmp_path))
-    assert len(first) == len(set(first)) == 6
+    assert len(first) == len(set(first)) == 7
     kept = json.loads((data / "plots.json").read_text())
     roc, calibration = kept["plots"]["ROC"], kept["plots"]["Calibration"]
     kept["plots"] |= {"ROC": calibration, "Calibration": roc}  # stands for a drawing that only keeping can give
     (data / "plots.json").write_text(json.dumps(kept))
-    assert charts(write_report(tmp_path)) == [first[2], first[1], first[0], *first[3:]]
+    assert charts(write_report(tmp_path)) == [first[1], first[0], *first[2:]]
     history = json.loads((data / "history.json").read_text())
     history["evaluations"][0]["train_loss"] = 0.9
     (data / "history.json").write_text(json.dumps(history))
     changed = charts(write_report(tmp_path))
-    assert changed[4] != first[4] and changed[:4] + changed[5:] == first[:4] + first[5:]
+    assert changed[5] != first[5] and changed[:5] + changed[6:] == first[:5] + first[6:]
     table = pa.table({"label": np.array([0, 1], np.float32), "probability": np.array([0.25, 0.5], np.float32)})
     pa.parquet.write_table(table, data / "predictions.parquet")
-    assert not {*charts(write_report(tmp_path))[:4]} & {*first}
+    assert not {*charts(write_report(tmp_path))[:5]} & {*first}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"{}"])
@@ -380,10 +387,13 @@ def test_plots_that_cannot_be_kept_are_one_line(tmp_path):
 
 def test_the_pages_of_an_explanation_appear_where_there_is_one(tmp_path):
     data = run_left(tmp_path) / "report_data"
-    assert not {"Importance", "Pairs", "Attention", "Rows"} & {*Page(write_report(tmp_path).read_text()).texts}
+    pages = {"#importance", "#pairs", "#attention", "#rows"}
+    assert not pages & {*Page(write_report(tmp_path).read_text()).addresses}
     (data / "explanation.json").write_text(json.dumps(explained("C9")))
-    texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
-    assert {"Importance", "Pairs", "Attention", "Rows", "Layer 1", "Head 1", "Picked", "Need each other"} <= {*texts}
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    texts = page.texts
+    assert pages <= {*page.addresses} and {"Layer 1", "Head 1", "Picked", "Need each other"} <= {*texts}
+    assert "C9 C9 and d C9" in texts  # of a former release; a later one says `where`
     assert {"C9: +0.25000", "C9 = C9: +1.50000", "2 others: -0.50000"} <= {*texts}
     assert {"C9 x d: -0.0625 bits", "C9 x d: +0.0312 in the model's own measure"} <= {*texts}
     assert {"C9 x C9: +0.875 attention", "d x C9: +0.25 share of rows and heads"} <= {*texts}
@@ -392,6 +402,21 @@ def test_the_pages_of_an_explanation_appear_where_there_is_one(tmp_path):
     assert f"pairs of values: {x} 0.5, {y} 0.75" in texts
     assert "most wrong: probability 0.9000, not clicked" in texts
     assert "Shapley values: logit +2.2500, of the baseline +3.7500" in texts
+
+
+@pytest.mark.parametrize("name", ["C9", HOSTILE[0]])
+def test_an_explanation_has_a_page_of_its_own(name):
+    page = Page(explanation_page(explained(name)))
+    assert {"#importance", "#pairs", "#attention", "#rows"} <= {*page.addresses} and "script" in page.tags
+    assert f"The model uses 1 of 2 columns visibly; the log loss rises most without {name} (+0.2500)." in page.texts
+    assert {f"{name}: +0.25000", f"{name} x d: -0.0625 bits"} <= {*page.texts}
+
+
+def test_an_explanation_in_which_no_column_matters_says_so():
+    nothing = explained("C9")
+    for column in nothing["columns"]:
+        column["log_loss"]["interval"] = [-0.1, 0.1]
+    assert "None of 2 columns visibly lowers the log loss on these rows." in Page(explanation_page(nothing)).texts
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "3", '{"columns": 3}', '{"columns": []}'])

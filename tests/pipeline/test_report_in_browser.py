@@ -44,6 +44,15 @@ def click(browser, selector: str) -> None:
     browser.run("document.querySelector(arguments[0]).click()", selector)
 
 
+def show(browser, tab: str) -> None:
+    """Clicks on a tab, and returns when its page is shown."""
+    click(browser, f"nav a[href='#{tab}']")
+    deadline = time.monotonic() + 5
+    while visible(browser) != [tab] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert visible(browser) == [tab]
+
+
 def test_a_tab_shows_its_page_alone(browser):
     tabs = browser.run("return [...document.querySelectorAll('nav a')].map(a => a.getAttribute('href').slice(1))")
     assert tabs == ["overview", "curves", "training", "slices", "importance", "pairs", "attention", "rows"] + [
@@ -53,17 +62,55 @@ def test_a_tab_shows_its_page_alone(browser):
     ]
     assert visible(browser) == ["overview"]
     for tab in tabs:
-        click(browser, f"nav a[href='#{tab}']")
-        deadline = time.monotonic() + 5
-        while visible(browser) != [tab] and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert visible(browser) == [tab]
+        show(browser, tab)
         current = "return document.querySelector('nav a[aria-current=\"true\"]').hash"
         assert browser.run(current) == f"#{tab}"
         drawn = "return [...document.querySelectorAll('section:not([hidden]) svg')].every(svg => svg.clientHeight > 60)"
         assert browser.run(drawn)
-        overflow = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        assert browser.run(overflow), tab
+        assert browser.run(FITS), tab
+
+
+FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_no_page_is_wider_than_a_phone_or_a_screen_and_text_is_no_smaller_than_can_be_read(browser, width):
+    browser.develop(
+        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
+    )
+    try:
+        for tab in browser.run("return [...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))"):
+            show(browser, tab)
+            assert browser.run(FITS), tab
+            assert browser.run(SMALLEST) >= 7, tab  # heat maps of many columns; a page's own text is larger
+    finally:
+        browser.develop("Emulation.clearDeviceMetricsOverride")
+
+
+# The smallest letters of the page in pixels: of plots as they are drawn.
+SMALLEST = """
+const texts = [...document.querySelectorAll("section:not([hidden]) svg text")];
+const shown = texts.filter((text) => text.textContent.trim());
+const scale = (text) => Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b);  // also of text that is turned
+return Math.min(99, ...shown.map((text) => parseFloat(getComputedStyle(text).fontSize) * scale(text)));
+"""
+
+
+def test_what_scrolls_can_be_scrolled_by_keys_and_tables_are_named(browser):
+    regions = "return [...document.querySelectorAll('.wide:has(table)')].map(r => [r.tabIndex, r.ariaLabel])"
+    found = browser.run(regions)
+    assert len(found) > 8 and all(index == 0 and label for index, label in found)
+
+
+def test_paper_has_every_section_in_light_colours_and_no_tabs(browser):
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.develop("Emulation.setEmulatedMedia", media="print", features=dark)
+    try:
+        assert len(visible(browser)) == 11
+        assert browser.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
+        assert browser.run(CONTRASTS)["page"] == [255, 255, 255]
+    finally:
+        browser.develop("Emulation.setEmulatedMedia", media="")
 
 
 def values(browser) -> list[str]:
@@ -74,7 +121,7 @@ def values(browser) -> list[str]:
 def test_the_slices_are_sorted_by_a_click_on_a_column(browser):
     click(browser, "nav a[href='#slices']")
     time.sleep(0.1)
-    auc = "#slices .sortable th:nth-child(3) button"
+    auc = "#slices .sortable th:nth-child(5) button"
     click(browser, auc)
     assert values(browser) == ["é", "b", NAME, "a", "none"]  # "-" comes last
     click(browser, auc)

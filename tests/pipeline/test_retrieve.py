@@ -25,12 +25,12 @@ from ctrpipe.pipeline.retrieval.retrieve import Approximate, answer, index_items
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.export import retrieval
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import export
 from ctrpipe.serving.export.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server import parse_flags, running_server
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema

@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training.boosting import grow, load_lightgbm
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.data import packed_batches
 from ctrpipe.pipeline.training.job import TrainingJob
@@ -78,6 +79,36 @@ def test_trees_find_what_the_regression_cannot_and_stop_in_time(files, trained, 
     assert history["stopped"].startswith("log_loss did not improve after ") and has_converged(history)
     assert [each["step"] for each in said] == [each["step"] for each in history["evaluations"]]
     assert {each["model"] for each in said} == {"lr", "lightgbm"}
+
+
+@pytest.mark.slow
+def test_the_boosting_begins_at_the_regression(files, tmp_path):
+    model = Model(name="lightgbm", trees=2, rate=0.001)
+    small = train(TrainingJob(model, Training(), MAP, files[0], files[1], 1), tmp_path / "trees").model
+    linear = TrainingJob(Model(name="lr"), Training(optimizer="lbfgs"), MAP, files[0], files[1], 1)
+    [of_trees, of_line] = [predicted(each, files[2])[1] for each in (small, train(linear, tmp_path / "line").model)]
+    np.testing.assert_allclose(np.log(of_trees / (1 - of_trees)), np.log(of_line / (1 - of_line)), atol=0.02)
+    assert not np.array_equal(of_trees, of_line)
+
+
+def test_long_fits_and_boostings_say_where_they_are(files, monkeypatch):
+    said: list[str] = []
+    for module in ("boosting", "linear_fit"):
+        monkeypatch.setattr(f"ctrpipe.pipeline.training.{module}.throttled_announce", lambda: said.append)
+    rows = LinearRows(files[0], MAP)
+    rows.fit(0, 0.3)
+    rows.fit(0, 0.3, None, 0.0, 2)
+    [(_, labels)] = packed_batches(files[0], MAP, 10_000)
+    begin = log_loss(labels[:, 0], np.full(len(labels), labels.mean()))  # a fit begins at the base rate
+    assert said[0] == f"Logistic regression: loss {begin:.4f} on 4,000 rows"
+    assert said[-1].startswith("Logistic regression: loss 0.") and said[-1].endswith(", part 3 of 5 left out")
+    del said[:]
+    ensemble = job(files).served_learner().network.trees
+    values, random = np.arange(400.0)[:, None], np.random.default_rng(1)
+    data = load_lightgbm().Dataset(values, (random.random(400) < values[:, 0] / 400).astype(int))
+    grow(ensemble, data, None, 5, 1, {"min_data_in_leaf": 5}, 1)
+    assert [text.partition(" trees")[0] for text in said] == [f"Boosting: {tree} of at most 5" for tree in range(1, 6)]
+    assert said[-1].endswith(" s, at most 0 s left")
 
 
 def test_a_rows_own_label_does_not_betray_itself_through_a_rare_value(files):

@@ -13,7 +13,13 @@ from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStat
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
 from ctrpipe.pipeline.components.log_validator import Executor
-from ctrpipe.pipeline.monitoring.statistics import generate_statistics, summarise_statistics, write_statistics
+from ctrpipe.pipeline.monitoring.statistics import (
+    COLUMNS,
+    SUSPECTS,
+    generate_statistics,
+    summarise_statistics,
+    write_statistics,
+)
 from ctrpipe.pipeline.monitoring.validation import tfdv
 from ctrpipe.transforms.log import payload
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
@@ -137,7 +143,8 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     examples = artifact(Examples, tmp_path, ["train", "test"])
     statistics = artifact(ExampleStatistics, tmp_path / "statistics")
     generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
-    generate(examples=examples, statistics=statistics, max_rows=1000, seed=0, workers=ONE.to_json(), code_version="")
+    settings = {"max_rows": 1000, "seed": 0, "workers": ONE.to_json(), "code_version": ""}
+    generate(examples=examples, statistics=statistics, spec=SPEC.model_dump_json(), **settings)
     assert statistics.split_names == examples.split_names
     assert json.loads(statistics.get_string_custom_property(RATES)) == {"train": 0.2, "test": 1.0}
     train_rows, rows = train_statistics(statistics)
@@ -163,6 +170,7 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2, "span": []}
     assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price"]
     assert [column["name"] for column in shown["columns"]] == ["click", "price", "site"]
+    assert 1000 <= shown["counted_rows"] <= ROWS  # a sample, whose values are counted exactly
     assert abs(shown["columns"][2]["missing_rate"] - 1 / 3) < 0.05 and shown["columns"][2]["unique"] == 7
 
 
@@ -205,6 +213,8 @@ def test_columns_of_which_nothing_is_understood_are_anomalies(tmp_path):
         (tmp_path / "anomalies" / f"Split-{name}").mkdir(parents=True)
         (tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb").write_bytes(b"")
     rates = write_statistics(tmp_path, tmp_path / "statistics", list(values), ROWS, 0, ONE)
+    (tmp_path / "statistics" / COLUMNS).write_text('{"rows": 90, "columns": [], "times": {}}')
+    (tmp_path / "statistics" / SUSPECTS).write_text("[]")
     counts = {"rows": {"train": 90, "test": 30}, "positives": {"train": 1, "test": 1}, "rejected": 0, "reasons": {}}
     unknown, clipped = {"test": ["site"], "train": []}, {"train": {}, "test": {"price": 12}}
     folders = tmp_path / "statistics", tmp_path / "anomalies"

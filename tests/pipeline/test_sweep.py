@@ -20,6 +20,7 @@ from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep import costs as costs_module
 from ctrpipe.pipeline.sweep import measure as sweep_measure
 from ctrpipe.pipeline.sweep.costs import row_costs
+from ctrpipe.pipeline.sweep.page import page
 from ctrpipe.pipeline.sweep.plan import Costs, make_plan
 from ctrpipe.pipeline.sweep.plots import _first_epoch
 from ctrpipe.pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
@@ -205,6 +206,9 @@ def test_the_summary_has_means_spreads_and_the_best_by_validation(config, tmp_pa
     assert rows[2]["model.hidden_units"] == "[8]" and rows[0]["model.hidden_units"] == ""
     for name in ("sweep.svg", "loss.svg"):
         assert (tmp_path / name).read_text().startswith("<svg")
+    page = (tmp_path / "sweep.html").read_text()
+    assert "wide hidden_units=16-8 is the best of 4 points by validation log loss." in page
+    assert "0.7100 ± 0.0141" in page and page.count("<tr>") == 5 and "Differences in AUC" not in page
     assert _first_epoch(results["base"]) == [(5, 0.6), (10, 0.5)]
 
 
@@ -236,6 +240,12 @@ def test_the_differences_of_many_points_are_corrected_for_their_number(config, t
     print_sweep(summary)
     printed = capsys.readouterr().out
     assert "corrected for 3 differences (Holm, Bonferroni)" in printed and "shards" not in printed
+    text = page(summary)
+    assert "corrected for 3 differences (Holm, Bonferroni)" in text
+    for point in points:
+        difference, (low, high) = (point["tested"]["auc"][key] for key in ("difference", "interval"))
+        tip = f"difference, {point['name']}: {difference:+.5f}, 95% {low:+.5f} to {high:+.5f}"
+        assert f"<title>{tip}</title>" in text and f"{difference:+.4f}<small>{low:+.4f} to {high:+.4f}" in text
 
 
 def test_what_could_not_be_measured_stays_empty(config):

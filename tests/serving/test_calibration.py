@@ -21,11 +21,11 @@ from ctrpipe.serving.calibration import (
 )
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.grpc_client import GrpcClient
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.packed_servable import SPEC, rows, save

@@ -8,10 +8,10 @@ import pytest
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.grpc_client import GrpcClient
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import candidates_of
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec
 from tests.serving import packed_servable

@@ -10,9 +10,9 @@ import pytest
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.text.precision import PRECISIONS
 from ctrpipe.pipeline.config import Serving as ServingConfig
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import TOLERANCES
 from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.text_servable import SPEC, VERSION, copied, rows, save, shared_servable
 

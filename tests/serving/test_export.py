@@ -16,10 +16,10 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.models import create
 from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.serving.assets import read_log_spec
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import _Servable, arguments_of, export
 from ctrpipe.serving.layout import SAVED_MODEL
 from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.features.transform import analyze

@@ -14,6 +14,7 @@ from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServic
 
 from ctrpipe.serving.server import ServerOptions, running_server
 from ctrpipe.serving.server.budget import Budget
+from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.grpc_arrivals import Arrivals
 from tests.serving.raw_grpc import connect, opened_calls
 
@@ -105,7 +106,7 @@ class Call:
 
     def __init__(self, connection: str = "a"):
         self._connection = connection
-        self.go_on = threading.Event()
+        self.asked, self.go_on = threading.Event(), threading.Event()
         self.cancelled = False
 
     def peer(self):
@@ -119,6 +120,7 @@ class Call:
         return self
 
     def __next__(self):
+        self.asked.set()
         self.go_on.wait(20)
         if self.cancelled:
             raise grpc.RpcError
@@ -200,3 +202,31 @@ def test_half_of_the_calls_that_wait_end_where_the_process_takes_too_much(monkey
         arrivals.relieve()
     message = b"its message"
     assert found == dict(enumerate([*["cancelled"] * 3, message, message]))
+
+
+def refuse(arrivals, call, size):
+    with contextlib.suppress(ServingError), arrivals.taking(call, size):
+        raise bad_request("too many strings")
+
+
+@pytest.mark.parametrize(("size", "is_known"), [(1 << 20, True), ((1 << 20) - 1, False)])
+def test_connections_whose_large_messages_were_refused_are_received_one_at_a_time(monkeypatch, size, is_known):
+    """The copy of each message keeps everybody. Others do not wait, nor do those whose latest one was answered."""
+    monkeypatch.setattr("ctrpipe.serving.server.grpc_arrivals._TURN_SECONDS", 20.0)
+    arrivals, calls = Arrivals(Budget()), [Call("a"), Call("b"), Call("c"), Call("good")]
+    for call in calls[:3]:
+        refuse(arrivals, call, size)
+    with arrivals.taking(calls[2], size):
+        pass
+    with waiting(arrivals, calls):
+        assert [call.asked.wait(0.1) for call in calls] == [True, not is_known, True, True]
+        calls[0].go_on.set()
+        assert calls[1].asked.wait(20)
+
+
+def test_a_refused_connection_whose_message_does_not_come_keeps_the_next_one_for_a_moment():
+    arrivals, calls = Arrivals(Budget()), [Call("a"), Call("b")]
+    for call in calls:
+        refuse(arrivals, call, 1 << 20)
+    with waiting(arrivals, calls):
+        assert calls[1].asked.wait(20) and not calls[0].go_on.is_set()

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 from tensorflow.core.example import example_pb2, feature_pb2
-from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2
+from tensorflow.core.framework import resource_handle_pb2, tensor_pb2, tensor_shape_pb2
 from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, predict_pb2, regression_pb2
 
 from ctrpipe.serving.server.budget import Budget, OverBudget
@@ -12,6 +12,7 @@ from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_messages import (
     MOST_ELEMENTS,
     MOST_EXAMPLES,
+    MOST_OTHERS,
     check_examples,
     check_message,
     plain_message,
@@ -93,6 +94,15 @@ def test_elements_without_content_are_counted_wherever_they_are(element):
         check_message(element * (MOST_ELEMENTS + 1))
 
 
+@pytest.mark.parametrize("element", [b"\x1a\x00", b"\x32\x00", b"\x72\x00", b"\x7a\x00"])
+def test_filters_and_values_of_no_signature_are_counted_before_they_are_parsed(element):
+    """30 million filters, 58 kB of gzip, took a gigabyte and kept the interpreter for seconds."""
+    check_message(element * MOST_OTHERS)
+    with pytest.raises(ServingError, match=f"may hold {MOST_OTHERS + 1} filters and values of no") as refused:
+        check_message(element * (MOST_OTHERS + 1))
+    assert refused.value.code == "INVALID_ARGUMENT"
+
+
 @pytest.mark.slow
 def test_a_large_tensor_of_random_numbers_is_not_taken_for_strings():
     check_message(os.urandom(60 * MIB))
@@ -112,6 +122,7 @@ def test_the_bytes_that_are_counted_are_the_tags_of_what_may_be_empty():
         tensor_pb2.TensorProto(resource_handle_val=[{}]),
         tensor_pb2.TensorProto(variant_val=[{}]),
         predict_pb2.PredictRequest(output_filter=[""]),
+        resource_handle_pb2.ResourceHandleProto(dtypes_and_shapes=[{}]),
     ]
     for message in others:
         body = message.SerializeToString() * 10_000

@@ -14,7 +14,8 @@ from tensorflow_serving.apis import classification_pb2, inference_pb2, predict_p
 
 from ctrpipe.serving.server import grpc_parsing
 from ctrpipe.serving.server.core import SWITCH_SECONDS
-from ctrpipe.serving.server.grpc_parsing import PIECE_BYTES, with_contents
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.grpc_parsing import LONGEST_NAME, PIECE_BYTES, with_contents
 from ctrpipe.serving.server.grpc_tensors import to_array
 
 LARGE = 5 * PIECE_BYTES
@@ -205,3 +206,35 @@ def test_others_run_while_a_million_strings_are_parsed():
     whole = min(longest_hold(lambda: predict_pb2.PredictRequest.FromString(body)) for _ in range(5))
     pieces = min(longest_hold(lambda: grpc_parsing.parse(predict_pb2.PredictRequest, body)) for _ in range(5))
     assert pieces < whole / 2
+
+
+@pytest.mark.parametrize("place", ["model", "signature", "label", "input", "filter", "size", "feature"])
+def test_a_name_of_megabytes_is_refused_before_anybody_looks_at_it(place):
+    name = "n" * (LONGEST_NAME + 1)
+    request = predict_pb2.PredictRequest()
+    if place == "model":
+        request.model_spec.name = name
+    elif place == "signature":
+        request.model_spec.signature_name = name
+    elif place == "label":
+        request.model_spec.version_label = name
+    elif place == "input":
+        request.inputs[name].dtype = 7
+    elif place == "filter":
+        request.output_filter.append(name)
+    elif place == "size":
+        request.inputs["x"].tensor_shape.dim.add(name=name)
+    else:
+        request = classification_pb2.ClassificationRequest()
+        request.input.example_list.examples.add().features.feature[name].int64_list.value.append(1)
+    body = request.SerializeToString()
+    with pytest.raises(ServingError, match=f"A name of {LONGEST_NAME + 1} bytes is above {LONGEST_NAME}") as refused:
+        grpc_parsing.parse(type(request), body)
+    assert refused.value.code == "INVALID_ARGUMENT"
+
+
+def test_a_value_may_be_longer_than_a_name():
+    request = predict_pb2.PredictRequest()
+    request.inputs["x"].string_val.append(b"n" * (LONGEST_NAME + 1))
+    request.model_spec.name = "n" * LONGEST_NAME
+    assert parse(predict_pb2.PredictRequest, request.SerializeToString()) == request

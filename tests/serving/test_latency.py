@@ -19,8 +19,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.cli import main
-from ctrpipe.pipeline.demo.sample_export import LOG, PREPARED, make_export
-from ctrpipe.serving.export.check import check_servable
+from ctrpipe.pipeline.run.sample_export import LOG, PREPARED, make_export
 from ctrpipe.serving.latency.benchmark import MeasuredModel
 from ctrpipe.serving.latency.compare import show_comparison, summary, write_comparison
 from ctrpipe.serving.latency.ratios import targets
@@ -30,6 +29,7 @@ from ctrpipe.serving.latency.run import measure_beside, measure_latency
 from ctrpipe.serving.latency.settings import QUICK, Settings, read_settings
 from ctrpipe.serving.latency.target import at_url, started
 from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server.check import check_servable
 
 SMALL = Settings(
     rows=(100,),

@@ -20,10 +20,10 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.compare.scoring import read_scoring
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring import folder as score_folder
 from ctrpipe.serving.scoring import part as score_part
 from ctrpipe.serving.scoring import score as score_module
-from ctrpipe.serving.scoring.rows import Scorer
 from ctrpipe.serving.scoring.score import quantile, score
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
@@ -80,6 +80,65 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
     assert {(row["file"], row["model_version"]) for row in found} == {(str(log), "3")}
 
 
+@pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
+def test_columns_that_are_kept_stand_beside_the_scores(models, tmp_path, small_pieces, kind):
+    rows = [(f"u{row % 7}" if row % 5 else "", 10**9 + row, float(row), "é" * (row % 3)) for row in range(60)]
+    log, kept = tmp_path / f"log.{kind}", ["user", "id", "n"]
+    if kind == "parquet":
+        user, ids, n, c = zip(*rows, strict=True)
+        table = {"user": [one or None for one in user], "id": pa.array(ids, pa.int64()), "n": n, "c": c}
+        pa.parquet.write_table(pa.table(table), log)
+    elif kind == "csv":
+        log.write_text("id,c,n,user\n" + "".join(f"{i},{c},{n:.0f},{u}\n" for u, i, n, c in rows))
+    else:
+        rows[7] = ("", 0, "many", "")  # malformed
+        log.write_text("".join(f"{int(i) % 2}\t{n}\t{c}\n" for _, i, n, c in rows))
+        kept = ["c", "label"]
+    result = score(models / kind, [str(log)], tmp_path / "out", kept=kept)
+    found = read(tmp_path / "out")
+    assert list(found[0]) == ["file", "line", *kept, "ctr", "model_version"] and (result.parts > 1) == (
+        kind != "parquet"
+    )
+    for row, (user, number, n, c) in zip(found, rows, strict=True):
+        if kind == "tsv":
+            expected = [None, None] if n == "many" else [c or None, str(number % 2)]
+        else:
+            expected = [user or None, str(number), f"{n:.0f}"]
+        assert [row[name] for name in kept] == expected
+        assert row["ctr"] == (None if n == "many" else pytest.approx(probability(n, c), abs=1e-6))
+    again = score(models / kind, [str(log)], tmp_path / "out", kept=kept)
+    assert again.parts_before == again.parts
+    with pytest.raises(InputError, match="holds the result of another scoring"):
+        score(models / kind, [str(log)], tmp_path / "out", kept=kept[:1])
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        (["ctr"], "--keep ctr: the scores have a column of this name; rename it in the log"),
+        (["line"], "--keep line: the scores have"),
+        (["c", "c"], "--keep c: named twice"),
+        (["user"], "the header lacks user, which .*; it has id, c, n, User; did you mean User[?]"),
+    ],
+)
+def test_a_column_that_cannot_be_kept_is_one_line(models, tmp_path, kept, message):
+    (tmp_path / "log.csv").write_text("id,c,n,User\n1,a,2,u\n")
+    with pytest.raises(InputError, match=message):
+        score(models / "csv", [str(tmp_path / "log.csv")], tmp_path / "out", kept=kept)
+    (tmp_path / "log.tsv").write_text("1\t2\ta\n")
+    with pytest.raises(InputError, match="its rows lack lable; they have label, n, c; did you mean label[?]"):
+        score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out", kept=["lable"])
+
+
+def test_the_command_takes_names_with_commas_between_them(models, tmp_path):
+    (tmp_path / "log.csv").write_text('id,c,n,"a,b"\n1,a,2,u\n')
+    given = ("score", "--model", models / "csv", "--input", tmp_path / "log.csv", "--output", tmp_path / "out")
+    code, output = call(*given, "--keep", 'id, "a,b"', "--keep", "c")
+    assert code == 0, output
+    [row] = read(tmp_path / "out")
+    assert (row["id"], row["a,b"], row["c"]) == ("1", "u", "a")
+
+
 @pytest.fixture
 def small_pieces(monkeypatch) -> None:
     """Several parts of a file, several blocks of a part, several requests to the model of a block."""
@@ -87,7 +146,7 @@ def small_pieces(monkeypatch) -> None:
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 100)
     monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 500)
     monkeypatch.setattr("ctrpipe.serving.scoring.part.BLOCK_BYTES", 200)
-    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.serving.rows.MODEL_ROWS", 7)
 
 
 def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, small_pieces):

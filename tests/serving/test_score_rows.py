@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.score import score
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from tests.serving.packed_servable import SPEC, rows, shared_version, write_log
@@ -39,7 +39,7 @@ def scorer(version):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 6, 7, 500])
 def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
-    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.serving.rows.MODEL_ROWS", 7)
     monkeypatch.setattr("ctrpipe.transforms.features.pack_rows.GRAPH_ROWS", 10)
     batch = rows(count, seed=2)
     # As the reader gives them: in several chunks, of which one may have no row and one values of its own.
@@ -66,7 +66,7 @@ def test_no_rows(scorer):
 
 
 def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
-    monkeypatch.setattr("ctrpipe.serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("ctrpipe.serving.rows.MODEL_ROWS", 7)
     calls = []
 
     def check():

@@ -2,6 +2,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,11 +17,11 @@ import tensorflow as tf
 from ctrpipe.common import processes
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server import ServerOptions, parse_flags, running_server, serve
-from ctrpipe.serving.server.options import set_environment
+from ctrpipe.serving.server.options import set_environment, with_found_folder
 from ctrpipe.serving.server.run import GRACE_SECONDS
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc
-from tests.e2e.small_run import start
+from tests.e2e.small_run import call, one_line, start
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unus
 
 @pytest.mark.slow
 def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
-    flags = [f"--model_base_path={tmp_path}/absent", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
+    flags = [f"--model_base_path={tmp_path}/absent", "--wait", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
     with start("serve", *flags, stderr=subprocess.PIPE) as process:
         assert "absent (No such file or directory)" in process.stderr.readline()
         assert process.poll() is None
@@ -133,6 +134,31 @@ def test_a_first_load_that_fails_ends_the_process_with_one_line(tmp_path):
     assert process.returncode == 2
     last = said.splitlines()[-1]
     assert "1 servable(s) did not become available: {{{name: m version: 3} due to error: NOT_FOUND: " in last
+
+
+def test_a_folder_that_is_not_there_is_said_after_one_look(tmp_path):
+    absent = tmp_path / "modles" / "ctr"
+    one_line(*call("serve", f"--model_base_path={absent}"), f"{absent}: there is no such folder; give a run, or RUN/")
+    assert with_found_folder(parse_flags([f"--model_base_path={absent}", "--wait"])).model_base_path == absent
+    (tmp_path / "empty").mkdir()  # a run may push its first version here
+    assert with_found_folder(ServerOptions(tmp_path / "empty")).model_base_path == tmp_path / "empty"
+    stored = ServerOptions("s3://bucket/models/ctr")
+    assert with_found_folder(stored) is stored
+
+
+def test_a_run_is_served_by_the_folder_of_its_versions_and_a_version_is_refused(tmp_path):
+    version = tmp_path / "run" / "models" / "ads" / "3"
+    version.mkdir(parents=True)
+    (tmp_path / "run" / "metrics.json").write_text("{}")
+    assert with_found_folder(ServerOptions(tmp_path / "run", "ads")).model_base_path == version.parent
+    (version / "saved_model.pb").touch()
+    with pytest.raises(
+        InputError, match=f"^{version}: a single version; give the folder that it is in, {version.parent}$"
+    ):
+        with_found_folder(ServerOptions(version))
+    shutil.rmtree(version)
+    with pytest.raises(InputError, match="this run pushed no model"):
+        with_found_folder(ServerOptions(tmp_path / "run"))
 
 
 def test_R15_rest_is_skipped_on_the_port_of_grpc(small_model, free_port, caplog):

@@ -13,7 +13,7 @@ from ctrpipe.serving.server import json_body, tensors
 from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
-from ctrpipe.serving.server.json_response import format_predict
+from ctrpipe.serving.server.json_response import error_body, format_predict
 from ctrpipe.serving.server.metrics import Metrics
 
 LEAVES = [
@@ -286,3 +286,10 @@ def test_the_scanner_stops_at_the_deadline():
     with pytest.raises(ServingError, match="Timed out"):
         parse_unusual_body(body, Reading(is_over))
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize("length", [262_143, 262_144, 262_145, 3_000_000])
+def test_an_error_of_megabytes_is_cut(length):
+    text = "é" * length
+    shown = json.loads(error_body(text))["error"]
+    assert shown == (text if length <= 262_144 else "é" * 262_144 + "...TRUNCATED")

@@ -24,12 +24,12 @@ from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import to_arrays
 from ctrpipe.serving.client.grpc_client import GrpcClient
-from ctrpipe.serving.export.check import check_servable
 from ctrpipe.serving.export.export import export
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.scoring.rows import Scorer
+from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.score import score
 from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.check import check_servable
 from ctrpipe.serving.server.request_rows import write_rows
 from ctrpipe.serving.server.row_cost import _example, measure
 from ctrpipe.transforms.features.preprocessing import feature_map

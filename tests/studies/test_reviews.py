@@ -47,7 +47,7 @@ def run(folder: pathlib.Path, *arguments: str):
 @pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_is_checked_once_and_then_read")
 def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch):
     names = ["features_only", "text_only", "bert4ctr"]
-    monkeypatch.setattr(reviews, "TEXT_LENGTH", 24)
+    monkeypatch.setattr("benchmarks.harness.reviews.TEXT_LENGTH", 24)
     trained, original = [], reviews.train_one
 
     def train_one(task, *arguments):

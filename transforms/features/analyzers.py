@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tfx_bsl import sketches
 
+from ctrpipe.transforms.features.derived.values import sources_of, with_derived
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import read_payload
@@ -190,8 +191,9 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
     """
     counter = LogCounter.of_log(spec, capacity)
     if counter.columns:
-        for rows in read_payload(files, counter.columns, as_dictionaries=True):
-            counter.add({name: rows[name] for name in counter.columns})
+        for rows in read_payload(files, sources_of(counter.columns, spec), as_dictionaries=True):
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            counter.add(with_derived(columns, counter.columns, spec))
     return counter.summary()
 
 
@@ -233,6 +235,7 @@ class LogCounter:
             a vocabulary are counted together. None: each column is counted on its own.
         times: The columns of times whose format does not say what eight digits are.
         weights: Maps each column whose tokens have weights to the separator between a token and its weight.
+        within: Maps each column whose tokens have several values to the separator of these.
     """
 
     def __init__(
@@ -244,9 +247,11 @@ class LogCounter:
         owners: Mapping[str, str] | None = None,
         times: Collection[str] = (),
         weights: Mapping[str, str] = types.MappingProxyType({}),
+        within: Mapping[str, str] = types.MappingProxyType({}),
     ):
         self._separators = separators
         self._weights = weights
+        self._within = within
         self._capacity = capacity
         self._documents = {column: _ValueCounter(capacity) for column in documents}
         self._document_rows = dict.fromkeys(documents, 0)
@@ -261,12 +266,13 @@ class LogCounter:
         vocabularies, features = spec.counted_columns, spec.feature_by_column
         return cls(
             {name: features[name].list_separator for name in vocabularies},
-            {name: name in spec.quantile_columns for name in spec.measured_columns},
+            {name: name in spec.quantile_columns for name in [*spec.measured_columns, *spec.data.number_columns]},
             capacity or spec.data.max_distinct_values,
             [name for name in vocabularies if features[name].counts_documents],
             vocabularies,
             [name for name, time_format in spec.time_formats.items() if time_format == "auto"],
-            spec.weight_separators,
+            {name: each.weight_separator for name, each in features.items() if each.weight_separator},
+            {name: each.inner_separator(name) for name, each in features.items() if each.inner_separator(name)},
         )
 
     @property
@@ -280,7 +286,8 @@ class LogCounter:
         Nulls, empty values and numbers that are not finite count as missing.
         """
         for column, separator in self._separators.items():
-            self._values[self._owners[column]].add(_count(rows[column], separator, self._weights.get(column)))
+            signs = (separator, self._weights.get(column), self._within.get(column))
+            self._values[self._owners[column]].add(_count(rows[column], *signs))
         for column, documents in self._documents.items():
             batch = _count_documents(rows[column], self._separators[column] or "")
             documents.add(batch.counts)
@@ -366,12 +373,16 @@ class _ValueCounter:
         self._bound += int(next_count)
 
 
-def _count(values: pa.Array, separator: str | None, before_weight: str | None = None) -> ValueCounts:
+def _count(
+    values: pa.Array, separator: str | None, before_weight: str | None = None, within: str | None = None
+) -> ValueCounts:
     """Returns the counts of a batch's values or, with a separator, of their tokens without their weights."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
     if separator is not None:
+        if within is not None:
+            distinct = pc.replace_substring(distinct, within, separator)
         tokens = pc.split_pattern(distinct, separator)
         counts = np.repeat(counts, pc.list_value_length(tokens))
         distinct = tokens.values

@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import write_json
 from ctrpipe.transforms.features.analyzers import LogSummary
+from ctrpipe.transforms.features.analyzers import Numbers as Measured
 from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.times import EightDigits
 
+NUMBERS = "numbers.json"  # file of the result of Learned.numbers, in the folder of the transform graph
 Numbers = Mapping[str, np.ndarray]
 
 
@@ -88,19 +90,27 @@ class Learned:
     def numbers(self) -> dict[str, np.ndarray]:
         """Returns the numbers of each measured column's transform, float64 [numbers].
 
-        For a column of times it is [1]: 1 if times of eight digits are YYYYMMDD, 0 if they are YYMMDDHH.
+        For a column of times it is [1]: 1 if times of eight digits are YYYYMMDD, 0 if they are YYMMDDHH. For a label of
+        numbers it is [2]: `center` and `scale` of NumberTask.
 
         Raises:
-            InputError: the training rows do not tell which of the two they are.
+            InputError: the training rows do not tell which of the two they are, or have no label of a task of numbers.
         """
         features, former = self.spec.feature_by_column, self.former.numbers
         dates = {name: self.summary.eight_digits.get(name, EightDigits()) for name in self.spec.columns_of("time")}
-        return {name: np.array([float(digits.are_dates(name))]) for name, digits in dates.items()} | {
-            name: former[name]
-            if name in former
-            else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])
-            for name in self.spec.measured_columns
-        }
+        return (
+            {name: np.array([float(digits.are_dates(name))]) for name, digits in dates.items()}
+            | {
+                name: former[name]
+                if name in former
+                else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])
+                for name in self.spec.measured_columns
+            }
+            | {
+                name: former[name] if name in former else _of_label(name, predicts, self.summary.numbers[name])
+                for name, predicts in self.spec.data.number_columns.items()
+            }
+        )
 
     def limits(self) -> dict[str, np.ndarray]:
         """Returns the limits of each measured column for clipping, float64 [2]."""
@@ -120,6 +130,15 @@ class Learned:
     def _vocabulary(self, column: str, feature: Any) -> tuple[pa.Array, list[int]]:
         values = transform_of(feature, self.spec).vocabulary(column, self.summary).cast(pa.binary())
         return self.former.grown(column, values)
+
+
+def _of_label(column: str, predicts: str, measured: Measured) -> np.ndarray:
+    """Returns `center` and `scale` of NumberTask, from the labels of the training rows."""
+    if not measured.count:
+        raise InputError(f"data.labels: {column} has no number in the training rows; a model needs some of them")
+    if predicts == "count":
+        return np.array([0.0, measured.mean or 1.0])
+    return np.array([measured.mean, np.sqrt(measured.variance) or 1.0])
 
 
 def write_numbers(path: pathlib.Path, numbers: Numbers) -> None:
@@ -145,4 +164,11 @@ def numbers_that_stay(today: LogSpec, former: LogSpec, numbers: Numbers) -> dict
     """Returns the former numbers of the columns whose transform is the same in both logs."""
     ours, theirs = today.feature_by_column, former.feature_by_column
     both = (name for name in today.measured_columns if name in numbers)
-    return {name: numbers[name] for name in both if ours[name].meaning(name) == theirs[name].meaning(name)}
+    alike = [
+        name
+        for name in both
+        if ours[name].meaning(name) == theirs[name].meaning(name)
+        and today.derived.get(name) == former.derived.get(name)
+    ]
+    labels = today.data.number_columns.items() & former.data.number_columns.items()
+    return {name: numbers[name] for name in [*alike, *(name for name, _ in labels if name in numbers)]}

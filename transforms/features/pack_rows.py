@@ -1,8 +1,8 @@
 """Packs raw rows with the transform graph, which transforms each distinct value of a column once.
 
 The result is the same as row by row, because each id or dense feature depends on a single column of its row. The
-columns of a text are transformed together, by distinct row. Criteo's log has nine values for each distinct one: only a
-ninth of the strings are created and looked up.
+columns of a text, and those that a derived column is made of, are transformed together, by distinct row. Criteo's log
+has nine values for each distinct one: only a ninth of the strings are created and looked up.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,21 +39,22 @@ class PackedValues:
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
-        self._slices = tensor_slices(spec)
         values: dict[str, Array] = {}
         self._indices: dict[str, Array] = {}
         for name in spec.feature_columns:
             values[name], self._indices[name] = _distinct_values(rows.column(name))
-        if spec.text:
-            _join(list(spec.text.columns), values, self._indices)
+        for columns in _together(spec):
+            _join(columns, values, self._indices)
+        first = {name: next(iter(derived.sources())) for name, derived in spec.derived.items()}
+        self._slices = [(target, first.get(target.column, target.column)) for target in tensor_slices(spec)]
         self._tables = self._transformed(values, graph)
 
     def rows(self, start: int, stop: int) -> Rows:
         """Returns the packed rows `start` to `stop - 1`, one array [stop - start, width] per tensor."""
-        widths = {target.tensor: target.stop for target in self._slices}
+        widths = {target.tensor: target.stop for target, _ in self._slices}
         packed = {name: np.empty((stop - start, width), INPUTS[name]) for name, width in widths.items()}
-        for target, table in zip(self._slices, self._tables, strict=True):
-            taken = np.take(table, self._indices[target.column][start:stop], axis=0)
+        for (target, column), table in zip(self._slices, self._tables, strict=True):
+            taken = np.take(table, self._indices[column][start:stop], axis=0)
             packed[target.tensor][:, target.index] = taken
         return packed
 
@@ -66,10 +67,21 @@ class PackedValues:
             chunk = {name: _padded(column[start : start + count], count) for name, column in values.items()}
             parts.append(graph(chunk))
         tables = []
-        for target in self._slices:
+        for target, column in self._slices:
             table = np.concatenate([part[target.tensor][:, target.index] for part in parts])
-            tables.append(table[: len(values[target.column])])
+            tables.append(table[: len(values[column])])
         return tables
+
+
+def _together(spec: LogSpec) -> list[list[str]]:
+    """Returns the groups of columns that are transformed together, without a column in two of them."""
+    groups = [list(spec.text.columns)] if spec.text else []
+    for derived in spec.derived.values():
+        own = list(derived.sources())
+        apart = [group for group in groups if not set(group) & set(own)]
+        joined = [name for group in groups if group not in apart for name in group]
+        groups = [*apart, list(dict.fromkeys([*joined, *own]))]
+    return groups
 
 
 def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +11,19 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, SLOT_WEIGHTS, FeatureMap, first_ids
+from ctrpipe.models.base.feature_map import (
+    MAX_EXPONENT,
+    MISSING_SIGNIFICAND,
+    SLOT_WEIGHTS,
+    FeatureMap,
+    NumberTask,
+    first_ids,
+)
+from ctrpipe.transforms.features.derived.graph import derived_tensor
 from ctrpipe.transforms.features.kinds.every import transform_of
 from ctrpipe.transforms.features.kinds.kind import VocabularySize, constant, constants
 from ctrpipe.transforms.features.kinds.numeric import clip, known_numbers
-from ctrpipe.transforms.features.learned import Learned
+from ctrpipe.transforms.features.learned import NUMBERS, Learned, read_numbers
 from ctrpipe.transforms.features.slots import dense_widths, fields_of
 from ctrpipe.transforms.features.vocabularies import vocabulary_sizes
 from ctrpipe.transforms.log.kinds.kind import WithVocabulary
@@ -52,11 +61,14 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
     """Returns the outputs of `preprocessing_fn`, without the label."""
     spec, numbers, vocabularies = learned.spec, learned.numbers(), learned.write_vocabularies()
     limits = learned.limits()
+    inputs = inputs | _derived(inputs, spec)
     side_of = _sides(spec)
     parts: list[tuple[str, dict[str, tf.Tensor]]] = []
     for side, feature, names in _features_by_side(spec, side_of):
         transform = transform_of(feature, spec)
-        columns = transform.plain([inputs[name] for name in names])
+        columns = [inputs[name] for name in names]
+        if names[0] not in spec.derived:
+            columns = transform.plain(columns)
         if feature.is_number or feature.vector_length:
             columns = clip(columns, [limits[name] for name in names])
         parts.append((side, transform.tensors(dict(zip(names, columns, strict=True)), numbers, vocabularies)))
@@ -84,7 +96,10 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
 def _sides(spec: LogSpec) -> dict[str, str]:
     """Returns the side of each column: CANDIDATE or CONTEXT."""
     of_candidate = set(spec.candidate_columns)
-    return {name: CANDIDATE if name in of_candidate else CONTEXT for name in spec.feature_columns}
+    made = {name for name, derived in spec.derived.items() if of_candidate & derived.sources().keys()}
+    return {
+        name: CANDIDATE if name in of_candidate | made else CONTEXT for name in [*spec.feature_columns, *spec.derived]
+    }
 
 
 def _features_by_side(spec: LogSpec, side_of: Mapping[str, str]) -> list[tuple[str, Feature, list[str]]]:
@@ -92,8 +107,20 @@ def _features_by_side(spec: LogSpec, side_of: Mapping[str, str]) -> list[tuple[s
     return [
         (side, feature, list(columns))
         for feature in spec.features
-        for side, columns in itertools.groupby(feature.columns, side_of.__getitem__)
+        for (side, _), columns in itertools.groupby(feature.columns, lambda name: (side_of[name], name in spec.derived))
     ]
+
+
+def _derived(inputs: Mapping[str, tf.Tensor], spec: LogSpec) -> dict[str, tf.Tensor]:
+    """Returns the derived columns of raw columns."""
+    whole = spec.whole_number_columns
+    columns: dict[str, tf.Tensor] = {}
+    for name, derived in spec.derived.items():
+        plain: dict[str, tf.Tensor] = {}
+        for source in derived.sources():
+            [plain[source]] = transform_of(spec.inputs[source], spec).plain([inputs[source]])
+        columns[name] = derived_tensor(derived, plain, whole_keys=list(plain)[-1] in whole)
+    return columns
 
 
 def _outputs_by_side(spec: LogSpec) -> dict[str, tuple[str, ...]]:
@@ -155,7 +182,17 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
             )
         return sizes[column]
 
-    return layout(spec, size_of)
+    return dataclasses.replace(layout(spec, size_of), number_tasks=_number_tasks(spec, transform))
+
+
+def _number_tasks(spec: LogSpec, transform: tft.TFTransformOutput) -> tuple[NumberTask, ...]:
+    """Returns the tasks that predict numbers, with what the training rows say of their labels."""
+    labels = spec.data.number_tasks.items()
+    if not labels:
+        return ()
+    numbers = read_numbers(pathlib.Path(transform.transform_savedmodel_dir).parent / NUMBERS)
+    of_tasks = [(task, label.predicts, numbers[label.column].tolist()) for task, label in labels]
+    return tuple(NumberTask(task, predicts, center, scale) for task, predicts, (center, scale) in of_tasks)
 
 
 def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
@@ -174,14 +211,19 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
         learnt = spec.text.tokens == "vocabulary"
         text = text_map(spec.text, vocabulary_size(spec.text.columns[0], spec.text) if learnt else None)
     try:
-        widths = tuple(dense.values()) if set(dense) - set(spec.numeric_columns) else ()
+        numbers_alone = all(spec.feature_by_column[name].is_number for name in dense)
+        widths = () if numbers_alone else tuple(dense.values())
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers, widths)
-        of_item = tuple(name for name in dense if name in spec.item_columns)
+        of_item = tuple(name for name in dense if name in spec.item_columns or _is_made_item(spec, name))
         embedded = tuple(name for name in dense if spec.feature_by_column[name].is_embedded)
         rate = spec.data.negative_sampling
         return dataclasses.replace(described, negative_sampling=rate, item_dense=of_item, embedded=embedded)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
+
+
+def _is_made_item(spec: LogSpec, name: str) -> bool:
+    return name in spec.derived and spec.feature_by_column[name].is_item
 
 
 def _fields(spec: LogSpec, vocabulary_size: VocabularySize) -> list[tuple[Any, ...]]:

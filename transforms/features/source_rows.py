@@ -56,7 +56,10 @@ def differences(today: LogSpec, former: LogSpec) -> list[str]:
 
 def _meanings(spec: LogSpec) -> dict[str, tuple[object, ...]]:
     """Returns the settings that define each column's ids and numbers, without anything learned from training rows."""
-    return {column: feature.meaning(column) for column, feature in spec.feature_by_column.items()}
+    return {
+        column: (*feature.meaning(column), spec.derived.get(column))
+        for column, feature in spec.feature_by_column.items()
+    }
 
 
 def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:

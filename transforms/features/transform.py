@@ -20,11 +20,14 @@ from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.common.processes import Workers, cores
 from ctrpipe.common.sessions import load_session
 from ctrpipe.transforms.features import analyzers
+from ctrpipe.transforms.features.derived.values import with_derived
 from ctrpipe.transforms.features.former_counts import COUNTS, counted_over, write_counts
+from ctrpipe.transforms.features.kinds.numeric import hook_transform
 from ctrpipe.transforms.features.missing import drop_values
 from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
 from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
+from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_payload
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
-# In the same folder: results of these methods of Learned.
-NUMBERS, LIMITS, AGES = "numbers.json", "limits.json", "ages.json"
+# In the same folder, beside NUMBERS: results of these methods of Learned.
+LIMITS, AGES = "limits.json", "ages.json"
 # Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
 # Maximum number of summaries to merge; each takes about 10 MB for a log like Criteo's.
@@ -68,6 +71,9 @@ def analyze(
         progress: Called with one line for each column whose counts are not exact.
         former: The state of the previous transform to keep; None for nothing.
     """
+    for feature in spec.features:
+        if isinstance(feature, Numeric) and feature.is_hook:
+            hook_transform(feature.transform)  # before the rows are counted
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
     groups = [files[start : start + size] for start in range(0, len(files), size)]
@@ -118,7 +124,7 @@ def write_graph(
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
 
-    from ctrpipe.transforms.features.learned import Former, Learned, write_numbers
+    from ctrpipe.transforms.features.learned import NUMBERS, Former, Learned, write_numbers
     from ctrpipe.transforms.features.preprocessing import preprocessing_fn
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
@@ -293,7 +299,8 @@ class _TransformPart:
         draws = np.random.default_rng((*part.seed, NEGATIVES))
         for rows in read_payload([part.source], as_dictionaries=True):
             read += rows.num_rows
-            clipped += _beyond(rows, limits)
+            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+            clipped += _beyond(with_derived(columns, list(limits), spec), limits)
             if is_sampled(spec, part.split):
                 rows = sample_negatives(rows, spec, draws)
             if random is not None:
@@ -312,7 +319,7 @@ class _TransformPart:
         return _PackedPart(read, len(labels), int(np.nansum(labels)), clipped)
 
 
-def _beyond(rows: pa.RecordBatch, limits: Mapping[str, Sequence[float]]) -> Counter[str]:
+def _beyond(rows: Mapping[str, pa.Array], limits: Mapping[str, Sequence[float]]) -> Counter[str]:
     """Returns in how many rows a number lies beyond the limits of its column, without zeros."""
     counts = {}
     for name, (low, high) in limits.items():

@@ -41,8 +41,8 @@ def vocabulary_name(column: str) -> str:
 
 def _numbers(spec: LogSpec) -> dict[str, int]:
     """Numbers the columns whose vocabularies may share a table: all except the columns of a text."""
-    of_values = set(spec.value_columns)
-    columns = (name for name in spec.vocabulary_columns if name in of_values)
+    of_text = spec.text.columns if spec.text else []
+    columns = (name for name in spec.vocabulary_columns if name not in of_text)
     return {column: number for number, column in enumerate(columns)}
 
 

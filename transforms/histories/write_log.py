@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, temporary_folder, write_json
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.stores import absolute
@@ -139,7 +140,10 @@ def _check_settings(path: str, spec: LogSpec, events: EventLog) -> None:
     wanted = [events.user, events.item, events.time, *events.item_columns, *events.sequences]
     absent = [name for name in wanted if name not in names]
     if absent:
-        raise InputError(f"{path}: the event log has no column {absent[0]}; it has {excerpt(', '.join(names))}")
+        raise InputError(
+            f"{path}: the event log has no column {absent[0]}; it has {excerpt(', '.join(names))}"
+            f"{did_you_mean(absent[0], names)}"
+        )
     try:
         to_moments(pa.array(["a text"]), events.time_format)
     except ValueError as error:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import LogBatch, Reject
@@ -137,7 +138,10 @@ def brought_columns(
     """
     for side in (rows, partners):
         if key is not None and key not in side.names:
-            raise InputError(f"{side.files[0]}: --key {key}: no such column; it has {excerpt(', '.join(side.names))}")
+            raise InputError(
+                f"{side.files[0]}: --key {key}: no such column; it has {excerpt(', '.join(side.names))}"
+                f"{did_you_mean(key, side.names)}"
+            )
     names = [name for name in partners.names if name not in (key, label_time)]
     if key is not None and not names:
         return {key: _LABEL}

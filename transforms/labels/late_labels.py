@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.hashing import hash_values
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.labels.labelled import (
@@ -164,6 +165,7 @@ def _check_columns(rows: TextFiles, partners: TextFiles | None, delay: LabelDela
         if column not in side.names:
             raise InputError(
                 f"{side.files[0]}: {name}: there is no column {column}; it has {excerpt(', '.join(side.names))}"
+                f"{did_you_mean(column, side.names)}"
             )
     if fake_negatives and not (partners and delay.label_time):
         raise InputError("fake negatives: a row becomes positive at the time of its label; give label_time")

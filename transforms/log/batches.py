@@ -57,6 +57,7 @@ class LogBatch:
         rejects: The malformed rows of the same part of the file.
         keys: What `data.split.column` says of each row, [rows]: its key in the column's order, or its group, binary.
             None without such a column.
+        kept: The columns that a reader was asked to carry along, as texts, [rows]. None if there are none.
     """
 
     path: str
@@ -64,3 +65,4 @@ class LogBatch:
     lines: np.ndarray
     rejects: list[Reject]
     keys: Keys | None = None
+    kept: pa.RecordBatch | None = None

@@ -1,6 +1,6 @@
 """Checks the rows of a log, whatever its format: missing values, numbers, times, labels and weights."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +15,13 @@ from ctrpipe.transforms.log.values import (
     TextNumbers,
     as_binary,
     as_floats,
+    as_texts,
     check_aligned,
+    check_list_of_numbers,
     check_times,
     check_utf8,
     check_utf8_of,
+    only_after,
     shown,
     to_floats,
     to_labels,
@@ -42,30 +45,41 @@ class RowChecks:
             a row with labels such a number is a fault of what wrote the log: the row is malformed.
         features: Whether the features are read; if not, only what `labels` says.
         ordering: How the values of `data.split.column` are compared (`by: time`); None: they are not.
+        kept: Columns that are carried along as the log has them, whether they are features or not.
     """
 
-    def __init__(self, spec: LogSpec, labels: bool, features: bool = True, ordering: Ordering | None = None):
+    def __init__(
+        self,
+        spec: LogSpec,
+        labels: bool,
+        features: bool = True,
+        ordering: Ordering | None = None,
+        kept: Sequence[str] = (),
+    ):
+        self._kept = tuple(kept)
         self._split_column = spec.data.split.column if labels else None
         self._ordering = ordering
         self._line_or_row = spec.line_or_row
         self._numeric_columns = list(dict.fromkeys(spec.numeric_columns)) if features else []
         self._text_columns = list(dict.fromkeys(spec.text_columns)) if features else []
-        by_column = spec.feature_by_column if features else {}
+        by_column = spec.inputs if features else {}
         self._vectors = {name: feature for name, feature in by_column.items() if isinstance(feature, Vector)}
         self._label_columns = spec.label_columns if labels else []
         self._weight = spec.data.weight if labels else None
         targets = spec.target_columns if labels else []
         extra = [self._split_column] if self._split_column else []
         self.columns = list(
-            dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra])
+            dict.fromkeys([*self._numeric_columns, *self._text_columns, *self._vectors, *targets, *extra, *self._kept])
         )
         self._separators = spec.separators
         self._weights = spec.weight_separators
+        self._within = spec.inner_separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
+        self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
         self._written = {
             column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
-            for column, feature in spec.feature_by_column.items()
+            for column, feature in spec.inputs.items()
         }
         self._times = spec.time_formats
         self._whole = set(spec.whole_number_columns)
@@ -73,6 +87,8 @@ class RowChecks:
         self._label_written = TextNumbers(tuple(word.encode() for word in words), decimal)
         self._missing_numbers = spec.missing_numbers
         self._label_rules = {label.column: label for label in spec.data.labels.values()}
+        columns = spec.data.columns_by_task
+        self._after = {label.column: columns[label.after] for label in spec.data.labels.values() if label.after}
 
     def check(self, raw: RawBatch) -> LogBatch:
         """Returns the good rows, converted, and all malformed ones.
@@ -86,7 +102,8 @@ class RowChecks:
             for row in sorted(faults)
         ]
         rejects = sorted([*raw.rejects, *rejects], key=lambda reject: reject.line)
-        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects, keys)
+        kept = self._kept_columns(raw, sorted(faults)) if self._kept else None
+        batch = LogBatch(raw.path, rows, np.delete(raw.lines, list(faults)), rejects, keys, kept)
         lines = len(raw.lines) + len(raw.rejects)
         if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
             counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
@@ -116,9 +133,15 @@ class RowChecks:
             columns[name] = to_vectors(raw.columns[name], name, faults, feature, self._written[name])
         for aligned in self._aligned:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
+        for named in self._lists_of_weights:
+            between = self._separators[named[0]]
+            check_aligned({name: columns[name] for name in named}, between, faults)
+            check_list_of_numbers(columns[named[-1]], named[-1], between, faults)
         for name in self._label_columns:
             rule, several = self._label_rules[name], len(self._label_rules) > 1
             columns[name] = to_labels(raw.columns[name], name, faults, rule, self._label_written, several)
+        for name, before in self._after.items() if self._label_columns else ():
+            columns[name] = only_after(columns[name], columns[before], name, before, faults)
         if len(self._label_rules) > 1 and self._label_columns:
             _check_one_known({name: columns[name] for name in self._label_columns}, faults)
         if self._weight:
@@ -126,6 +149,11 @@ class RowChecks:
         keys = self._split_keys(raw, faults) if self._split_column else None
         bad = sorted(faults)
         return _without_rows(pa.RecordBatch.from_pydict(columns), bad), faults, _without(keys, bad)
+
+    def _kept_columns(self, raw: RawBatch, bad: list[int]) -> pa.RecordBatch:
+        """Returns the columns to carry along as texts, without the bad rows."""
+        texts = {name: as_texts(as_binary(raw.columns[name], name, raw.path)) for name in self._kept}
+        return _without_rows(pa.RecordBatch.from_pydict(texts), bad)
 
     def _split_keys(self, raw: RawBatch, faults: dict[int, str]) -> Keys:
         """Returns the keys of the split, and adds rows without a readable time to `faults`.
@@ -161,7 +189,9 @@ class RowChecks:
         if name in self._weights:
             between = (self._separators[name], self._weights[name])
             return to_weighted(values, name, faults, between, name in self._whole)
-        return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
+        if name not in self._whole:
+            return values
+        return whole_numbers(values, self._separators.get(name), self._within.get(name))
 
 
 def _check_one_known(labels: Mapping[str, pa.Array], faults: dict[int, str]) -> None:

@@ -357,7 +357,7 @@ def _count(
         for batch in read_payload(files, columns):
             clicks += pc.sum(batch[columns[0]]).as_py() or 0.0
             known += batch.num_rows - batch[columns[0]].null_count
-            for column in columns:
+            for column in set(columns) - set(spec.data.number_columns):
                 is_rate = pc.and_(pc.greater(batch[column], 0.0), pc.less(batch[column], 1.0))
                 result.rates[column] += pc.sum(is_rate).as_py() or 0
         result.positives[name] = whole_clicks(clicks, known)

@@ -3,6 +3,7 @@
 import dataclasses
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.transforms.log.spec import LogSpec
 
 
@@ -34,6 +35,7 @@ def columns_of(
         if name not in single:
             raise InputError(
                 f"{setting} {name}: no column of the model's kind categorical; they are {', '.join(single)}"
+                f"{did_you_mean(name, single)}"
             )
     if columns.group == columns.item:
         raise InputError(

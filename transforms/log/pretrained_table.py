@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.transforms.log.first_bytes import PARQUET_MARK
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
@@ -164,7 +165,10 @@ def _check_names(table: Pretrained, names: list[str]) -> None:
     for setting, name in (("key", table.key), ("vector", table.vector)):
         if name not in names:
             has = ", ".join(names[:20])
-            raise InputError(f"{table.path}: has no {name}, which `{setting}` of pretrained names; it has {has}")
+            raise InputError(
+                f"{table.path}: has no {name}, which `{setting}` of pretrained names; it has {has}"
+                f"{did_you_mean(name, names)}"
+            )
 
 
 def _unreadable(path: str, error: OSError) -> InputError:

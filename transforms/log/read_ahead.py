@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.processes import Workers, end_with_input, python_command, start_command, stop_command
-from ctrpipe.common.progress import announce
+from ctrpipe.common.progress import announce, share_of
 from ctrpipe.transforms.log.files import FileState, state_of
 from ctrpipe.transforms.log.ingest import DEAD_LETTERS, IngestResult, ingest
 from ctrpipe.transforms.log.payload import payload_files
@@ -75,7 +75,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
                 return
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(OSError):  # nothing is read yet
-                    announce((self._folder / _PROGRESS).read_text())
+                    announce(text := (self._folder / _PROGRESS).read_text(), share_of(text))
 
     def __exit__(self, *error: object) -> None:
         stop_command(self._child, _REMOVAL_SECONDS)

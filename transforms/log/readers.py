@@ -5,7 +5,7 @@ data.quoted_line_breaks.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -23,7 +23,13 @@ BYTES_PER_SECOND = 70e6  # that one process reads, checks and writes as payload,
 _ONE_PROCESS = Workers(processes=1)
 
 
-def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _ONE_PROCESS) -> list[Range]:
+def plan(
+    files: list[str],
+    spec: LogSpec,
+    labels: bool = True,
+    workers: Workers = _ONE_PROCESS,
+    kept: Sequence[str] = (),
+) -> list[Range]:
     """Cuts the files into ranges of about RANGE_BYTES each, in order. A compressed file is one range.
 
     Args:
@@ -31,11 +37,12 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
         spec: The description of the log.
         labels: See LogReader.
         workers: Count the lines of files that are cut.
+        kept: See LogReader.
 
     Raises:
-        InputError: a file is empty or unreadable, or lacks a column of the configuration.
+        InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`.
     """
-    reader = LogReader(spec, labels)
+    reader = LogReader(spec, labels, kept=kept)
     return number_lines([reader.ranges(path) for path in files], workers)
 
 
@@ -46,13 +53,20 @@ class LogReader:
         spec: The description of the log.
         labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read, files may
             lack both, and infinite numbers are not malformed (see RowChecks).
-        features, ordering: See RowChecks.
+        features, ordering, kept: See RowChecks.
     """
 
-    def __init__(self, spec: LogSpec, labels: bool = True, features: bool = True, ordering: Ordering | None = None):
+    def __init__(
+        self,
+        spec: LogSpec,
+        labels: bool = True,
+        features: bool = True,
+        ordering: Ordering | None = None,
+        kept: Sequence[str] = (),
+    ):
         self.spec = spec
         self._labels = labels
-        self._checks = RowChecks(spec, labels, features, ordering)
+        self._checks = RowChecks(spec, labels, features, ordering, kept)
         partitions = spec.data.partitions
         self._folder_columns = [name for name in self._checks.columns if name in partitions]
         self._file_columns = [name for name in self._checks.columns if name not in partitions]

@@ -30,9 +30,10 @@ def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
         feature = _add(schema, name, schema_pb2.FLOAT)
         if name == spec.data.weight or len(set(spec.label_columns)) == 1:  # of several labels, one may be missing
             feature.presence.min_fraction = 1.0
-        feature.float_domain.min = 0.0
-        if name != spec.data.weight:
-            feature.float_domain.max = 1.0
+        if name not in spec.data.number_columns:
+            feature.float_domain.min = 0.0
+            if name != spec.data.weight:
+                feature.float_domain.max = 1.0
         group[name].dense_tensor.column_name = name
         group[name].dense_tensor.default_value.float_value = float("nan")
     return schema

@@ -12,6 +12,11 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pydantic_core
 
+from ctrpipe.transforms.log.derived.cross import Cross
+from ctrpipe.transforms.log.derived.expression import Expression
+from ctrpipe.transforms.log.derived.lookup import Lookup
+from ctrpipe.transforms.log.derived.vector import VectorOf
+from ctrpipe.transforms.log.derived.weighted import WeightedLists
 from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
 from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.kinds.categorical import Categorical
@@ -44,6 +49,8 @@ class Label(Section):
           labels:
             ctr: {column: clicked, positive: [click], negative: [noclick]}
             liked: {column: rating, threshold: 4}
+            order: {column: ordered, after: ctr}
+            seconds: {column: watch_time, predicts: count}
     """
 
     column: str = pydantic.Field(min_length=1, examples=["clicked"])
@@ -56,6 +63,18 @@ class Label(Section):
     """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive."""
     threshold: float | None = pydantic.Field(None, examples=[4])
     """Rows whose number is at least this threshold are positive. Replaces `positive` and `negative`."""
+    predicts: Literal["click", "mean", "median", "count"] = pydantic.Field("click", examples=["mean"])
+    """What the model predicts. `click`: the probability of a positive row. The others predict a number beside clicks,
+    such as a watch time or the value of an order, in the number's own unit: `mean` its mean (squared error), `median`
+    its median (absolute error, which large values sway less), `count` the mean of a number of at least 0 (Poisson's
+    deviance; the prediction is never negative). Losses are in units of the training rows' standard deviation, or of
+    their mean for `count`. The first task is a click.
+    """
+    after: str | None = pydantic.Field(None, examples=["click"])
+    """Task that must have been positive for this event to be possible: an order after a click. A row whose label of
+    that task is 0 or missing is left out of this task's loss and metrics, so that the model predicts P(order | click);
+    one that has the event without it is malformed. The task is listed before. null: every row counts.
+    """
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -64,6 +83,8 @@ class Label(Section):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Label":
+        if self.is_number and (self.positive or self.negative or self.threshold is not None):
+            raise ValueError(f"predicts: {self.predicts} takes a number as it is; remove positive, negative, threshold")
         if self.threshold is not None and (self.positive or self.negative):
             raise ValueError("threshold replaces positive and negative; give one or the other")
         if self.negative and not self.positive:
@@ -72,6 +93,11 @@ class Label(Section):
         if both:
             raise ValueError(f"{', '.join(both)} is both positive and negative")
         return self
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the model predicts a number, not a probability."""
+        return self.predicts != "click"
 
 
 class LabelDelay(Section):
@@ -314,6 +340,24 @@ class Data(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _events_follow_one_another(self) -> "Data":
+        before: list[str] = []
+        for task, label in self.labels.items():
+            if label.after is not None and (label.after not in before or self.labels[label.after].is_number):
+                known = ", ".join(name for name in before if not self.labels[name].is_number) or "no task"
+                raise ValueError(
+                    f"labels.{task}: after: {label.after} is no task of clicks that is listed before; "
+                    f"before {task} there is {known}"
+                )
+            before.append(task)
+        if (first := self.labels[before[0]]).is_number:
+            raise ValueError(
+                f"labels: the first task, {before[0]}, predicts: {first.predicts}; list a task of clicks before it, by "
+                "which a training stops and the gates judge"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _one_rule_a_column(self) -> "Data":
         rules: dict[str, Label] = {}
         for label in self.labels.values():
@@ -325,6 +369,21 @@ class Data(Section):
     def columns_by_task(self) -> dict[str, str]:
         """The label column of each task."""
         return {task: label.column for task, label in self.labels.items()}
+
+    @property
+    def number_tasks(self) -> dict[str, Label]:
+        """The labels of the tasks that predict a number, by task."""
+        return {task: label for task, label in self.labels.items() if label.is_number}
+
+    @property
+    def number_columns(self) -> dict[str, str]:
+        """What each label column of numbers predicts, by column."""
+        return {label.column: label.predicts for label in self.number_tasks.values()}
+
+    @property
+    def click_tasks(self) -> list[str]:
+        """The tasks that predict a probability, in order."""
+        return [task for task, label in self.labels.items() if not label.is_number]
 
     @property
     def is_table(self) -> bool:
@@ -347,6 +406,9 @@ Feature = Annotated[
 ]
 
 
+DerivedColumn = Annotated[Cross | Expression | Lookup | VectorOf | WeightedLists, pydantic.Field(discriminator="kind")]
+
+
 class LogSpec(Section):
     """Description of a log for the reader and the transforms: `data` and `features` together."""
 
@@ -356,6 +418,12 @@ class LogSpec(Section):
         min_length=1, examples=[[{"columns": ["device"], "kind": "categorical", "min_count": 5}]]
     )
     """Groups of columns that the model reads, each with its kind and transform."""
+    derived: dict[str, DerivedColumn] = pydantic.Field(
+        {}, examples=[{"rate": {"kind": "expression", "of": "log1p(clicks / (shows + 1))"}}]
+    )
+    """Columns that are computed from others of the same row, by name, for `features` to read like columns of the log.
+    The exported graph computes them: a request holds what they are made of.
+    """
     raw_numbers: bool = False
     """Whether the model also receives the log's numbers of `numeric` columns, rounded to three significant digits.
     `numbert` and `numbert_uni_attention` receive them without this key; your own model that reads them needs it.
@@ -369,7 +437,7 @@ class LogSpec(Section):
     def _columns_exist(self) -> "LogSpec":
         if len([feature for feature in self.features if feature.kind == "text"]) > 1:
             raise ValueError("features: there are two of kind text; a model reads one, of up to two columns")
-        names = self.feature_columns
+        names = [column for feature in self.features for column in feature.columns]
         repeated = sorted(name for name, count in collections.Counter(names).items() if count > 1)
         if repeated:
             raise ValueError(f"features: listed twice: {', '.join(repeated)}")
@@ -387,7 +455,13 @@ class LogSpec(Section):
             raise ValueError(f"data.weight: {self.data.weight} is also a feature or a label; name a separate column")
         for feature in self.features:
             feature.check_shared(self.feature_by_column)
+        self._check_derived()
+        names = self.feature_columns
+        if leaked := sorted({*labels, self.data.weight} & set(names)):
+            raise ValueError(f"derived: {leaked[0]} is a label or the weight, which no request has; remove it")
         if self.data.columns:
+            if both := sorted(set(self.derived) & set(self.data.columns)):
+                raise ValueError(f"derived.{both[0]}: data.columns has this name; choose another")
             needed = names + labels + [c for c in [self.data.split.column, self.data.weight] if c]
             in_log = {*self.data.columns, *self.data.partitions}
             absent = [name for name in needed if name not in in_log]
@@ -395,6 +469,29 @@ class LogSpec(Section):
                 listed = ", ".join(absent)
                 raise ValueError(f"data.columns does not list {listed}, which features, labels, weight or split need")
         return self
+
+    def _check_derived(self) -> None:
+        features, of_candidate = self.feature_by_column, set(self.item_columns)
+        for name, derived in self.derived.items():
+            if name not in features:
+                raise ValueError(f"derived.{name}: no feature reads it; list {name} in columns of one, or remove it")
+            inner = [source for source in derived.sources() if source in self.derived]
+            if inner:
+                raise ValueError(f"derived.{name}: {inner[0]} is derived itself; name columns of the log")
+            feature = features[name]
+            wrong = [feature.does_not_take_derived, derived.does_not_fit(name, feature), *derived.faults(self.inputs)]
+            if fault := next(filter(None, wrong), ""):
+                raise ValueError(f"derived.{name}: {fault}")
+            item = next((source for source in derived.sources() if source in of_candidate), None)
+            if item and not feature.is_item:
+                raise ValueError(
+                    f"derived.{name}: {item} is a column of the candidate; write role: item for the feature {name}"
+                )
+        if self.data.columns or not self.derived:
+            return
+        both = sorted(set(self.derived) & set(self.data.partitions))
+        if both:
+            raise ValueError(f"derived.{both[0]}: data.partitions has this name; choose another")
 
     def _check_field_names(self) -> None:
         column_of: dict[str, str] = {}
@@ -435,6 +532,17 @@ class LogSpec(Section):
         return {column: feature for feature in self.features for column in feature.columns}
 
     @property
+    def inputs(self) -> dict[str, Kind]:
+        """How each column is read that a log has and a request holds: those of features, and what others derive of."""
+        columns: dict[str, Kind] = {
+            column: feature for column, feature in self.feature_by_column.items() if column not in self.derived
+        }
+        for derived in self.derived.values():
+            for column, feature in derived.sources().items():
+                columns.setdefault(column, feature)
+        return columns
+
+    @property
     def vocabulary_columns(self) -> list[str]:
         """Columns with their own vocabulary, built from the training rows."""
         return [column for column, feature in self.feature_by_column.items() if feature.has_vocabulary(column)]
@@ -473,19 +581,23 @@ class LogSpec(Section):
         return [
             column
             for column, feature in self.feature_by_column.items()
-            if self.raw_numbers and feature.is_number and not feature.is_position
+            if self.raw_numbers and feature.is_number and not feature.is_position and column not in self.derived
         ]
 
     @property
     def feature_columns(self) -> list[str]:
-        """The columns of all features, in order."""
-        return [column for feature in self.features for column in feature.columns]
+        """The columns that a log has for the features and a request holds, in order; see `inputs`."""
+        return list(self.inputs)
 
     @property
     def item_columns(self) -> list[str]:
-        """The candidate's columns, in order: columns of the role `item` and columns that `shared_with` names."""
-        owners = set(self.vocabulary_owners.values())
-        return [column for column, feature in self.feature_by_column.items() if column in owners or feature.is_item]
+        """The candidate's columns, in order: columns of the role `item`, columns that `shared_with` names, and columns
+        that only a derived one of this role is made of.
+        """
+        owners, features = set(self.vocabulary_owners.values()), self.feature_by_column
+        made = [derived for name, derived in self.derived.items() if name in features and features[name].is_item]
+        sources = {source for derived in made for source in derived.sources()} - features.keys()
+        return [column for column, feature in self.inputs.items() if column in owners | sources or feature.is_item]
 
     @property
     def item_column(self) -> str | None:
@@ -505,6 +617,13 @@ class LogSpec(Section):
         return columns if len(columns) < len(self.feature_columns) else []
 
     @property
+    def crosses_sides(self) -> str:
+        """The first derived column that is made of columns of the candidate and of the context; "" if there is none."""
+        items = set(self.item_columns)
+        sides = {name: {source in items for source in derived.sources()} for name, derived in self.derived.items()}
+        return next((name for name, of_item in sides.items() if len(of_item) > 1), "")
+
+    @property
     def context_columns(self) -> list[str]:
         """The columns that all candidates of one request share; empty if a request has one candidate only."""
         of_candidate = self.candidate_columns
@@ -512,30 +631,33 @@ class LogSpec(Section):
 
     @property
     def explained_columns(self) -> list[str]:
-        """The names that explanations attribute to: each column, then all columns of the text as one, named `text`."""
-        return [*self.value_columns, TEXT] if self.text else self.value_columns
+        """The names that explanations attribute to: each column that a feature reads, derived ones too, then all
+        columns of the text as one, named `text`.
+        """
+        of_text = self.text.columns if self.text else []
+        columns = [name for name in self.feature_by_column if name not in of_text]
+        return [*columns, TEXT] if self.text else columns
 
     @property
     def value_columns(self) -> list[str]:
-        """The columns of all features but the text."""
+        """The columns of `feature_columns` that belong to no text."""
         of_text = self.text.columns if self.text else []
         return [name for name in self.feature_columns if name not in of_text]
 
     @property
     def numeric_columns(self) -> list[str]:
         """Columns passed as float32."""
-        return [name for feature in self.features if feature.is_number for name in feature.columns]
+        return [name for name, feature in self.inputs.items() if feature.is_number]
 
     @property
     def text_columns(self) -> list[str]:
         """Columns passed as strings: all that are neither numbers nor vectors."""
-        others = [feature for feature in self.features if not feature.is_number and not feature.vector_length]
-        return [name for feature in others for name in feature.columns]
+        return [name for name, each in self.inputs.items() if not each.is_number and not each.vector_length]
 
     @property
     def vector_lengths(self) -> dict[str, int]:
         """The number of elements of each column that is passed as float32 vectors, in order."""
-        lengths = {column: feature.vector_length for column, feature in self.feature_by_column.items()}
+        lengths = {column: feature.vector_length for column, feature in self.inputs.items()}
         return {column: length for column, length in lengths.items() if length}
 
     @property
@@ -551,13 +673,13 @@ class LogSpec(Section):
     @property
     def time_formats(self) -> dict[str, str]:
         """How the times of each column of times are written."""
-        formats = {column: feature.time_format for column, feature in self.feature_by_column.items()}
+        formats = {column: feature.time_format for column, feature in self.inputs.items()}
         return {column: time_format for column, time_format in formats.items() if time_format}
 
     @property
     def split_format(self) -> str:
         """How the times of `data.split.column` are written: the split's own format, else the feature's."""
-        feature = self.feature_by_column.get(self.data.split.column or "")
+        feature = self.inputs.get(self.data.split.column or "")
         own = self.data.split.time_format
         return (own == "auto" and feature and feature.time_format) or own
 
@@ -570,19 +692,25 @@ class LogSpec(Section):
     @property
     def separators(self) -> dict[str, str]:
         """Maps each column that may hold a list to the separator of its elements."""
-        separators = {column: feature.list_separator for column, feature in self.feature_by_column.items()}
+        separators = {column: feature.list_separator for column, feature in self.inputs.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property
     def weight_separators(self) -> dict[str, str]:
         """Maps each column whose elements have weights to the separator between an element and its weight."""
-        separators = {column: feature.weight_separator for column, feature in self.feature_by_column.items()}
+        separators = {column: feature.weight_separator for column, feature in self.inputs.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
+    def inner_separators(self) -> dict[str, str]:
+        """Maps each column whose items have several values to the separator of these."""
+        separators = {column: feature.inner_separator(column) for column, feature in self.inputs.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property
     def whole_number_columns(self) -> list[str]:
         """Columns in which the text 123.0 is the same value as 123; those that share a vocabulary as its owner."""
-        features = self.feature_by_column
+        features = self.inputs
         owners = {column: feature.owner_of(column) for column, feature in features.items()}
         return [column for column, owner in owners.items() if features[owner].reads_whole_numbers]
 

@@ -5,6 +5,7 @@ almost perfect on the log and useless in production, where a request cannot have
 """
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -48,7 +49,7 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
         spec: The description of the log.
         rows: Checked rows, with the columns of `payload_schema`.
     """
-    labels = {task: _numbers(rows[column]) for task, column in spec.data.columns_by_task.items()}
+    labels = {task: _numbers(rows[spec.data.columns_by_task[task]]) for task in spec.data.click_tasks}
     weights = _numbers(rows[spec.data.weight]) if spec.data.weight else None
     several = len(labels) > 1
     for column in spec.feature_columns:
@@ -62,7 +63,7 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 of_task = f" (label {task})" if several else ""
                 yield Suspect(column, "train", f"{text}{of_task}; is it known before the click?")
                 break
-        feature = spec.feature_by_column[column]
+        feature = spec.inputs[column]
         if (feature.is_single or feature.is_dense) and _numbers_rows(values):
             text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
             yield Suspect(column, "train", text)
@@ -102,7 +103,7 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
     if "train" not in rows or not rows["train"].num_rows:
         return
     for column in spec.feature_columns:
-        if spec.feature_by_column[column].time_format or column in spec.vector_lengths:
+        if spec.inputs[column].time_format or column in spec.vector_lengths:
             continue  # the last rows of a log are of the last hour
         train = rows["train"][column]
         for split, table in rows.items():
@@ -127,7 +128,8 @@ def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:
     for file in files:
         rows = payload_rows([file])
         for first in range(0, rows, _READ_ROWS):
-            if int((before + first) / _READ_ROWS / every) != int((before + first - _READ_ROWS) / _READ_ROWS / every):
+            block, last = ((before + first - back) / _READ_ROWS / every for back in (0, _READ_ROWS))
+            if math.floor(block) != math.floor(last):  # so the first block is always read
                 batches += read_rows(file, first, min(first + _READ_ROWS, rows))
         before += rows
     schema = pa.parquet.read_schema(files[0])

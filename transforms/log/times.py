@@ -13,6 +13,7 @@ import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 
 # The parts of a time. `epoch` is in seconds and excludes all other parts. The hour of a 12-hour clock is `hour` +
 # `afternoon`. The last three are the zone's offset, absent if the value has none.
@@ -81,7 +82,10 @@ def time_rules(time_format: str, dates: bool = False) -> tuple[TimeRule, ...]:
         return _iso()
     if "%" not in time_format:
         named = ", ".join(NAMED_FORMATS)
-        raise ValueError(f"format '{time_format}' is none of {named}, and not a pattern such as '%Y-%m-%d %H:%M:%S'")
+        raise ValueError(
+            f"format '{time_format}' is none of {named}, and not a pattern such as '%Y-%m-%d %H:%M:%S'"
+            f"{did_you_mean(time_format, NAMED_FORMATS)}"
+        )
     return _strptime(time_format)
 
 

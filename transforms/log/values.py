@@ -18,6 +18,7 @@ from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import Label, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
+from ctrpipe.transforms.log.words import NUMBER_PATTERN
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -82,7 +83,7 @@ def as_floats(
 def to_labels(
     values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers, optional: bool = False
 ) -> pa.Array:
-    """Returns binary values as labels, float32 from 0 to 1; null for a missing label.
+    """Returns binary values as labels, float32 from 0 to 1, or any number of a task of numbers; null for a missing one.
 
     A number between 0 and 1 is a rate, such as the clicks of impressions.
 
@@ -94,6 +95,8 @@ def to_labels(
         written: The words that mean a missing value.
         optional: Whether a label may be missing, because the log has others.
     """
+    if label.is_number:
+        return _amounts(values, name, faults, label, written)
     absent: pa.Array = pc.and_(pc.is_null(values), optional)
     if optional:
         absent = pc.or_(absent, pc.is_in(values, value_set=pa.array(written.missing, pa.binary())))
@@ -121,6 +124,35 @@ def to_labels(
     for row in np.flatnonzero(~pc.or_(known, absent).to_numpy(zero_copy_only=False)).tolist():
         faults.setdefault(row, f"{name}: the label must be {expected}, found {shown(values[row])}")
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
+
+
+def _amounts(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:
+    """Returns the labels of a task that predicts a number; null for a missing one."""
+    wrong: dict[int, str] = {}
+    numbers = to_floats(values, name, wrong, written)
+    least = " of 0 or more" if label.predicts == "count" else ""
+    if least:
+        negative = pc.less(numbers, 0.0).fill_null(False).to_numpy(zero_copy_only=False)
+        wrong |= dict.fromkeys(np.flatnonzero(negative).tolist(), "")
+    for row in wrong:
+        faults.setdefault(row, f"{name}: the label must be a number{least}, found {shown(values[row])}")
+    return numbers
+
+
+def only_after(labels: pa.Array, before: pa.Array, name: str, named: str, faults: dict[int, str]) -> pa.Array:
+    """Returns a task's labels, null where the event that it follows has not happened.
+
+    Args:
+        labels: The task's labels, float32.
+        before: The labels of the task that it follows.
+        name, named: The two columns.
+        faults: The rows that have the event although its condition is 0 are added.
+    """
+    possible = pc.greater(before, 0.0).fill_null(False)
+    without = pc.and_(pc.equal(before, 0.0), pc.not_equal(labels, 0.0)).fill_null(False)
+    for row in np.flatnonzero(without.to_numpy(zero_copy_only=False)).tolist():
+        faults.setdefault(row, f"{name}: the label is {labels[row].as_py():g} where {named}, which it follows, is 0")
+    return pc.if_else(possible, labels, pa.scalar(None, pa.float32()))
 
 
 def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
@@ -168,12 +200,13 @@ def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
     return pc.if_else(absent, pa.scalar(None, pa.float32()), values)
 
 
-def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
+def whole_numbers(values: pa.Array, separator: str | None = None, within: str | None = None) -> pa.Array:
     """Replaces 123.0 by 123 in binary values, like the served graph.
 
     Args:
         values: The values.
         separator: What parts the elements of a list, each of which is a value; None for single values.
+        within: What parts the values of an element; None for one value.
     """
     _, _, contents = values.buffers()
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
@@ -181,7 +214,11 @@ def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
     if separator is None:
         return pc.replace_substring_regex(values, WHOLE_NUMBER, r"\1")
     elements = pc.split_pattern(values.fill_null(b""), separator)
-    plain_elements = pc.replace_substring_regex(elements.values, WHOLE_NUMBER, r"\1")
+    plain_elements = (
+        pc.replace_substring_regex(elements.values, WHOLE_NUMBER, r"\1")
+        if within is None
+        else whole_numbers(elements.values, within)
+    )
     lists = pa.ListArray.from_arrays(elements.offsets, plain_elements)
     absent = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
     return _null_where(absent, pc.binary_join(lists, separator.encode()))
@@ -237,6 +274,15 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
 
 
+def as_texts(values: pa.Array) -> pa.Array:
+    """Returns bytes as texts. Those that are no UTF-8 get the sign for it, U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(decoded, pa.string())
+
+
 def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
     """Returns the error for a Parquet column whose type is not read."""
     advice = "write numbers, texts or times, or lists of them for the kinds multivalent, sequence and vector"
@@ -251,16 +297,22 @@ def join_lists(
     faults: dict[int, str],
     keep_missing: bool = False,
     exact: bool = False,
+    within: str | None = None,
 ) -> pa.Array:
     """Joins each list of a Parquet column to a binary value with separators; null for an empty list.
 
     With `keep_missing`, a missing element keeps its place as an empty value. With `exact`, an element that is no exact
-    whole number makes its row malformed.
+    whole number makes its row malformed. With `within`, an element may be a list, whose elements it joins.
 
     Raises:
         InputError: the elements are not single values.
     """
     flat = plain(pc.list_flatten(values))
+    if within is not None and is_list(flat.type):
+        inner: dict[int, str] = {}
+        flat = join_lists(flat, within, name, path, inner, exact=exact)
+        for element, fault in inner.items():
+            faults.setdefault(pc.list_parent_indices(values)[element].as_py(), fault)
     if pa.types.is_nested(flat.type):
         raise no_value_per_row(path, name, values.type)
     parents = pc.list_parent_indices(values)
@@ -293,6 +345,20 @@ def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[
         for row in np.flatnonzero(lengths[name] != lengths[first]).tolist():
             both = f"{lengths[name][row]} values, but {first}, with which it is aligned, has {lengths[first][row]}"
             faults.setdefault(row, f"{name}: {both}")
+
+
+def check_list_of_numbers(values: pa.Array, name: str, separator: str, faults: dict[int, str]) -> None:
+    """Adds rows with an element that is no finite number to `faults`, for lists of text."""
+    lists = pc.split_pattern(values, separator)
+    parents = pc.list_parent_indices(lists).to_numpy()
+    elements = pc.list_flatten(lists)
+    is_number = pc.match_substring_regex(elements, f"^(?:{NUMBER_PATTERN})$").to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(~is_number).tolist():
+        faults.setdefault(int(parents[place]), f"{name}: {shown(elements[place])} is not a number")
+    wrong: dict[int, str] = {}
+    to_floats(elements.filter(pa.array(is_number)), name, wrong, TextNumbers())
+    for place, fault in wrong.items():
+        faults.setdefault(int(parents[is_number][place]), fault)
 
 
 def is_list(kind: pa.DataType) -> bool:

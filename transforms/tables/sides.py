@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.labels.labelled import TextFiles
 from ctrpipe.transforms.log.files import find_files
@@ -32,4 +33,5 @@ def check_has(files: TextFiles, setting: str, columns: Sequence[str]) -> None:
     if absent := [name for name in columns if name not in files.names]:
         raise InputError(
             f"{files.files[0]}: {setting} {', '.join(absent)}: no such column; it has {excerpt(', '.join(files.names))}"
+            f"{did_you_mean(absent[0], files.names)}"
         )

@@ -134,11 +134,30 @@ def test_codes_are_frequent_values_and_bins():
         }
     )
     codes = LogCodes(pa.Table.from_batches([rows]), SPEC)
-    assert codes.names[0] == ["<= 0", "<= 1", "> 1", "(missing)"]
+    assert codes.names[0] == [".. <= 0", "0 < .. <= 1", ".. > 1", "(missing)"]
     assert codes.names[1] == ["x", "y", "(other)", "(missing)"]
+    assert codes.conditions[0] == ["n <= 0", "0 < n <= 1", "n > 1", "n is missing"]
+    assert codes.conditions[1] == ["c = x", "c = y", "c is another value", "c is missing"]
     assert codes.codes(rows)[0].tolist() == [0, 0, 1, 2, 3, 2]
     later = rows.set_column(1, "c", pa.array([b"y", b"new", None, b"x", b"", b"y"], pa.binary()))
     assert codes.codes(later)[1].tolist() == [1, 2, 3, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "bins", "places"),
+    [
+        ([1234567, 1234568, 1234569], ["n <= 1234567", "1234567 < n <= 1234568", "n > 1234568"], [0, 1, 2]),
+        ([0.1, 0.25, 3e10], ["n <= 0.1", "0.1 < n <= 0.25", "n > 0.25"], [0, 1, 2]),
+        ([-5, -5, 2.5e-7], ["n <= -5", "n > -5"], [0, 0, 1]),
+        ([2000000, 2500000, 7e20], ["n <= 2000000", "2000000 < n <= 2500000", "n > 2500000"], [0, 1, 2]),
+        ([7, 7, None], ["n is any number"], [0, 0, 1]),
+    ],
+)
+def test_a_bin_says_both_of_its_ends_and_no_two_bins_read_the_same(numbers, bins, places):
+    columns = {"n": pa.array(numbers, pa.float32())} | {name: pa.nulls(3, pa.binary()) for name in "cd"}
+    codes = LogCodes(pa.table(columns), SPEC)
+    assert codes.conditions[0] == [*bins, "n is missing"]
+    assert codes.codes(pa.record_batch(columns))[0].tolist() == places
 
 
 def test_the_codes_of_a_sorted_log_know_its_last_rows(tmp_path, monkeypatch):
@@ -149,7 +168,7 @@ def test_the_codes_of_a_sorted_log_know_its_last_rows(tmp_path, monkeypatch):
     rows, codes, counts = explain_module._read(TrainedModel(tmp_path, None), [str(log)], SPEC, Settings(rows=100))
     assert rows.num_rows == 100 and counts.rows == 1200
     assert set(codes.names[1][:2]) == {"first", "second"} and codes.names[1][2:] == ["(other)", "(missing)"]
-    edges = [float(name.split()[1]) for name in codes.names[0] if name != "(missing)"]
+    edges = [float(name.split()[-1]) for name in codes.names[0] if name != "(missing)"]
     assert min(edges) < 150 and max(edges) > 1050
     first = codes.names[1].index("first")
     assert counts.of(1, 2)[first].sum() == 600

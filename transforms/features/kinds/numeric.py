@@ -1,13 +1,15 @@
 """Numbers in the transform: buckets and dense features."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from ctrpipe.common import hooks
+from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import RESERVED_IDS
 from ctrpipe.transforms.features.analyzers import Numbers
 from ctrpipe.transforms.features.kinds.kind import (
@@ -33,6 +35,7 @@ BARS_BUCKETS = 1 + _BARS_BUCKETS
 MIN_MAX_BUCKETS = 101
 # The default number of quantiles of scikit-learn's QuantileTransformer.
 NORMALIZE_QUANTILES = 1000
+_TRIED = [[0.0], [1.0], [-3.5], [1e6], [float("nan")]]  # on which the transform of a package is tried
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +57,9 @@ class NumericTransform(KindTransform[Numeric]):
         if self.feature.transform == "embed":
             uniform = quantile_normalize(values, tf.constant(learned))
             return {"dense": tf.where(tf.math.is_nan(values), -1.0, uniform)}
+        if self.feature.is_hook:
+            dense = hook_transform(self.feature.transform)(values)
+            return {"dense": tf.where(tf.math.is_finite(dense), dense, 0.0)}
         if self.feature.transform == "log_bucketize":
             bucket = log_bucket(values)
         elif self.feature.transform == "bars_bucketize":
@@ -105,6 +111,27 @@ class NumericTransform(KindTransform[Numeric]):
             width = its[1] - its[0] if its[1] > its[0] else 1.0
             buckets = np.floor(np.clip((middles - its[0]) / width, 0.0, 1.0) * (was - 1)).astype(np.int64)
         return np.concatenate([np.arange(RESERVED_IDS), buckets + RESERVED_IDS])
+
+
+def hook_transform(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the transform of an installed package, tried on a few numbers as part of a graph.
+
+    Raises:
+        InputError: it is not installed, fails, or returns something else than a finite number for each number.
+    """
+    transform: Callable[[tf.Tensor], tf.Tensor] = hooks.load("transforms", name)
+    with tf.init_scope(), hooks.failures("transforms", name):
+        signature = [tf.TensorSpec([None, 1], tf.float32)]
+        found = tf.function(transform, signature, autograph=False)(tf.constant(_TRIED))
+        values = np.asarray(found)
+    is_finite = values.dtype == np.float32 and bool(np.isfinite(values).all())
+    if values.shape != (len(_TRIED), 1) or not is_finite:
+        shown = f"{values.dtype} of shape {list(values.shape)}{'' if is_finite else ', not all of them finite floats,'}"
+        raise InputError(
+            f"the transform {name} returned {shown} for {len(_TRIED)} numbers; return a finite float32 for each, also "
+            "for one that is missing (NaN)"
+        )
+    return transform
 
 
 def known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf.Tensor]:

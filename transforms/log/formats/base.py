@@ -5,6 +5,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.files import Range
@@ -72,4 +73,8 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
     absent = [name for name in dict.fromkeys(wanted) if not occurrences[name]]
     if absent:
         shown = excerpt(", ".join(names))
-        raise InputError(f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}")
+        others = [name for name in names if name not in wanted]
+        raise InputError(
+            f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}"
+            f"{did_you_mean(absent[0], others)}"
+        )

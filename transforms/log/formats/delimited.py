@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
@@ -48,12 +49,21 @@ class Delimited(TextFormat):
             return self._header(path, unlabelled)
         mark = BYTE_ORDER_MARK if first.startswith(BYTE_ORDER_MARK) else b""
         if self._labels:
+            self._check_listed(path, data.columns)
             return data.columns, mark
         lines = self._notation.prepared(first_chunk(path, self._encoding)).split(b"\n", _LINES_LOOKED_AT)[
             :_LINES_LOOKED_AT
         ]
         widths = [count_values(line, self._delimiter, self.quoted) for line in lines]
-        return unlabelled if widths.count(len(unlabelled)) > widths.count(len(data.columns)) else data.columns, mark
+        names = unlabelled if widths.count(len(unlabelled)) > widths.count(len(data.columns)) else data.columns
+        self._check_listed(path, names)
+        return names, mark
+
+    def _check_listed(self, path: str, names: Sequence[str]) -> None:
+        """Raises InputError if a file without a header lacks a column: its rows have those of data.columns."""
+        if absent := [name for name in self._columns if name not in names]:
+            listed = excerpt(", ".join(names))
+            raise InputError(f"{path}: its rows lack {absent[0]}; they have {listed}{did_you_mean(absent[0], names)}")
 
     def _check_is_table(self, path: str, first: bytes) -> None:
         """Raises InputError if a file is JSON: its first line begins so, and is neither a header nor a row."""

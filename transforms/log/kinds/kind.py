@@ -95,6 +95,10 @@ class Kind(Section, abc.ABC):
         """The separator between the elements of a value that may hold a list; None for single values."""
         return None
 
+    def inner_separator(self, column: str) -> str:
+        """Returns the separator between the values of one element of a list; "" if it has one value."""
+        return ""
+
     @property
     def weight_separator(self) -> str:
         """The separator between an element of a list and its weight; "" if elements have no weights."""
@@ -134,6 +138,11 @@ class Kind(Section, abc.ABC):
     def reads_whole_numbers(self) -> bool:
         """Whether the text 123.0 is the same value as 123, unless the column shares another one's vocabulary."""
         return False
+
+    @property
+    def does_not_take_derived(self) -> str:
+        """Why the columns cannot be derived ones; "" if they can."""
+        return "the log's own values are dropped by missing_rate; remove it" if self.drop_rate else ""
 
     def has_vocabulary(self, column: str) -> bool:
         """Returns whether the column has its own vocabulary, built from the training rows."""

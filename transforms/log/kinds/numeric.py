@@ -8,6 +8,9 @@ import pydantic
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns, Seen
 
+BUCKETS = ("log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max")
+TRANSFORMS = (*BUCKETS, "standardize", "quantile_normalize", "embed")
+
 
 class Numeric(Columns):
     """A number, encoded as the id of a bucket or as a dense feature normalised over the training rows.
@@ -17,9 +20,9 @@ class Numeric(Columns):
     (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
 
     Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
-    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2). `embed`: the
-    same, missing = -1, and the model makes an embedding of it by `model.number_embedding`, periodic functions or
-    AutoDis, as of a field.
+    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2); the transform of
+    a package. `embed`: as `quantile_normalize`, missing = -1, and the model makes an embedding of it by
+    `model.number_embedding`, periodic functions or AutoDis, as of a field.
 
     Every transform first clips x to the range of the training rows, widened on each side by its own width: where they
     have 0 to 10, 1e30 and infinity are 20, and -1e30 is -10. The run says how many validation and test rows it clips.
@@ -36,17 +39,10 @@ class Numeric(Columns):
 
     kind: Literal["numeric"]
     """The kind of feature."""
-    transform: Literal[
-        "log_bucketize",
-        "bars_bucketize",
-        "quantile_bucketize",
-        "min_max",
-        "standardize",
-        "quantile_normalize",
-        "embed",
-    ] = "log_bucketize"
-    """How the number is encoded: the first four transforms give a bucket (a field), the others a dense feature. A
-    model embeds the one of `embed`, and lists it with its fields.
+    transform: str = pydantic.Field("log_bucketize", examples=["quantile_bucketize", "standardize"])
+    """How the number is encoded: `log_bucketize`, `bars_bucketize`, `quantile_bucketize` and `min_max` give a bucket (a
+    field); `standardize`, `quantile_normalize`, `embed` and transforms of installed packages (docs/hooks.md) a dense
+    feature. A model embeds the one of `embed`, and lists it with its fields.
     """
     buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
     """Number of buckets. `quantile_bucketize` requires it; `min_max` has 101 buckets if it is null."""
@@ -61,11 +57,16 @@ class Numeric(Columns):
 
     @property
     def is_dense(self) -> bool:
-        return self.transform in ("standardize", "quantile_normalize", "embed")
+        return self.transform not in BUCKETS
 
     @property
     def is_embedded(self) -> bool:
         return self.transform == "embed"
+
+    @property
+    def is_hook(self) -> bool:
+        """Whether the transform is of an installed package."""
+        return self.transform not in TRANSFORMS
 
     @property
     def is_single(self) -> bool:

@@ -4,13 +4,15 @@
   const links = [...document.querySelectorAll("nav a")];
 
   function show() {
+    if (!links.length) return;
     const wanted = sections.find((section) => "#" + section.id === location.hash) || sections[0];
     for (const section of sections) section.hidden = section !== wanted;
     for (const link of links) link.setAttribute("aria-current", String(link.hash === "#" + wanted.id));
   }
 
   function value(row, place) {
-    const text = row.cells[place].textContent;
+    const cell = row.cells[place];
+    const text = cell.dataset.value ?? cell.textContent;
     const number = Number(text.replaceAll(",", ""));
     return text.trim() === "" || Number.isNaN(number) ? text : number;
   }
@@ -43,6 +45,6 @@
   }
   const top = () => scrollTo(0, 0);  // a browser would scroll past the tabs, to the page that the address names
   addEventListener("hashchange", () => { show(); top(); });
-  addEventListener("load", () => setTimeout(top));
+  if (links.length) addEventListener("load", () => setTimeout(top));
   show();
 })();

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
+from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, attributions
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
@@ -20,10 +21,10 @@ EXPLAINED_TOLERANCE = 1e-3  # between a row's sum of attributions and its logit 
 
 
 def check_servable(version: pathlib.Path) -> float:
-    """Replays the warm-up requests and compares the probabilities with those of Keras at export.
+    """Replays the warm-up requests and compares the answers with those of Keras at export.
 
     Returns:
-        The largest difference between two probabilities.
+        The largest difference between two probabilities, or two numbers in units of their size.
 
     Raises:
         InputError: the graph needs XLA, the model does not load, a warm-up request fails, a row's attributions do not
@@ -35,7 +36,8 @@ def check_servable(version: pathlib.Path) -> float:
             f"{version}: {node} is compiled by XLA, which TF Serving refuses unless it runs with "
             "--xla_cpu_compilation_enabled; take jit_compile=True out of the model"
         )
-    tasks = read_feature_map(version).tasks
+    numbers = read_feature_map(version).numbers_by_task
+    tasks = list(numbers)
     try:
         servable = Servable(version)
         replay_warmup(ServedVersion("", 0, servable), version)
@@ -62,12 +64,18 @@ def check_servable(version: pathlib.Path) -> float:
                         f"{version}: {signature} answers a row of its own log with NaN or infinity",
                         "lower training.learning_rate, or set training.gradient_clip_norm, and train again",
                     )
-                worst = max(worst, float(np.abs(outputs[task] - expected[signature][:, index]).max()))
+                worst = max(worst, _difference(outputs[task], expected[signature][:, index], numbers[task]))
     finally:
         servable.close()
     if not worst <= golden.tolerance:
         raise InputError(f"{version}: the export and Keras differ by {worst:.2e}, more than {golden.tolerance:.0e}")
     return worst
+
+
+def _difference(answered: np.ndarray, expected: np.ndarray, number: NumberTask | None) -> float:
+    """Returns the largest difference of a task's answers; of numbers, in units of the number or of the task's scale."""
+    unit = 1.0 if number is None else np.maximum(number.scale, np.abs(expected))
+    return float((np.abs(answered - expected) / unit).max())
 
 
 def _check_attributions(

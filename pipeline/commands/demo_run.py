@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import shutil
-import sys
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.report.summary import print_summary
+from ctrpipe.pipeline.run.next_steps import command_name
 from ctrpipe.pipeline.run.run import run
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.predict_rows import predict_rows
@@ -56,8 +55,7 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
         for row in answers:
             print(f"  line {row.line}: click probability {row.probability:.4f}")
     print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
-    own = pathlib.Path(sys.executable).with_name("ctrpipe")
-    command = "ctrpipe" if shutil.which("ctrpipe") else os.path.relpath(own)
+    command = command_name()
     configs = pathlib.Path(os.path.relpath(configs_folder()))
     print("Next:")
     print(f"  {command} serve --model_base_path {model} --model_name ctr --rest_api_port 8501")

@@ -1,0 +1,26 @@
+"""Run pipelines of Beam in a notebook as everywhere else."""
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def as_in_a_program() -> Iterator[None]:
+    """Has Beam make and run the pipelines of the block as in a program, also in a notebook and in IPython.
+
+    There Beam imports its interactive runner to name each step after the cell. That import fails with pandas 3, so no
+    run would come to its gates. Beam also leaves the temporary folders of its pipelines there.
+    """
+    # Lazy: takes 1.6 s of CPU time, and is imported by what makes a pipeline.
+    import apache_beam.pipeline
+    from apache_beam.utils import interactive_utils
+
+    modules = (interactive_utils, apache_beam.pipeline)
+    asked = [module.is_in_ipython for module in modules]
+    for module in modules:
+        module.is_in_ipython = bool  # bool() is False
+    try:
+        yield
+    finally:
+        for module, function in zip(modules, asked, strict=True):
+            module.is_in_ipython = function

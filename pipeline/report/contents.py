@@ -1,0 +1,142 @@
+"""What the pages of a report show, from the files of report_data/, in the order and the words of the page."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+MOST_FILES = 3  # of the log are named at the head of the page
+# Of a column in statistics.json: a run of a former release has only some of them.
+NO_COLUMN = {**dict.fromkeys(("missing_rate", "unique", "mean", "low", "high", "elements", "span")), "top": []}
+NO_MEASURES: dict[str, Any] = {"cost": None, "auc": None, "calibration": None}
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """A metric on the test rows, at the head of the page.
+
+    Attributes:
+        title: Its name.
+        value: Its value.
+        interval: Its 95% interval over other test rows; None where it has none.
+        baseline: The value of the baseline; None without one.
+        meaning: One sentence that says what it is.
+    """
+
+    title: str
+    value: float | None
+    interval: Sequence[float] | None
+    baseline: float | None
+    meaning: str
+
+
+def cards(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Card]:
+    """Yields the metrics of metrics.json with their intervals and what each means.
+
+    Args:
+        metrics: The contents of metrics.json.
+        measured: See `ctrpipe.pipeline.report.measured.measure`.
+    """
+    baseline, intervals = metrics["baseline"] or {}, measured["model"]
+    chance = f" A model without any such error shows {metrics['ece_if_calibrated']:.4f} on so many rows by chance."
+    meanings = {
+        "auc": (
+            "AUC",
+            "How often a row with a click has a higher prediction than a row without one: 0.5 is chance, 1 perfect.",
+        ),
+        "log_loss": (
+            "Log loss",
+            "The mean of -ln of the probability given to what happened: lower is better. It judges ranking and size.",
+        ),
+        "rig": (
+            "RIG",
+            "Relative information gain: how much lower the log loss is than with the click rate as every "
+            "prediction. 0 is no gain, 1 perfect.",
+        ),
+        "calibration": (
+            "Calibration",
+            "Predicted clicks divided by the clicks that came: 1 is right, above 1 too many are predicted.",
+        ),
+        "ece": (
+            "ECE",
+            "Expected calibration error: the mean distance between predicted and observed rate in 20 groups of rows "
+            "with like predictions." + (chance if metrics["ece_if_calibrated"] is not None else ""),
+        ),
+    }
+    for name, (title, meaning) in meanings.items():
+        yield Card(title, metrics[name], intervals.get(name), baseline.get(name), meaning)
+    if of := metrics.get("gauc_groups"):
+        interval = [of["low"], of["high"]] if "low" in of else None
+        meaning = f"The AUC within each of {of['groups']:,} values of {of['column']}, averaged by {of['weighted_by']}."
+        yield Card("gAUC", metrics["gauc"], interval, baseline.get("gauc"), meaning)
+    if measured["top"] is not None:
+        meaning = "The share of all clicks in the tenth of the rows with the highest predictions. 0.1 is chance."
+        yield Card("Clicks in the top 10%", measured["top"], None, None, meaning)
+
+
+def settings_of(config: str) -> dict[str, Any]:
+    """Returns the contents of config.yaml; {} if it is no mapping: it is shown as it is in any case."""
+    try:
+        settings = yaml.safe_load(config)
+    except yaml.YAMLError:
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def log_text(files: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the names of the log's files: all of a few, the first and the last of many."""
+    names = [pathlib.PurePath(file["path"]).name for file in files]
+    if len(names) > MOST_FILES:
+        return f"{names[0]} to {names[-1]}, {len(names):,} files"
+    return ", ".join(names)
+
+
+def splits(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the splits with their rows, clicks, and first and last time, or file where no time is known.
+
+    A log that is divided by time has the times of the division. Others have those of their first column of times.
+    """
+    times: Mapping[str, Mapping[str, Sequence[str]]] = statistics.get("times", {})
+    spans: dict[str, Sequence[str]] = {name: split.get("span", []) for name, split in statistics["splits"].items()}
+    if any(pathlib.PurePath(end).is_absolute() for span in spans.values() for end in span) or not any(spans.values()):
+        files = {name: [pathlib.PurePath(end).name for end in span] for name, span in spans.items()}
+        several = len({end for span in files.values() for end in span}) > 1
+        spans = dict(next(iter(times.values()), files if several else {}))
+    return [
+        {
+            "name": name,
+            "rows": split["rows"],
+            "clicks": split["positives"],
+            "rate": split["positives"] / split["rows"] if split["rows"] else None,
+            "span": list(spans.get(name, [])),
+        }
+        for name, split in statistics["splits"].items()
+    ]
+
+
+def span_of_test(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the first and the last time, or file, of the test rows; "" where none is known."""
+    return next((" to ".join(dict.fromkeys(part["span"])) for part in parts if part["name"] == "test"), "")
+
+
+def columns(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the columns of the data page, also of a run of a former release."""
+    return [{**NO_COLUMN, **column} for column in statistics["columns"]]
+
+
+def slices(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the slices, those first whose rows have the largest share of the log loss."""
+    rows = [
+        {
+            "column": column,
+            "value": value,
+            "metrics": of_value,
+            **NO_MEASURES,
+            **measured["slices"].get(column, {}).get(value, {}),
+        }
+        for column, values in metrics["slices"].items()
+        for value, of_value in values.items()
+    ]
+    return sorted(rows, key=lambda row: -1.0 if row["cost"] is None else row["cost"], reverse=True)

@@ -1,0 +1,153 @@
+"""The numbers of a report that need its test rows: intervals, the gain of a ranking, and what each slice costs.
+
+Apart from the page, because importing numpy and pyarrow takes longer than a report whose numbers are kept.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.common import metrics
+from ctrpipe.common.estimates import (
+    Estimate,
+    auc_estimate,
+    calibration_estimate,
+    log_loss_estimate,
+    rig_estimate,
+)
+from ctrpipe.common.significance import NORMAL_QUANTILE
+from ctrpipe.pipeline.compare.rows_and_seeds import difference
+from ctrpipe.pipeline.compare.sides import Compared
+from ctrpipe.pipeline.evaluation.elements import frequent_slices
+from ctrpipe.pipeline.evaluation.scored_rows import SLICE, about_rows, as_numpy, read_table
+
+TOP = 0.1  # of the rows, whose share of the clicks is said
+PLOTTED = ("label", "probability", "uncalibrated_probability", "baseline_probability", "weight")
+Columns = dict[str, np.ndarray]
+Estimator = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate | None]
+ESTIMATORS: dict[str, Estimator] = {
+    "auc": auc_estimate,
+    "log_loss": log_loss_estimate,
+    "rig": rig_estimate,
+    "calibration": calibration_estimate,
+}
+MOST = {"auc": 1.0, "rig": 1.0}  # intervals end where the metric does
+LEAST = {"auc": 0.0, "log_loss": 0.0, "calibration": 0.0}
+
+
+def read_predictions(predictions: bytes) -> tuple[Columns, pa.Table]:
+    """Returns the columns of PLOTTED that there are, and the whole table, of the rows whose label is known.
+
+    Rows without a weight have the weight 1.
+
+    Args:
+        predictions: The contents of predictions.parquet: label and probability. With a calibration, a baseline or
+            weights also the uncalibrated probability, the baseline's probability or the weight.
+
+    Raises:
+        ValueError: the predictions are not such a Parquet file.
+    """
+    try:
+        table = read_table(pa.BufferReader(predictions))
+        labels = as_numpy(table["label"])
+        known = ~np.isnan(labels)
+        table = table.filter(pa.array(known))
+        columns = {"probability": as_numpy(table["probability"])}
+        columns |= {name: as_numpy(table[name]) for name in PLOTTED if name in table.column_names}
+    except (pa.ArrowException, OSError, LookupError) as error:
+        raise ValueError(f"predictions.parquet: {error}") from error
+    columns.setdefault("weight", np.ones(len(table), np.float32))
+    return columns, table
+
+
+def measure(predictions: bytes, slices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what the report says beside metrics.json, for JSON.
+
+    Args:
+        predictions: See `read_predictions`.
+        slices: The slices of metrics.json, by column and value.
+
+    Returns:
+        `model`, `baseline` and `uncalibrated`: 95% intervals by metric. `ahead`: the difference in AUC from the
+        baseline, tested. `top`: which share of the clicks the TOP of the rows hold. `slices`: by column and value,
+        `cost`, the share of all log loss that its rows have, and the intervals `auc` and `calibration`. What is not
+        defined on the rows is None.
+    """
+    columns, table = read_predictions(predictions)
+    of = {"model": "probability", "baseline": "baseline_probability", "uncalibrated": "uncalibrated_probability"}
+    found: dict[str, Any] = {name: _intervals(columns, column, ESTIMATORS) for name, column in of.items()}
+    return {**found, "ahead": _ahead(columns), "top": _top(columns), "slices": _slices(columns, table, slices)}
+
+
+def _intervals(columns: Columns, column: str, estimators: Mapping[str, Estimator]) -> dict[str, list[float] | None]:
+    if column not in columns:
+        return dict.fromkeys(estimators)
+    rows = columns["label"], columns[column], columns["weight"]
+    return {name: _interval(name, estimator(*rows)) for name, estimator in estimators.items()}
+
+
+def _interval(name: str, estimate: Estimate | None) -> list[float] | None:
+    """Returns the ends of the 95% interval over other test rows; None where there is no error to be known."""
+    if estimate is None or not estimate.standard_error:
+        return None
+    half = NORMAL_QUANTILE * estimate.standard_error
+    low, high = estimate.value - half, estimate.value + half
+    return [max(low, LEAST.get(name, low)), min(high, MOST.get(name, high))]
+
+
+def _ahead(columns: Columns) -> dict[str, Any] | None:
+    if "baseline_probability" not in columns:
+        return None
+    rows = columns["label"], columns["weight"]
+    names = ("baseline_probability", "probability")
+    sides = [auc_estimate(rows[0], columns[name], rows[1]) for name in names]
+    known = [side for side in sides if side is not None]
+    return Compared(difference(known[:1], known[1:]), None).to_json() if len(known) == len(sides) else None
+
+
+def gain_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the share of the rows and the share of the clicks, `[P]` each, from the highest score on; both from 0.
+
+    Rows of equal scores come together: the line between two points is what their random order gives.
+
+    Args:
+        labels: 0 or 1, `[N]`, with at least one click.
+        scores: The higher, the more likely a click, `[N]`.
+        weights: How often each row counts, `[N]`.
+    """
+    order = np.argsort(-scores, kind="stable")
+    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    weighed = weights[order].astype(np.float64)
+    clicks = np.cumsum(metrics.class_weights(labels[order], weighed)[0])[last_of_score]
+    rows = np.cumsum(weighed)[last_of_score]
+    return np.append(0, rows / rows[-1]), np.append(0, clicks / clicks[-1])
+
+
+def _top(columns: Columns) -> float | None:
+    if not columns["label"].any():
+        return None
+    return float(np.interp(TOP, *gain_curve(columns["label"], columns["probability"], columns["weight"])))
+
+
+def _slices(
+    columns: Columns, table: pa.Table, slices: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    weights = columns["weight"].astype(np.float64)
+    lost = weights * metrics.log_losses(columns["label"], columns["probability"])
+    separators = about_rows(table).get("separators", {})
+    judged = {name: ESTIMATORS[name] for name in ("auc", "calibration")}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for column, values in slices.items():
+        if SLICE + column not in table.column_names:
+            continue
+        encoded = table[SLICE + column].combine_chunks()
+        encoded = encoded if isinstance(encoded, pa.DictionaryArray) else encoded.dictionary_encode()
+        texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+        found[column] = {}
+        for value, rows in frequent_slices(texts, codes, separators.get(column, ""), len(values)):
+            own = {name: values[rows] for name, values in columns.items()}
+            cost = float(lost[rows].sum() / lost.sum()) if lost.sum() else None
+            found[column][value] = {"cost": cost, **_intervals(own, "probability", judged)}
+    return found

@@ -1,0 +1,51 @@
+"""Tables on terminals of every width."""
+
+import io
+
+import pytest
+import rich.console
+import rich.table
+
+from ctrpipe.common.terminal import print_table
+
+VALUES = {"AUC": "0.7712 ± 0.0012", "log\nloss": "0.4511", "95%": "+0.0011 .. +0.0123", "verdict": "better"}
+
+
+def printed(width: int, columns: int = 1, style: str = "") -> list[str]:
+    table = rich.table.Table(title="by [bold]width[/bold]", caption="below")
+    table.add_column("point")
+    for number in range(columns):
+        for name in VALUES:
+            table.add_column(f"{name}{number or ''}", justify="right")
+    table.add_row("deepfm", *VALUES.values(), *(text for _ in range(columns - 1) for text in VALUES.values()))
+    table.add_row(
+        "[dim]dcn\\[2][/dim]", *("" if name == "95%" else "-" for _ in range(columns) for name in VALUES), style=style
+    )
+    terminal = rich.console.Console(file=io.StringIO(), width=width, highlight=False)
+    print_table(terminal, table)
+    return terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_a_table_that_fits_stays_a_table():
+    lines = printed(80)
+    assert any("│ deepfm" in line and "+0.0011 .. +0.0123 │" in line for line in lines)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(40, 1), (80, 2), (80, 9)])
+def test_a_wide_table_becomes_a_line_for_each_value(width, columns):
+    lines = [line.rstrip() for line in printed(width, columns)]
+    assert max(map(len, lines)) <= width and lines[0] == "by width" and lines[-1] == "below"
+    assert "deepfm" in lines and "dcn[2]" in lines
+    block = lines[lines.index("deepfm") + 1 : lines.index("dcn[2]")]
+    expected = [f"  {' '.join(f'{name}{number or str()}'.split())}" for number in range(columns) for name in VALUES]
+    assert [line[: len(name)] for line, name in zip(block, expected, strict=True)] == expected
+    assert [line.split("  ")[-1].strip() for line in block] == list(VALUES.values()) * columns
+    assert len(lines[lines.index("dcn[2]") :]) == 2 + 3 * columns  # an empty value has no line
+
+
+def test_long_sentences_are_folded_in_a_table():
+    table = rich.table.Table("column", "verdict")
+    table.add_row("price", "a sentence that is much longer than a line of the terminal, " * 3)
+    terminal = rich.console.Console(file=io.StringIO(), width=60)
+    print_table(terminal, table)
+    assert "│ price  │ a sentence that" in terminal.file.getvalue()  # type: ignore[attr-defined]

@@ -1,0 +1,100 @@
+"""The commands that a run ends with, and the request with a row of its log."""
+
+import json
+import pathlib
+import shlex
+
+import numpy as np
+import pytest
+
+from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.run.next_steps import REQUEST, after_block, after_push, lifted, shown, write_request
+
+CONFIG = {
+    "name": "next",
+    "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+    "features": [
+        {"kind": "numeric", "columns": ["price", "age"]},
+        {"kind": "categorical", "columns": ["shop", "size"]},
+    ],
+    "model": {"name": "lr"},
+    "serving": {"model_name": "ads"},
+}
+
+
+def config(**changes) -> RunConfig:
+    return RunConfig.model_validate({**CONFIG, **changes})
+
+
+def test_a_request_has_the_first_good_row_of_the_log(tmp_path):
+    (tmp_path / "log.csv").write_text('click,price,age,shop,size\n0,x,1,bad,1\n1,2.5,,Zürich\'s "A",38\n0,1,2,b,3\n')
+    write_request(config(), [str(tmp_path / "log.csv")], tmp_path)
+    body = (tmp_path / REQUEST).read_text()
+    request = json.loads(body)  # NaN is no JSON, but what TF Serving and Python read
+    assert request["signature_name"] == "serving_raw"
+    age = request["inputs"].pop("age")
+    assert np.isnan(age).all() and len(age) == 1
+    assert request["inputs"] == {"price": [2.5], "shop": ['Zürich\'s "A"'], "size": ["38"]}
+
+
+def test_a_log_without_a_good_row_has_no_request(tmp_path):
+    (tmp_path / "log.csv").write_text("click,price,age,shop,size\n0,x,1,bad,1\n")
+    write_request(config(), [str(tmp_path / "log.csv")], tmp_path)
+    assert not (tmp_path / REQUEST).exists()
+    commands = after_push(config(), ["log.csv"], "runs/next", tmp_path)
+    assert [command[1] for command in commands] == ["serve", "predict", "explain", "score"]
+
+
+@pytest.mark.parametrize("model", ["lr", "mine:Own"])
+def test_the_commands_after_a_run_name_its_model_and_its_log(tmp_path, model):
+    (tmp_path / REQUEST).write_text("{}")
+    commands = after_push(config(model={"name": model}), ["day *.csv", "other.csv"], tmp_path, tmp_path)
+    url = "http://127.0.0.1:8501/v1/models/ads"
+    assert [command[1:] for command in commands] == [
+        ["serve", "--model_base_path", f"{tmp_path}/models/ads", "--model_name", "ads", "--rest_api_port", "8501"],
+        ["-d", f"@{tmp_path}/{REQUEST}", f"{url}:predict"],
+        ["predict", "--url", url, "--input", "day *.csv", "--rows", "5"],
+        ["explain", str(tmp_path), *(["--trust"] if ":" in model else [])],
+        ["score", "--model", str(tmp_path), "--input", "day *.csv", "--output", "scores"],
+    ]
+    stored = after_push(config(), ["log.csv"], "s3://bucket/run", tmp_path)
+    assert [command[1] for command in stored] == ["serve", "predict", "explain", "score"]
+    assert stored[0][3] == "s3://bucket/run/models/ads"
+
+
+def gate(metric: str, kind: str = "absolute", passed: bool = False) -> dict:
+    return {"metric": metric, "kind": kind, "passed": passed}
+
+
+def test_a_failed_gate_is_lifted_by_its_own_key_and_the_setting_is_valid(tmp_path):
+    gates = [
+        gate("rig"),
+        gate("auc", passed=True),
+        gate("auc", "change"),
+        gate("log_loss", "change"),
+        gate("ecs", "change"),
+    ]
+    gates += [gate("calibration", "slice"), gate("drift", "drift")]
+    settings = [
+        *("gates.rig=null", "gates.max_drop={}", "gates.ecs=null"),
+        *("gates.calibration.slices=[]", "gates.calibration.max_error=null", "monitoring.block=false"),
+    ]
+    assert lifted(gates) == settings and lifted([gate("auc", passed=True)]) == []
+    strict = {"rig": {"min": 0.5}, "calibration": {"min": 0.9, "slices": ["shop"], "max_error": 0.1}}
+    loaded = load_config({**CONFIG, "gates": strict, "evaluation": {"slices": ["shop"]}}, tuple(settings))
+    assert loaded.gates.rig is None and not loaded.gates.max_drop and loaded.gates.calibration.min == 0.9
+    assert not loaded.gates.calibration.slices and not loaded.monitoring.block
+    (tmp_path / "report_data").mkdir()
+    (tmp_path / "report_data" / "gates.json").write_text(json.dumps(gates[:2]))
+    look, lift = after_block(["run", "a b.yaml", "--data", "x.csv"], config(), "runs/next", tmp_path)
+    assert look[1:] == ["explain", "runs/next"]
+    assert lift[1:] == ["run", "a b.yaml", "--data", "x.csv", "--set", "gates.rig=null"]
+
+
+@pytest.mark.parametrize("length", [1, 12, 30])
+def test_a_long_command_is_broken_into_lines_that_a_shell_joins(length):
+    command = ["ctrpipe", *(f"--option{place} a'b {'x' * place}" for place in range(length))]
+    lines = shown(command, 60).splitlines()
+    assert all(len(line) <= 60 for line in lines) and all(line.endswith(" \\") for line in lines[:-1])
+    assert shlex.split(shown(command, 60).replace("\\\n", "")) == command
+    assert pathlib.Path(shlex.split(shown(["/a b/ctrpipe"]))[0]).name == "ctrpipe"
