@@ -202,7 +202,7 @@ def _as_float64(
 
 
 def _bins_of_equal_mass(values: np.ndarray, weights: np.ndarray, bins: int) -> np.ndarray:
-    """Returns the bin of each row, int64 `[N]`, from the weight of lower values plus half that of equal values."""
+    """Returns each row's bin, int64 `[N]`, from the weight of lower values plus half the weight of equal values."""
     _, places = np.unique(values, return_inverse=True)
     of_value = np.bincount(places, weights)
     middles = np.cumsum(of_value) - of_value / 2

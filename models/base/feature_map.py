@@ -197,9 +197,9 @@ class FeatureMap:
             predictions for this.
         dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
             if all are numbers.
-        embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing, of which a model
-            makes embeddings that are more than multiples of one vector.
         number_tasks: The tasks that predict a number. All others predict a probability.
+        embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing. A model makes
+            embeddings of them that are more than multiples of one vector.
 
     Raises:
         ValueError: `embedded` does not name numbers of `dense`, `dense_widths` has another length than `dense` or is
@@ -218,8 +218,8 @@ class FeatureMap:
     item_dense: tuple[str, ...] = ()
     fake_negatives: bool = False
     dense_widths: tuple[int, ...] = ()
-    embedded: tuple[str, ...] = ()
     number_tasks: tuple[NumberTask, ...] = ()
+    embedded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
@@ -390,8 +390,8 @@ class FeatureMap:
                 item_dense=tuple(value.get("item_dense", ())),
                 fake_negatives=value.get("fake_negatives", False),
                 dense_widths=tuple(value.get("dense_widths", ())),
-                embedded=tuple(value.get("embedded", ())),
                 number_tasks=tuple(NumberTask(**task) for task in value.get("number_tasks", ())),
+                embedded=tuple(value.get("embedded", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

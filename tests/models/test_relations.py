@@ -1,4 +1,4 @@
-"""What must hold exactly between models: special cases, symmetries, counts, and what can be read out of one."""
+"""Exact relations between models: special cases, symmetries, counts, and weights that can be read off."""
 
 import dataclasses
 import itertools
@@ -384,7 +384,7 @@ def field_weights(name: str, model: keras.Model) -> list[tuple[keras.Variable, l
 
 
 def of_new_models(name: str, model: keras.Model, rows: list, flat: list) -> list[tuple[keras.Variable, list[list]]]:
-    """Those of the interaction models since 2021."""
+    """The permuted weights of the interaction models since 2021."""
     found = []
     if name == "gdcn":
         for layer in model.crosses:

@@ -1,4 +1,4 @@
-"""What runs of the graph may take together."""
+"""Admission: how much memory concurrent runs of the graph may take."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ WIDTH = 100_000
 
 
 class _Wide(tf.Module):
-    """Makes 100,000 floats of each row, and of one signature's run as many more."""
+    """Makes 100,000 floats for each row of `rows`; the other signatures make few."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def rows(self, x):
@@ -176,7 +176,7 @@ def test_no_more_than_some_large_requests_wait(monkeypatch):
 
 
 def test_large_bodies_are_parsed_one_at_a_time(monkeypatch):
-    """Whatever the processors are: only one thread has the interpreter."""
+    """The number of processors does not matter: only one thread holds the interpreter."""
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     admission, large = Admission(Budget(8 << 30, resident=lambda: 0)), 1 << 20
     with admission.reading(large), admission.parsing(large), admission.reading(large):
@@ -190,7 +190,7 @@ def test_large_bodies_are_parsed_one_at_a_time(monkeypatch):
 
 
 def test_a_run_of_many_strings_takes_its_turn_as_a_long_one_does(monkeypatch):
-    """TensorFlow keeps the interpreter while it takes strings over."""
+    """TensorFlow holds the interpreter while it copies strings."""
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     admission = Admission(Budget(8 << 30, resident=lambda: 0))
     monkeypatch.setattr(admission._costs, "of", lambda servable, signature: RowCost(0, 1, 0.0))

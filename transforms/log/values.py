@@ -205,8 +205,8 @@ def whole_numbers(values: pa.Array, separator: str | None = None, within: str | 
 
     Args:
         values: The values.
-        separator: What parts the elements of a list, each of which is a value; None for single values.
-        within: What parts the values of an element; None for one value.
+        separator: Separates the elements of a list; None for single values.
+        within: Separates the values of an element; None for one value.
     """
     _, _, contents = values.buffers()
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values

@@ -1,4 +1,4 @@
-"""The formats of typed columns: a file is a row of pieces, each of which is read as Arrow record batches."""
+"""The formats of typed columns: a file is a sequence of pieces; each piece is read as Arrow record batches."""
 
 import abc
 import contextlib

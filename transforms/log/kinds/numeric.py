@@ -20,9 +20,9 @@ class Numeric(Columns):
     (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
 
     Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
-    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2); the transform of
-    a package. `embed`: as `quantile_normalize`, missing = -1, and the model makes an embedding of it by
-    `model.number_embedding`, periodic functions or AutoDis, as of a field.
+    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2). `embed`: the
+    same, missing = -1, and the model makes an embedding of it by `model.number_embedding`, periodic functions or
+    AutoDis, as of a field. The transform of a package is dense too.
 
     Every transform first clips x to the range of the training rows, widened on each side by its own width: where they
     have 0 to 10, 1e30 and infinity are 20, and -1e30 is -10. The run says how many validation and test rows it clips.
