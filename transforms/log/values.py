@@ -209,7 +209,7 @@ def whole_numbers(values: pa.Array, separator: str | None = None, within: str | 
 
     Args:
         values: The values.
-        separator: Separates the elements of a list, each of which is a value; None for single values.
+        separator: Separates the elements of a list; None for single values.
         within: Separates the values of an element; None for one value.
     """
     _, _, contents = values.buffers()
