@@ -215,7 +215,7 @@ class Session:
         settings = self.plan.space.settings(trial.params)
         numbers = " ".join(f"{key.partition('.')[2]}={_short(value)}" for key, value in settings.items())
         done, most = len(self.study.finished), self.plan.budget.trials
-        announce(f"[{done}] {numbers}: {text}", steps=(done, most) if most else None)
+        announce(f"Trial {self.study.number(trial)}, {numbers}: {text}", steps=(done, most) if most else None)
 
 
 def _short(value: Any) -> str:

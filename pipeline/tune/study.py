@@ -76,7 +76,7 @@ class Study:
         """Returns all trials but those of points that were tried before, or that a killed process has not chosen."""
         return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
 
-    def number(self, trial: FrozenTrial) -> int:
+    def number(self, trial: FrozenTrial | optuna.Trial) -> int:
         """Returns a trial's place among the tried ones, from 0. Optuna's number counts repeated points too."""
         return sum(each.number < trial.number for each in self._tried())
 
