@@ -63,12 +63,16 @@ def test_the_command_keeps_each_side_and_leaves_out_a_peer_that_is_not_there(tmp
 
     def trees(log: pathlib.Path, seed: int, folder: pathlib.Path) -> Measured:
         started.append(("lightgbm", seed))
+        assert not list(folder.iterdir())  # nothing of an interrupted run
+        (folder / "left").touch()
         return Measured(Usage(2.0, 3.0, 2**20, 1), np.linspace(0, 1, 100), {"all": 2.0})
 
     monkeypatch.setattr(time_to_quality, "_lightgbm", trees)
     monkeypatch.setattr(time_to_quality, "ENVIRONMENTS", tmp_path / "none")
     options = ["--rows", "1000", "--sides", "lightgbm,fuxictr", "--folder", str(tmp_path)]
     options += ["--output", str(tmp_path / "times.json")]
+    (tmp_path / "1000" / "lightgbm-dcn_v2-1").mkdir(parents=True)
+    (tmp_path / "1000" / "lightgbm-dcn_v2-1" / "half").touch()
     for seeds, expected in ((1, 1), (2, 2), (2, 2)):
         done = click.testing.CliRunner().invoke(time_to_quality.main, [*options, "--seeds", str(seeds)])
         assert done.exit_code == 0, done.output
