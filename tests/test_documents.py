@@ -241,7 +241,7 @@ def test_dates_and_bars_are_in_the_page_of_results_alone(page):
 
 @pytest.mark.parametrize("page", OF_USE)
 def test_no_page_says_that_something_is_not_there_yet(page):
-    """Nobody comes back to such a sentence: one said that equations had no code, for which there was a module."""
+    """Such a sentence goes stale unnoticed: one said that equations had no code, although a module had it."""
     assert re.findall(r".*\b(?:no code for|not yet|them yet|one yet)\b.*", prose(page)) == []
 
 

@@ -75,7 +75,7 @@ def of_artifact(artifact: Any, folders: Iterable[pathlib.Path], models: str | No
     if artifact.type_name == "Examples":
         counts = next((file for folder in folders if (file := folder / "counts.json").is_file()), None)
         rows = json.loads(counts.read_text())["rows"] if counts else {}
-        shown = {f"rows_{split}": rows[split] for split in json.loads(artifact.split_names) if split in rows}
+        shown = {f"rows_{split}": rows[split] for split in json.loads(artifact.split_names or "[]") if split in rows}
     properties = artifact.mlmd_artifact.custom_properties
     version, place = (properties[name].string_value if name in properties else "" for name in _PUSHED)
     if version:

@@ -84,7 +84,8 @@ def lifted(gates: Sequence[Mapping[str, Any]]) -> list[str]:
         elif gate["kind"] == "slice":
             settings += ["gates.calibration.slices=[]", "gates.calibration.max_error=null"]
         else:
-            settings.append(f"gates.{gate['metric']}=null")
+            task, _, metric = gate["metric"].rpartition(" ")  # a task that predicts a number has its own limits
+            settings.append(f"gates.numbers.{task}.{metric}=null" if task else f"gates.{metric}=null")
     return list(dict.fromkeys(settings))
 
 

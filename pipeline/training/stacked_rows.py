@@ -30,8 +30,10 @@ class StackedRows:
     def dataset(self, reference: Any = None) -> Any:
         """Returns the rows as LightGBM takes them, with the regression's logits as what the trees begin at."""
         start = self.values[:, -1].astype(np.float64)
+        # Otherwise LightGBM drops what its default leaf of 20 rows cannot split, and refuses a smaller one afterwards.
+        unfiltered = {"feature_pre_filter": False}
         return load_lightgbm().Dataset(
-            self.values, self.labels, weight=self.weights, init_score=start, reference=reference
+            self.values, self.labels, weight=self.weights, init_score=start, reference=reference, params=unfiltered
         )
 
     def predicted(self, booster: Any, trees: int) -> np.ndarray:

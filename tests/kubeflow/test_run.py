@@ -1,4 +1,4 @@
-"""The compiled pipeline, run task by task, beside `ctrpipe run` on the same configuration, log and seed."""
+"""The compiled pipeline, run task by task, against `ctrpipe run` on the same configuration, log and seed."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Sweeps and studies on Kubeflow: every task of the compiled files, beside `ctrpipe sweep` and `ctrpipe tune` here."""
+"""Sweeps and studies on Kubeflow: every task of the compiled files, against `ctrpipe sweep` and `ctrpipe tune`."""
 
 import json
 
@@ -6,7 +6,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.kubeflow import step
+from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.transforms.log.files import FileState
 from tests.e2e.small_run import SHORT_CONFIG, call, one_line
 from tests.kubeflow.launcher import Launcher
 
@@ -61,6 +65,15 @@ def comparable(found):
     if isinstance(found, dict):
         return {key: comparable(value) for key, value in found.items() if "second" not in key and key not in VARYING}
     return [comparable(each) for each in found] if isinstance(found, list) else found
+
+
+def test_a_pod_reads_the_transformed_log_that_the_first_step_has_written(tmp_path):
+    states = {"/data/log.tsv": FileState(7, "123")}
+    inputs = RunInputs(("/data/log.tsv",), "hash", states, tmp_path, "", checkpoints={"/data/encoder": "another"})
+    fields = FeatureMap(fields=(), dense=("I1",), tasks=("click", "buy"))
+    splits = ([f"/data/Split-{split}/*"] for split in ("train", "validation", "test"))
+    log = TransformedLog(*splits, fields, tmp_path / "payload", inputs, tmp_path / "graph")
+    assert TransformedLog.from_json(log.to_json()) == log
 
 
 @pytest.mark.slow
@@ -121,6 +134,7 @@ def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, tm
     assert sum("No trial is left to train" in log for log in logs) == 2
 
 
+@pytest.mark.slow
 def test_options_that_do_not_fit_are_one_line(volume):
     one_line(*compile_with(volume, "--sweep", "--tune", 3), "give --sweep or --tune, not both")
     one_line(*compile_with(volume, "--grid", "model.name=lr,fm"), "--grid: only with --sweep; leave it out, or give")

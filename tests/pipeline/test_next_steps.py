@@ -79,6 +79,10 @@ def test_a_failed_gate_is_lifted_by_its_own_key_and_the_setting_is_valid(tmp_pat
         *("gates.rig=null", "gates.max_drop={}", "gates.ecs=null"),
         *("gates.calibration.slices=[]", "gates.calibration.max_error=null", "monitoring.block=false"),
     ]
+    assert lifted([gate("seconds mae"), gate("stars calibration")]) == [
+        "gates.numbers.seconds.mae=null",
+        "gates.numbers.stars.calibration=null",
+    ]
     assert lifted(gates) == settings and lifted([gate("auc", passed=True)]) == []
     strict = {"rig": {"min": 0.5}, "calibration": {"min": 0.9, "slices": ["shop"], "max_error": 0.1}}
     loaded = load_config({**CONFIG, "gates": strict, "evaluation": {"slices": ["shop"]}}, tuple(settings))

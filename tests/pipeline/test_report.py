@@ -19,7 +19,8 @@ import sklearn.metrics
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.pages import SCRIPT
-from ctrpipe.pipeline.report.explanation import explanation_page
+from ctrpipe.pipeline.report import explanation
+from ctrpipe.pipeline.report.explanation import explanation_charts, explanation_page, tokens_of_maps
 from ctrpipe.pipeline.report.plots import precision_recall_curve
 from ctrpipe.pipeline.report.report import MEASURED, PLOTS, write_report
 from tests.e2e.small_run import call, one_line
@@ -410,6 +411,17 @@ def test_an_explanation_has_a_page_of_its_own(name):
     assert {"#importance", "#pairs", "#attention", "#rows"} <= {*page.addresses} and "script" in page.tags
     assert f"The model uses 1 of 2 columns visibly; the log loss rises most without {name} (+0.2500)." in page.texts
     assert {f"{name}: +0.25000", f"{name} x d: -0.0625 bits"} <= {*page.texts}
+
+
+def test_the_attention_maps_of_a_page_have_few_enough_cells_together(monkeypatch):
+    tokens = {maps: tokens_of_maps(maps) for maps in (0, 1, 3, 27, 60, 400)}
+    assert tokens == {0: 50, 1: 50, 3: 28, 27: 9, 60: 6, 400: 6}
+    monkeypatch.setattr(explanation, "MOST_CELLS", 100)
+    names = [f"d{number}" for number in range(9)]
+    rows = [[0.5] * 9] * 9
+    layer = {"queries": names, "tokens": names, "ranks": [], "heads": [rows], "picked": rows}
+    charts = explanation_charts({**explained("C9"), "attention": [layer]})
+    assert charts["attention"][0]["Head 1"].count(" attention</title>") == 7 * 7  # of 2 maps
 
 
 def test_an_explanation_in_which_no_column_matters_says_so():

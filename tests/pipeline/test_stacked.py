@@ -8,12 +8,12 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
-from ctrpipe.pipeline.training.boosting import grow, load_lightgbm
+from ctrpipe.pipeline.training.boosting import grow
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.data import packed_batches
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.linear_fit import LinearRows
-from ctrpipe.pipeline.training.stacked_rows import out_of_fold
+from ctrpipe.pipeline.training.stacked_rows import StackedRows, out_of_fold
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
 
@@ -104,9 +104,10 @@ def test_long_fits_and_boostings_say_where_they_are(files, monkeypatch):
     assert said[-1].startswith("Logistic regression: loss 0.") and said[-1].endswith(", part 3 of 5 left out")
     del said[:]
     ensemble = job(files).served_learner().network.trees
-    values, random = np.arange(400.0)[:, None], np.random.default_rng(1)
-    data = load_lightgbm().Dataset(values, (random.random(400) < values[:, 0] / 400).astype(int))
-    grow(ensemble, data, None, 5, 1, {"min_data_in_leaf": 5}, 1)
+    values = np.stack([np.arange(400.0), np.zeros(400)], axis=1)  # the last column is the regression's logit
+    labels = np.random.default_rng(1).random(400) < values[:, 0] / 400
+    data = StackedRows(values, labels.astype(np.float32), None).dataset()
+    grow(ensemble, data, None, 5, 1, {"min_data_in_leaf": 5}, 1)  # fewer rows than LightGBM's default
     assert [text.partition(" trees")[0] for text in said] == [f"Boosting: {tree} of at most 5" for tree in range(1, 6)]
     assert said[-1].endswith(" s, at most 0 s left")
 

@@ -201,7 +201,7 @@ def test_a_log_of_malformed_lines_only_has_rows_without_scores(models, tmp_path)
 def test_scores_that_are_no_numbers_are_counted_apart():
     empty = pa.RecordBatch.from_pydict({})
     rows = [LogBatch("log.tsv", empty, np.array(lines), []) for lines in ([1, 3], [4, 7])]
-    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, rows, 2)
+    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, rows, 2, ())
     found = counts.tasks["ctr"]
     assert found["first_not_finite"] == "log.tsv:3"
     assert (counts.scored, counts.rejected, found["not_finite"], found["sum"]) == (4, 2, 2, 1.25)

@@ -457,7 +457,7 @@ class LogSpec(Section):
             feature.check_shared(self.feature_by_column)
         self._check_derived()
         names = self.feature_columns
-        if leaked := sorted({*labels, self.data.weight} & set(names)):
+        if leaked := [name for name in names if name in (*labels, self.data.weight)]:
             raise ValueError(f"derived: {leaked[0]} is a label or the weight, which no request has; remove it")
         if self.data.columns:
             if both := sorted(set(self.derived) & set(self.data.columns)):
@@ -532,9 +532,9 @@ class LogSpec(Section):
         return {column: feature for feature in self.features for column in feature.columns}
 
     @property
-    def inputs(self) -> dict[str, Kind]:
+    def inputs(self) -> dict[str, Feature]:
         """How each column is read that a log has and a request holds: those of features, and what others derive of."""
-        columns: dict[str, Kind] = {
+        columns: dict[str, Feature] = {
             column: feature for column, feature in self.feature_by_column.items() if column not in self.derived
         }
         for derived in self.derived.values():

@@ -26,6 +26,10 @@ _OR_INFINITY = rb"[+-]?(?i:inf|infinity)"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+# What to do where the elements of a history have the separator in them.
+SEVERAL_VALUES = "; if an item has several values, set within, values_per_item and another separator"
+
+
 @dataclasses.dataclass(frozen=True)
 class TextNumbers:
     """How a log writes numbers as text.
@@ -325,7 +329,8 @@ def join_lists(
     present = elements.is_valid()
     parents, elements = parents.filter(present).to_numpy(), elements.filter(present)
     for row in parents[pc.match_substring(elements, separator).to_numpy(zero_copy_only=False)].tolist():
-        faults.setdefault(row, f"{name}: an element of the list has the separator '{separator}' in it")
+        fault = f"{name}: an element of the list has the separator '{separator}' in it"
+        faults.setdefault(row, fault + (SEVERAL_VALUES if keep_missing else ""))
     ends = np.cumsum(np.bincount(parents, minlength=len(values)))
     lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), elements)
     return as_binary(pc.binary_join(lists, separator.encode()), name, path)

@@ -40,13 +40,15 @@ def derived_tensor(derived: Derived, columns: Mapping[str, tf.Tensor], whole_key
             numbers = tf.cast(tf.broadcast_to(result, tf.shape(wide[0])), tf.float32)
             return tf.where(tf.math.is_finite(numbers), numbers, _NAN)
         case Lookup():
-            return _looked_up(derived, *sources, whole_keys)
+            keys, maps = sources
+            return _looked_up(derived, keys, maps, whole_keys)
         case VectorOf():
             vectors = tf.stack(sources, axis=1)
             known = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
             return tf.where(known, vectors, _NAN)
         case WeightedLists():
-            return _weighted(derived, *sources)
+            values, weights = sources
+            return _weighted(derived, values, weights)
     raise AssertionError(derived)
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.derived.derived import Derived, kind_of
+from ctrpipe.transforms.log.derived.derived import Derived, Source, kind_of
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
 
@@ -48,7 +48,7 @@ class WeightedLists(Derived):
         """The columns whose lists have the same length; the second one has numbers."""
         return (self.values, self.weights)
 
-    def sources(self) -> dict[str, Kind]:
+    def sources(self) -> dict[str, Source]:
         alike = {"kind": "multivalent", "separator": self.separator, "max_length": 1}
         values = Multivalent.model_validate({**alike, "columns": [self.values]})
         weights = Multivalent.model_validate({**alike, "columns": [self.weights], "whole_numbers": False})

@@ -22,6 +22,7 @@ from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines
 from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import SEVERAL_VALUES
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 
@@ -175,6 +176,7 @@ def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool =
         elements = [_as_bytes(element, name, None) for element in value]
         between = separator.encode()
         if any(between in element for element in elements if element):
-            raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it")
+            several = SEVERAL_VALUES if keep_missing else ""
+            raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it{several}")
         return between.join(element or b"" for element in elements if element or keep_missing) or None
     raise _Wrong(f"{name}: expected one value, found {'a list' if isinstance(value, list) else 'an object'}")

@@ -100,7 +100,8 @@ class ItemSequence(WithVocabulary):
         return self.owner_of(column) == column
 
     def only(self, column: str, whole_numbers: bool) -> Self:
-        alone = {"columns": [column], "shared_with": None, "whole_numbers": whole_numbers}  # the owner may be cut
+        # The owner may be cut.
+        alone: dict[str, Any] = {"columns": [column], "shared_with": None, "whole_numbers": whole_numbers}
         if column not in self.values_per_item:
             alone |= {"within": None, "values_per_item": {}}
         return self.model_copy(update=alone)
