@@ -21,6 +21,7 @@ FuxiCTR that of the best side, or --target. Each side with each seed is kept in 
 import dataclasses
 import json
 import pathlib
+import shutil
 import statistics
 import sys
 from collections.abc import Mapping
@@ -83,7 +84,18 @@ def _ctrpipe(log: pathlib.Path, model: str, seed: int, folder: pathlib.Path, dra
             data.write_bytes("\t".join(COLUMNS).encode() + b"\n" + log.read_bytes())
         usages["init"] = run_plain("init", [*command, "init", data, "--label", "label", "--output", config])[1]
     split = f"data.split={{by: order, validation: {VALIDATION}, test: {TEST}}}"
-    options = ["--data", data, "--output", folder / "run", "--set", f"seed={seed}", "--set", split, "--set", "gates={}"]
+    options = [
+        "--data",
+        data,
+        "--output",
+        folder / "run",
+        "--set",
+        f"seed={seed}",
+        "--set",
+        split,
+        "--set",
+        "gates={rig: null}",
+    ]
     usages["run"] = run_plain("run", [*command, "run", config, *options])[1]
     answered = [sys.executable, "-m", "benchmarks.harness.served_answer", folder / "run", log]
     usages["first answer"] = run("the first answer", answered)[1]
@@ -123,7 +135,8 @@ def measured_once(
     kept = folder / f"{side}-{model}-{seed}.json"
     if not kept.exists():
         work = folder / f"{side}-{model}-{seed}"
-        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)  # a run that goes on from an interrupted one would take less time
+        work.mkdir(parents=True)
         if side in ("ctrpipe", "drafted"):
             found = _ctrpipe(log, model, seed, work, side == "drafted")
         elif side == "lightgbm":

@@ -15,12 +15,12 @@ import ctrpipe
 from benchmarks.harness.preprocess_logs import COLUMNS, NUMBERS
 
 
-def first_row(log: pathlib.Path) -> dict[str, float | str | None]:
-    """Returns the columns of the log's first row, without the label."""
+def first_row(log: pathlib.Path) -> dict[str, float | str]:
+    """Returns the columns of the log's first row, without the label; a missing number is NaN."""
     with open(log) as file:
         values = dict(zip(COLUMNS, file.readline().rstrip("\n").split("\t"), strict=True))
     del values["label"]
-    return {name: (float(text) if text else None) if name in NUMBERS else text for name, text in values.items()}
+    return {name: float(text or "nan") if name in NUMBERS else text for name, text in values.items()}
 
 
 def main(folder: pathlib.Path, log: pathlib.Path) -> None:

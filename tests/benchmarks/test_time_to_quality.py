@@ -39,7 +39,9 @@ def test_the_first_row_has_numbers_and_texts(tmp_path):
     values = log.read_text().splitlines()[0].split("\t")
     found = first_row(log)
     assert len(found) == 39 and "label" not in found
-    assert found["C1"] == values[14] and found["I2"] == (float(values[2]) if values[2] else None)
+    assert found["C1"] == values[14]
+    numbers = [found[f"I{place}"] for place in range(1, 14)]
+    np.testing.assert_array_equal(numbers, [float(text or "nan") for text in values[1:14]])
 
 
 def test_lightgbm_trains_from_the_raw_log_and_predicts_its_last_rows(tmp_path):
@@ -63,12 +65,16 @@ def test_the_command_keeps_each_side_and_leaves_out_a_peer_that_is_not_there(tmp
 
     def trees(log: pathlib.Path, seed: int, folder: pathlib.Path) -> Measured:
         started.append(("lightgbm", seed))
+        assert not list(folder.iterdir())  # nothing of an interrupted run
+        (folder / "left").touch()
         return Measured(Usage(2.0, 3.0, 2**20, 1), np.linspace(0, 1, 100), {"all": 2.0})
 
     monkeypatch.setattr(time_to_quality, "_lightgbm", trees)
     monkeypatch.setattr(time_to_quality, "ENVIRONMENTS", tmp_path / "none")
     options = ["--rows", "1000", "--sides", "lightgbm,fuxictr", "--folder", str(tmp_path)]
     options += ["--output", str(tmp_path / "times.json")]
+    (tmp_path / "1000" / "lightgbm-dcn_v2-1").mkdir(parents=True)
+    (tmp_path / "1000" / "lightgbm-dcn_v2-1" / "half").touch()
     for seeds, expected in ((1, 1), (2, 2), (2, 2)):
         done = click.testing.CliRunner().invoke(time_to_quality.main, [*options, "--seeds", str(seeds)])
         assert done.exit_code == 0, done.output
