@@ -191,14 +191,16 @@ def main(
     report.add_load()
     folder = folder / chosen.name
     folder.mkdir(parents=True, exist_ok=True)
-    files: dict[Part, list[pathlib.Path]] = find_files(chosen, data, folder)
     checks = not (rows or sample)
+    if chosen.generate and rows:  # a shorter log is the beginning of a longer one, and has its true probabilities
+        chosen = chosen.model_copy(update={"generate": chosen.generate.model_copy(update={"rows": rows})})
+    files: dict[Part, list[pathlib.Path]] = find_files(chosen, data, folder)
     if checks:
         check_files(chosen, files, folder / "checksums.json")
     every = contenders(chosen, beside, files)
     names = chosen_names("--models", models, every) if models else tuple(every)
-    truth = truth_of(files["log"][0]) if "log" in files and not rows else folder / "none"
-    if rows:
+    truth = truth_of(files["log"][0]) if chosen.generate else folder / "none"
+    if rows and not chosen.generate:
         files = first_rows(files, rows, next(iter(every.values())).config().data.header, folder)
         every = contenders(chosen, beside, files)
     trainings = Trainings(chosen, folder, checks)

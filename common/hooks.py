@@ -18,6 +18,7 @@ from ctrpipe.common.errors import InputError, one_line
 # By kind: what one is called in a message.
 KINDS = {
     "models": "model",
+    "stores": "store",
     "transforms": "transform",
     "losses": "loss",
     "metrics": "metric",

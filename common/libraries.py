@@ -1,6 +1,7 @@
 """Import TensorFlow, TFX and Beam quickly and without their start-up log lines."""
 
 import contextlib
+import ctypes
 import gc
 import importlib.metadata
 import logging
@@ -86,6 +87,17 @@ def load_text_operations() -> None:
     with contextlib.suppress(ImportError):
         # Lazy: an optional package that takes 0.16 s of CPU time after TensorFlow.
         import tensorflow_text  # noqa: F401
+
+
+def openmp_missing() -> str:
+    """Returns why the system's OpenMP library cannot be loaded, which LightGBM on Linux needs; "" if it can."""
+    if sys.platform != "linux":
+        return ""
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 @contextlib.contextmanager

@@ -429,7 +429,7 @@ def end_idle_pools() -> None:
 def end_preloaded() -> None:
     """Ends the process that `preload` started, and its forks, after their current work.
 
-    Waits for them, so the system adds their CPU time to that of the children of this process.
+    Waits for them, so the system adds their CPU time to the children's time of this process.
     """
     global _preloaded
     end_idle_pools()

@@ -7,6 +7,7 @@
 | `abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/KEY` | Azure Storage | environment, managed identity |
 | `hdfs://HOST:PORT/PATH` | Hadoop, with its Java client | the login, or a Kerberos ticket |
 | `https://HOST/PATH` | a web server, for reading | none |
+| `NAME://BUCKET/KEY` | the store NAME of an installed package (docs/hooks.md) | the package's |
 
 pyarrow.fs, which is in the base anyway, speaks the protocols and finds the credentials. This module adds what it lacks:
 retries with back-off, reading ahead by ranges in parallel, a tag that tells whether an object is still the same, and
@@ -31,11 +32,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, Protocol, TypeVar, cast
 
+from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import by_number
 
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "http", "https")
-_URL = re.compile(rf"(?:{'|'.join(SCHEMES)})://", re.I)
 _ANY_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _FILE_URI = "file://"
 _MAGIC = re.compile(r"[*?\[]")
@@ -58,6 +59,7 @@ _CREDENTIALS = {
     "hdfs": "the Kerberos ticket",
     "http": "the server asks for credentials, which ctrpipe does not send: copy the file to a store or to this machine",
 }
+_OF_PACKAGE = "the settings of the package that has this store"
 _ENDPOINTS = {
     "s3": "AWS_ENDPOINT_URL and AWS_REGION",
     "gs": "STORAGE_EMULATOR_HOST",
@@ -110,7 +112,14 @@ class UnreachableError(StoreError):
 
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Returns whether a path is the URL of a store. A path of this machine and `file://` are not."""
-    return bool(_URL.match(str(path)))
+    scheme = scheme_of(path)
+    return scheme in SCHEMES or (scheme != "" and scheme in hooks.names("stores"))
+
+
+def scheme_of(path: str | os.PathLike[str]) -> str:
+    """Returns the scheme of a URL in lower case; "" for a path."""
+    match = _ANY_URL.match(str(path))
+    return match[1].lower() if match else ""
 
 
 def check_scheme(text: str) -> str:
@@ -125,7 +134,8 @@ def check_scheme(text: str) -> str:
     if text.startswith(_FILE_URI):
         return str(local_path(text))
     if not is_url(text):
-        known = ", ".join(f"{name}://" for name in ("s3", "gs", "abfs", "hdfs", "https", "file"))
+        named = ("s3", "gs", "abfs", "hdfs", "https", "file", *sorted(hooks.names("stores")))
+        known = ", ".join(f"{name}://" for name in named)
         raise InputError(f"{_shown(text)}: {match[1]}:// is no store that is known; use {known}, or a path")
     _place(text)
     return text
@@ -196,7 +206,7 @@ def _place(url: str) -> _Place:
     elif "@" in host:
         raise StoreError(
             f"{_shown(url)}: the URL has credentials in it, which a run would write into its files; give them by "
-            f"{_CREDENTIALS[scheme]}"
+            f"{_CREDENTIALS.get(scheme, _OF_PACKAGE)}"
         )
     if not bucket:
         raise StoreError(f"{url}: the URL names no bucket; write {named}://BUCKET/KEY")
@@ -276,7 +286,8 @@ def _lasting(text: str) -> bool:
 def _away(url: str, place: _Place, error: Exception, tries: int) -> UnreachableError:
     what = "does not answer" if _NOT_REACHED.search(str(error)) else f"still fails after {tries} tries"
     return UnreachableError(
-        f"{url}: the store {what} ({_reason(error)}); try again later, or correct {_ENDPOINTS[place.scheme]}"
+        f"{url}: the store {what} ({_reason(error)}); try again later, or correct "
+        f"{_ENDPOINTS.get(place.scheme, _OF_PACKAGE)}"
     )
 
 
@@ -285,7 +296,7 @@ def _error(url: str, place: _Place, error: Exception) -> StoreError:
     text = str(error)
     if re.search(r"HTTP status 400", text) and "No response body" in text:  # an answer to HEAD has no reason
         text = _why_refused(place) or text
-    credentials = _CREDENTIALS[place.scheme]
+    credentials = _CREDENTIALS.get(place.scheme, _OF_PACKAGE)
     if _NO_BUCKET.search(text):
         return StoreError(f"{url}: {_NO_SUCH_BUCKET}")
     if _EXPIRED.search(text):
@@ -296,7 +307,8 @@ def _error(url: str, place: _Place, error: Exception) -> StoreError:
         return StoreError(f"{url}: permission denied; check the bucket's policy, and {credentials}")
     if _ELSEWHERE.search(text):
         return StoreError(f"{url}: the bucket is in another region; set AWS_REGION to the bucket's")
-    return StoreError(f"{url}: the store refuses ({_reason(error)}); check the URL and {_ENDPOINTS[place.scheme]}")
+    endpoint = _ENDPOINTS.get(place.scheme, _OF_PACKAGE)
+    return StoreError(f"{url}: the store refuses ({_reason(error)}); check the URL and {endpoint}")
 
 
 def _why_refused(place: _Place) -> str:
@@ -367,7 +379,24 @@ def _client(pid: int, scheme: str, host: str, bucket: str, settings: tuple[str, 
         return _gs(fs, *settings)
     if scheme == "abfs":
         return _abfs(fs, host, *settings)
-    return _hdfs(fs, host)
+    return _hdfs(fs, host) if scheme == "hdfs" else _of_package(fs, scheme, bucket)
+
+
+def _of_package(fs: Any, scheme: str, bucket: str) -> Any:
+    """Returns the file system of a store of an installed package.
+
+    Raises:
+        InputError: its code fails, or returns something else.
+    """
+    store = hooks.load("stores", scheme)
+    with hooks.failures("stores", scheme):
+        found = store(bucket)
+    if not isinstance(found, fs.FileSystem):
+        raise InputError(
+            f"the store {scheme} returned {type(found).__name__}, no file system; return one of pyarrow.fs, such as "
+            "PyFileSystem(FSSpecHandler(...))"
+        )
+    return found
 
 
 def _s3(fs: Any, bucket: str, endpoint: str, region: str) -> Any:
@@ -840,7 +869,7 @@ def _write(url: str, piece: Callable[[], bytes], size: int) -> None:
     if place.scheme == "http":
         raise StoreError(f"{_shown(url)}: a web server is for reading; write to s3://, gs://, abfs:// or a path")
     client = _filesystem(place)
-    if place.scheme == "hdfs":
+    if place.scheme == "hdfs" or place.scheme not in SCHEMES:
         client.create_dir(place.path.rpartition("/")[0])
     # Otherwise pyarrow compresses what has a name such as log.csv.gz.
     with client.open_output_stream(place.path, compression=None) as stream:

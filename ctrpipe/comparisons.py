@@ -75,10 +75,9 @@ class Comparison(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the differences in AUC and RIG per model and slice, with 95% confidence intervals."""
-        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.compare.plots import comparison_figure
+        from ctrpipe.pipeline.compare.plots import comparison_figure  # lazy: matplotlib takes 0.4 s
 
-        return shown(comparison_figure(self.report))
+        return comparison_figure(self.report)
 
 
 @in_one_line
@@ -98,7 +97,7 @@ def compare(
         task: The label to compare on. None takes the first.
         shards: Number of shards of the test rows, for the t values.
         config: The configuration of the log. Required for scorings: it names the label columns.
-        output: JSON file to write, with a plot next to it. None writes no file.
+        output: JSON file to write, with a plot and a page next to it. None writes no file.
 
     Returns:
         A `Comparison` with metrics per slice, and differences to the first model with 95% confidence intervals.

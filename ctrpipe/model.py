@@ -5,7 +5,7 @@ import functools
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,7 +170,7 @@ class Model:
         """Returns the columns for a server, with numbers and truth values of text columns as the texts of a log."""
         assert self._client is not None
         is_table = not isinstance(columns, Mapping)
-        named = dict(zip(columns.schema.names, columns.columns, strict=True)) if is_table else dict(columns)
+        named: dict[str, Column] = dict(columns if isinstance(columns, Mapping) else _named(columns))
         others = [name for name, values in named.items() if not _are_texts(values) and not _has_lists(values)]
         if not others:
             return columns
@@ -220,7 +220,8 @@ class Model:
                 values = pairs_as_lists(values, self._log_spec.weight_separators[name], name, source)
             if is_list(values.type) and name in self._log_spec.separators:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
-                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole)
+                within = self._log_spec.inner_separators.get(name)
+                values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif kind == tf.string:
                 values = as_binary(values, name, source, faults if name in whole else None)
             columns[name] = values
@@ -320,6 +321,10 @@ def _are_texts(values: Column) -> bool:
         return True
     kinds = set(map(type, values))
     return kinds <= {str, bytes, np.str_, np.bytes_, type(None)}
+
+
+def _named(table: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, Column]]:
+    return zip(table.schema.names, table.columns, strict=True)
 
 
 def _has_lists(values: Column) -> bool:

@@ -91,7 +91,8 @@ class Run(Result):
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metrics.items() if key in ("examples", *METRICS)} | metrics.get("hooks", {})
+    of_hooks: dict[str, Any] = metrics.get("hooks", {})
+    return {key: value for key, value in metrics.items() if key in ("examples", *METRICS)} | of_hooks
 
 
 @in_one_line

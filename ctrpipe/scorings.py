@@ -51,14 +51,14 @@ class Scoring(Result):
         """Returns the scores as a pandas DataFrame with one row per line of the log, in the order of the log.
 
         The columns are file, line, `ctr`, one per further task, and the model version. Malformed lines have no score.
-        The index is the one of the DataFrame that was scored, so `frame["ctr"] = scoring.to_pandas()["ctr"]` gives each
-        row its own.
+        In place of file and line the scores of a DataFrame have its index: `frame["ctr"] = scoring.to_pandas()["ctr"]`
+        gives each row its own.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
 
         scores = pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
-        return scores if self.index is None else scores.set_index(self.index)
+        return scores if self.index is None else scores.drop(columns=["file", "line"]).set_index(self.index)
 
     def _table(self) -> Table:
         rows = [[name, getattr(self, name)] for name in ("rows", "scored", "rejected", "model_version")]

@@ -46,6 +46,8 @@ class AttentionNet(CTRModel):
         "Learning Representations of Categorical Feature Combinations via Self-Attention", section 3.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

@@ -38,6 +38,8 @@ class CrossNet(CTRModel):
         2.
     """
 
+    may_embed_dense = True
+
     def __init__(self, feature_map: FeatureMap, *, layers: int = 3, use_bias: bool = True, **options: Any) -> None:
         require_positive(layers=layers)
         super().__init__(feature_map, **options)

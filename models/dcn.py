@@ -42,6 +42,8 @@ class DCN(CTRModel):
         Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

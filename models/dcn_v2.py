@@ -47,6 +47,8 @@ class DCNv2(CTRModel):
         Wang et al., "DCN V2", 2021, equations 1 and 4, section 3.3.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

@@ -49,6 +49,8 @@ class FinalMLP(CTRModel):
         Mao et al., "FinalMLP: An Enhanced Two-Stream MLP Model for CTR Prediction", 2023, equations 3 to 8.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,
@@ -74,7 +76,7 @@ class FinalMLP(CTRModel):
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         contexts = (first_context or (), second_context or ())
         self.contexts = [fields_named("final_mlp", feature_map, context) for context in contexts]
-        width = len(feature_map.fields) * embedding_dim + feature_map.dense_width
+        width = self.flat_width(embedding_dim)
         self.gates = [Tower(gate_units, width, name=f"gate_{number}") for number in (1, 2)] if use_gates else []
         self.streams = [
             self.mlp(hidden_units, None, activation, dropout, l2, name="stream_1"),

@@ -43,6 +43,8 @@ class GDCN(CTRModel):
         Wang et al., "Towards Deeper, Lighter and Interpretable Cross Network for CTR Prediction", 2023.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

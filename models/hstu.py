@@ -104,8 +104,8 @@ class HSTU(HistoryModel):
         """Returns the time bucket of each item, newest first, int32; that of padding is 0."""
         if field is None:
             return None
-        own = ids[:, self.feature_map.slots_of(field.name)]
+        own = ids[:, self.feature_map.slots_of(field.name)][:, :: field.per_item]
         if history.items.shape[0] == 1:
-            own = ops.reshape(own[:1], (1, field.slots))
+            own = ops.reshape(own[:1], (1, field.length))
         ordered = newest_first(ops.cast(ops.maximum(own - field.offset, 0), "float32")[..., None], history.is_item)
         return ops.cast(ordered[..., 0], "int32")

@@ -37,6 +37,8 @@ class MLP(CTRModel):
         "Learning Representations of Categorical Feature Combinations via Self-Attention", section 4.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

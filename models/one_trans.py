@@ -102,7 +102,7 @@ class OneTrans(HistoryModel):
     def build(self, input_shape: Shape | None = None) -> None:
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         self.positions = [
-            self.add_weight(name=f"positions_{number}", shape=(group[0].slots, self.width), initializer=initializer)
+            self.add_weight(name=f"positions_{number}", shape=(group[0].length, self.width), initializer=initializer)
             for number, group in enumerate(self.feature_map.histories)
         ]
 

@@ -58,7 +58,7 @@ class PEPNet(PPNet):
             raise ValueError("pepnet needs `domains`, the fields of the domain, such as [scene]; without one, ppnet")
         super().__init__(feature_map, gate_units=gate_units, embedding_dim=embedding_dim, **options)
         self.domains = fields_named(self.registered, feature_map, domains)
-        width = len(feature_map.fields) * embedding_dim + feature_map.dense_width
+        width = self.flat_width(embedding_dim)
         self.embedding_gate = GateNetwork(width, gate_units, name="embedding_gate")
 
     def features(self, rows: Tensor, inputs: Inputs) -> Tensor:

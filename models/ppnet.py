@@ -47,6 +47,7 @@ class PPNet(CTRModel):
     """
 
     registered = "ppnet"
+    may_embed_dense = True
 
     def __init__(
         self,

@@ -48,6 +48,8 @@ class RankMixer(CTRModel):
         Zhu et al., "RankMixer: Scaling Up Ranking Models in Industrial Recommenders", 2025.
     """
 
+    may_embed_dense = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

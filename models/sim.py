@@ -90,7 +90,7 @@ class SIM(HistoryModel):
         self.found = found
         self.categories = []
         for group in feature_map.histories if search == "hard" else ():
-            named = [field for field in group if field.name == category and field.shared_with]
+            named = [f for f in group if f.name == category and f.shared_with and f.per_item == 1]
             if not named:
                 raise ValueError(
                     f"SIM with search='hard' needs `category`, a sequence with shared_with of the history "

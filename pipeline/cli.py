@@ -23,7 +23,7 @@ from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import printable
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 
 # The sections of `ctrpipe --help`, in the order in which a new user needs them.
 SECTIONS = {

@@ -127,7 +127,7 @@ class Mirror:
     def follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
         """Copies the versions that are wanted of those in the store, and removes those that the store has no more.
 
-        A version of the copies that is no longer wanted stays until a later one is here, as a way back.
+        An unwanted version of the copies stays until a later one is here, as a way back.
 
         Args:
             wanted: Returns the versions to serve out of all.

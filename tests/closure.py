@@ -45,7 +45,7 @@ class Source:
 
 @functools.cache
 def file_of(module: str, root: pathlib.Path = ROOT) -> pathlib.Path | None:
-    """The file of a module of the project; None where there is no such module."""
+    """The file of a module of the project; None if there is no such module."""
     parts = module.split(".")
     if parts[0] not in PACKAGES or not all(part.isidentifier() for part in parts):
         return None

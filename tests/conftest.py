@@ -49,7 +49,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Imports what the tests of a worker of pytest-xdist import sooner or later, as a run imports it.
 
     Without garbage collection and what TFX imports for no step of a run, collecting takes 7 s of a core where it took
-    12, and a worker starts with 1,010 MB where it had 1,310, so that fewer of them outgrow worker_memory's limit.
+    12, and a worker starts with 1,010 MB where it had 1,310, and fewer outgrow worker_memory's limit.
     """
     gc.disable()
     if hasattr(session.config, "workerinput"):

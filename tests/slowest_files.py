@@ -1,4 +1,4 @@
-"""Says at the end of a long run which files took most of it, so that it is seen where to save.
+"""Prints the slowest test files at the end of a long run.
 
 It counts seconds of CPU, of a test process and of what it started and waited for: a busy machine changes them little.
 What a run prepares for a test counts for the test that asked for it first. `--cpu-table=FILE` writes every test's

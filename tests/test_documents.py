@@ -241,7 +241,7 @@ def test_dates_and_bars_are_in_the_page_of_results_alone(page):
 
 @pytest.mark.parametrize("page", OF_USE)
 def test_no_page_says_that_something_is_not_there_yet(page):
-    """Nobody comes back to such a sentence: one said that equations had no code, for which there was a module."""
+    """Such a sentence goes stale unnoticed: one said that equations had no code, although a module had it."""
     assert re.findall(r".*\b(?:no code for|not yet|them yet|one yet)\b.*", prose(page)) == []
 
 
@@ -336,7 +336,12 @@ def test_code_fits_the_column_of_the_site(page):
 def is_built(site: pathlib.Path) -> bool:
     """Whether `make docs`, a part of `make lint`, has built the site of the documents as they are."""
     index = site / "index.html"
-    sources = [ROOT / "mkdocs.yml", ROOT / "README.md", *(ROOT / "docs").rglob("*")]
+    sources = [
+        ROOT / "mkdocs.yml",
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*"),
+        *(ROOT / "examples").glob("*.ipynb"),
+    ]
     return index.exists() and all(source.stat().st_mtime < index.stat().st_mtime for source in sources)
 
 
@@ -355,24 +360,30 @@ def check_offline(site: pathlib.Path, at_least: int) -> None:
 
 
 @pytest.mark.slow
-def test_two_pages_and_the_one_of_a_missing_address_need_no_network(tmp_path):
-    """In the folder of the documents and in one below it, by the settings, theme and hooks of the whole site."""
+def test_pages_need_no_network(tmp_path):
+    """The whole site where `make docs` has built it. Otherwise two pages with its settings, theme and hooks."""
+    if is_built(site := ROOT / "build" / "site"):
+        check_offline(site, len(PAGES))
+    else:
+        build_two_pages(site := tmp_path / "site", tmp_path / "mkdocs.yml")
+        check_offline(site, 3)  # with the page of a missing address
+    assert "javascripts/iframe-worker.js" in (site / "python.html").read_text()
+    assert (site / "javascripts" / "iframe-worker.js").exists()
+
+
+def build_two_pages(site: pathlib.Path, file: pathlib.Path) -> None:
+    """Builds a page in the folder of the documents and one in a folder below it, with the settings in a file."""
     shown = ("python.md", "how-to/scoring.md")
     kept = [f"!/{name}" for name in (*shown, "stylesheets/site.css", "javascripts/iframe-worker.js")]
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     settings |= {"docs_dir": str(ROOT / "docs"), "nav": list(shown), "hooks": [str(ROOT / "docs" / "site_links.py")]}
     settings |= {"exclude_docs": "\n".join(["*.*", *kept]), "validation": {"links": {"not_found": "info"}}}
-    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
-    build_site(tmp_path / "site", "--config-file", tmp_path / "mkdocs.yml")
-    check_offline(tmp_path / "site", 3)
-    assert "javascripts/iframe-worker.js" in (tmp_path / "site" / "python.html").read_text()
-    assert (tmp_path / "site" / "javascripts" / "iframe-worker.js").exists()
+    file.write_text(yaml.safe_dump(settings))
+    build_site(site, "--config-file", file)
 
 
-@pytest.mark.large(like="tests/test_documents.py::test_two_pages_and_the_one_of_a_missing_address_need_no_network")
+@pytest.mark.large(like="tests/test_documents.py::test_pages_need_no_network")
 def test_the_site_needs_no_network(tmp_path):
     """`make lint` builds it too, strictly."""
-    site = ROOT / "build" / "site"
-    if not is_built(site):
-        build_site(site := tmp_path, "--strict")
-    check_offline(site, len(PAGES))
+    build_site(tmp_path, "--strict")
+    check_offline(tmp_path, len(PAGES))

@@ -41,7 +41,7 @@ INTERNAL = (
 WRITERS = {
     "_explain": "pipeline/config/load.py",
     "_explain_one": "common/failures.py",
-    "compile_pipeline": "pipeline/kubeflow/compile.py",
+    "check_cluster": "pipeline/kubeflow/compile.py",
     "explain_exit": "pipeline/training/process.py",
     "no_saved_model": "common/sessions.py",
 }

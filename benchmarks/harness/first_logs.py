@@ -78,7 +78,7 @@ def write_shop(path: pathlib.Path, rows: int = 60_000, seed: int = 1) -> None:
 
 
 def write_wide(path: pathlib.Path, rows: int = 9600, seed: int = 1) -> None:
-    """Writes a log of 300 columns, fifteen of which matter: 200 numbers and 100 categories."""
+    """Writes a log of 300 columns, 200 numbers and 100 categories; fifteen of them affect the label."""
     random = np.random.default_rng(seed)
     numbers = random.normal(size=(rows, 200)) * random.lognormal(1, 1.5, 200)
     scaled = numbers / numbers.std(axis=0)

@@ -124,7 +124,7 @@ def find_files(
         InputError: a file is missing.
     """
     if chosen.generate:
-        log = folder / "log.tsv"
+        log = folder / f"log_{chosen.generate.rows}.tsv"
         if not log.exists():
             announce(f"{chosen.name}: generates {chosen.generate.rows:,} rows")
             with atomic_path(log) as unfinished:

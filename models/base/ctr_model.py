@@ -14,6 +14,7 @@ from ctrpipe.models.base.losses import without_fake_negatives
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
+from ctrpipe.models.layers.number_embedding import NumberEmbedding
 from ctrpipe.models.layers.tower import Tower
 
 # Constructor arguments that are not hyperparameters.
@@ -41,6 +42,11 @@ class CTRModel(keras.Model):
         linear_rate: float. Factor on the linear part. Its weights start from zero: with Adam, the factor multiplies
             their learning rate. A wide part needs larger steps than a deep part; the Wide & Deep paper therefore trains
             it with its own optimizer. Defaults to 1.
+        number_embedding: str. "periodic" or "autodis": how a number of `transform: embed` becomes an embedding (see
+            NumberEmbedding). Defaults to "periodic".
+        number_bins: int. Number of frequencies, or of vectors that AutoDis mixes, for each such number. Defaults to 16.
+        number_scale: float. Standard deviation of the initial frequencies, or the temperature of AutoDis. Defaults to
+            1.
         normalization: str. "batch", "layer" or "none": normalisation of the hidden layers of the MLPs that end the
             model (see Tower). Defaults to "none".
         normalization_place: str. Whether that normalisation comes "before" or "after" the activation. Defaults to
@@ -62,6 +68,8 @@ class CTRModel(keras.Model):
     # Whether each dense feature becomes an embedding x_d v_d, as in a factorisation machine, and a vector one embedding
     # in all. Otherwise `flatten` appends the raw values to the embeddings.
     embeds_dense: bool = False
+    # Whether the model, which does not embed dense features, embeds them all if one is a number of `transform: embed`.
+    may_embed_dense: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
     # Whether the model accepts one text for all rows of a batch, as tokens (1, T).
@@ -106,6 +114,9 @@ class CTRModel(keras.Model):
         use_linear: bool = False,
         linear_l2: float = 0.0,
         linear_rate: float = 1.0,
+        number_embedding: str = "periodic",
+        number_bins: int = 16,
+        number_scale: float = 1.0,
         normalization: str = "none",
         normalization_place: str = "before",
         embeds: bool = True,
@@ -117,20 +128,33 @@ class CTRModel(keras.Model):
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
         self._normalization = (normalization, normalization_place)
-        self.table = self.dense_table = self.embedding_drop = None
+        self.table = self.dense_table = self.number_table = self.embedding_drop = None
         self.linear: FieldEmbedding | None = None
         self.linear_dense: keras.layers.Dense | None = None
+        if feature_map.embedded and embedding_dim:
+            self._embed_numbers()
         if not embeds:
             return
         if embedding_dim and feature_map.fields:
             self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
         if embedding_dim and feature_map.dense and self.embeds_dense:
-            widths = feature_map.dense_widths
-            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, widths, name="dense_embedding")
+            widths = tuple(width for name, width in feature_map.widths.items() if name not in feature_map.embedded)
+            if widths:
+                widths = widths if feature_map.dense_widths else ()
+                self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, widths, name="dense_embedding")
+            if feature_map.embedded:
+                ways = number_embedding, number_bins, number_scale, embedding_stddev
+                self.number_table = NumberEmbedding(embedding_dim, *ways, name="number_embedding")
         if embedding_dropout:
             self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
             self.make_linear(linear_l2)
+
+    def _embed_numbers(self) -> None:
+        """Makes the model one that embeds its dense features. Raises ValueError if it cannot."""
+        if not (self.embeds_dense or self.may_embed_dense):
+            require_no_embedded(type(self).__name__, self.feature_map)
+        self.embeds_dense = True
 
     def mlp(
         self,
@@ -179,12 +203,37 @@ class CTRModel(keras.Model):
             inputs, training, gathered: See `call`.
         """
         parts = [] if self.table is None else [self._embedded(self.table, inputs, gathered)]
-        if self.dense_table is not None:
-            parts.append(self.dense_table(inputs["dense"]))
+        if "dense" in inputs and (self.dense_table is not None or self.number_table is not None):
+            parts.append(self.dense_rows(inputs["dense"]))
         if not parts:
             return None
         rows = ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return self.embedding_drop(rows, training=training) if self.embedding_drop else rows
+
+    def dense_rows(self, dense: Tensor) -> Tensor:
+        """Returns the embeddings of the dense features, in their order, (batch_size, features, embedding_dim)."""
+        embedded = self.feature_map.embedded
+        if self.dense_table is None:
+            assert self.number_table is not None
+            return self.number_table(dense)
+        if self.number_table is None:
+            return self.dense_table(dense)
+        columns = [place for place, name in enumerate(self.feature_map.dense_columns) if name in embedded]
+        others = [place for place, name in enumerate(self.feature_map.dense_columns) if name not in embedded]
+        rows = [
+            self.dense_table(ops.take(dense, others, axis=1)),
+            self.number_table(ops.take(dense, columns, axis=1)),
+        ]
+        names = sorted(self.feature_map.dense, key=lambda name: name in embedded)
+        order = [names.index(name) for name in self.feature_map.dense]
+        return ops.take(ops.concatenate(rows, axis=1), order, axis=1)
+
+    def flat_width(self, embedding_dim: int) -> int:
+        """Returns the width of `flatten`'s result for rows of this width."""
+        fields, dense = len(self.feature_map.fields), len(self.feature_map.dense)
+        if self.embeds_dense:
+            return (fields + dense) * embedding_dim
+        return fields * embedding_dim + self.feature_map.dense_width
 
     def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
         return table(
@@ -343,7 +392,12 @@ class CTRModel(keras.Model):
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
         """Returns the layers whose weights `take_weights` copies, keyed by a name that both models use."""
-        return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}
+        return {
+            "embedding": self.table,
+            "linear": self.linear,
+            "dense_embedding": self.dense_table,
+            "number_embedding": self.number_table,
+        }
 
     def taken_weights(self, pretrained: "CTRModel") -> dict[str, tuple[list[keras.Variable], list[keras.Variable]]]:
         """Returns the weights that `take_weights` copies: by shared layer, this model's and the pretrained model's."""
@@ -440,6 +494,15 @@ def fields_named(model: str, feature_map: FeatureMap, names: Sequence[str]) -> l
     if absent := [name for name in names if name not in known]:
         raise ValueError(f"{model}: {', '.join(map(str, absent))} is not a field; the fields are {', '.join(known)}")
     return [known.index(name) for name in names]
+
+
+def require_no_embedded(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError if the data has numbers of `transform: embed`."""
+    if feature_map.embedded:
+        raise ValueError(
+            f"{model} makes no embeddings of numbers, as `transform: embed` of {', '.join(feature_map.embedded)} asks; "
+            "take another transform, or a model that does, such as deepfm, dcn_v2 or mlp"
+        )
 
 
 def require_fields(model: str, feature_map: FeatureMap) -> None:

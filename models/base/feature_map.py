@@ -59,6 +59,7 @@ class Field:
         aligned_with: For a sequence, the name of the first sequence of its history, which may be itself. Sequences with
             the same name here are aligned: their items at one position belong to one event.
         weighted: Whether the slots have weights, in ``slot_weights``; for a multivalent field only.
+        per_item: Number of slots of one item of a sequence, whose items may have several values.
 
     Raises:
         ValueError: `weighted` is set for another kind, `kind`, `role` or `pooling` is unknown, `size` leaves no id for
@@ -76,6 +77,7 @@ class Field:
     shared_with: str = ""
     aligned_with: str = ""
     weighted: bool = False
+    per_item: int = 1
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -86,6 +88,8 @@ class Field:
             raise ValueError(f"Field '{self.name}': size should be over {RESERVED_IDS}. Received: size={self.size}")
         if self.slots < 1:
             raise ValueError(f"Field '{self.name}': slots should be positive. Received: slots={self.slots}")
+        if self.per_item < 1 or self.slots % self.per_item:
+            raise ValueError(f"Field '{self.name}': per_item should divide slots. Received: per_item={self.per_item}")
         if self.pooling not in POOLINGS:
             raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
         if self.weighted and self.kind != "multivalent":
@@ -94,6 +98,11 @@ class Field:
             raise ValueError(f"Field '{self.name}': shared_with and aligned_with need kind='sequence'")
         if self.pooling == "attention" and not self.shared_with:
             raise ValueError(f"Field '{self.name}': pooling='attention' needs shared_with, the field that attends")
+
+    @property
+    def length(self) -> int:
+        """The number of items of a sequence."""
+        return self.slots // self.per_item
 
     @property
     def unknown_id(self) -> int:
@@ -189,12 +198,15 @@ class FeatureMap:
         dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
             if all are numbers.
         number_tasks: The tasks that predict a number. All others predict a probability.
+        embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing. A model makes
+            embeddings of them that are more than multiples of one vector.
 
     Raises:
-        ValueError: `dense_widths` has another length than `dense` or is not positive, the fields' ids have gaps or
-            exceed int32, a name is repeated, a sequence's `shared_with` names neither a categorical field nor a
-            sequence with its own ids, a name in `numbers` is neither a numeric field nor a dense feature, a name in
-            `item_dense` is not a dense feature, there is no task, or `negative_sampling` is outside (0, 1].
+        ValueError: `embedded` does not name numbers of `dense`, `dense_widths` has another length than `dense` or is
+            not positive, the fields' ids have gaps or exceed int32, a name is repeated, a sequence's `shared_with`
+            names neither a categorical field nor a sequence with its own ids, a name in `numbers` is neither a numeric
+            field nor a dense feature, a name in `item_dense` is not a dense feature, there is no task, or
+            `negative_sampling` is outside (0, 1].
     """
 
     fields: tuple[Field, ...]
@@ -207,6 +219,7 @@ class FeatureMap:
     fake_negatives: bool = False
     dense_widths: tuple[int, ...] = ()
     number_tasks: tuple[NumberTask, ...] = ()
+    embedded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dense_widths and (len(self.dense_widths) != len(self.dense) or min(self.dense_widths) < 1):
@@ -235,6 +248,8 @@ class FeatureMap:
             raise ValueError(f"`numbers` should name numeric columns, each once. Received: numbers={self.numbers}")
         if not set(self.item_dense) <= set(self.dense):
             raise ValueError(f"`item_dense` should name dense features. Received: item_dense={self.item_dense}")
+        if not all(self.widths.get(name) == 1 for name in self.embedded):
+            raise ValueError(f"`embedded` should name numbers of `dense`. Received: embedded={self.embedded}")
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
         if not 0 < self.negative_sampling <= 1:
@@ -264,7 +279,7 @@ class FeatureMap:
 
         Args:
             fields: ``(name, kind, vocabulary size without the reserved ids, slots, role, pooling, shared_with,
-                aligned_with, weighted)`` in slot order; the elements after the size are optional.
+                aligned_with, weighted, per_item)`` in slot order; the elements after the size are optional.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
@@ -376,6 +391,7 @@ class FeatureMap:
                 fake_negatives=value.get("fake_negatives", False),
                 dense_widths=tuple(value.get("dense_widths", ())),
                 number_tasks=tuple(NumberTask(**task) for task in value.get("number_tasks", ())),
+                embedded=tuple(value.get("embedded", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

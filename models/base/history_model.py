@@ -8,7 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.candidates import by_field, join_rows
 from ctrpipe.models.base.ctr_model import CTRModel
-from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
+from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap, Field
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 
@@ -104,15 +104,15 @@ class HistoryModel(CTRModel):
         of_fields = self.of_fields(rows)
         histories = []
         for group in self.feature_map.histories:
-            items = [of_fields[field.name] for field in group]
+            items = [_of_items(of_fields[field.name], ids[:, slots_of(field.name)], field) for field in group]
             candidates = [
                 of_fields[field.shared_with][:, 0] if field.shared_with else ops.zeros_like(some[:, 0])
                 for field, some in zip(group, items, strict=True)
             ]
             shared = next(field for field in group if field.shared_with)
-            item_ids = ids[:, slots_of(shared.name)]
+            item_ids = ids[:, slots_of(shared.name)][:, :: shared.per_item]
             if items[0].shape[0] == 1:
-                item_ids = ops.reshape(item_ids[:1], (1, shared.slots))
+                item_ids = ops.reshape(item_ids[:1], (1, shared.length))
             is_candidate = item_ids == ids[:, slots_of(shared.shared_with)]
             joined = ops.concatenate(items, axis=2)
             histories.append(History(join_rows(candidates), joined, item_ids, item_ids > 0, is_candidate))
@@ -131,3 +131,21 @@ class HistoryModel(CTRModel):
     def beside(self, pooled: list[Tensor], rows: Tensor, inputs: Inputs) -> Tensor:
         """Returns other fields' embeddings, dense features and pooled histories concatenated, (batch_size, width)."""
         return ops.concatenate([self.flatten(self.other_rows(rows), inputs), *pooled], axis=1)
+
+
+def _of_items(rows: Tensor, ids: Tensor, field: Field) -> Tensor:
+    """Returns one embedding of each item, (batch_size, length, width): the mean of those of its values.
+
+    Args:
+        rows: The embeddings of the slots, (batch_size, slots, width), zero for padding; or (1, slots, width).
+        ids: The ids of the slots, int32 (batch_size, slots).
+        field: The sequence.
+    """
+    if field.per_item == 1:
+        return rows
+    if rows.shape[0] == 1:
+        ids = ops.reshape(ids[:1], (1, field.slots))
+    first = 1 if rows.shape[0] == 1 else -1
+    several = ops.reshape(rows, (first, field.length, field.per_item, rows.shape[2]))
+    is_value = ops.cast(ops.reshape(ids, (first, field.length, field.per_item, 1)) > 0, rows.dtype)
+    return ops.sum(several, axis=2) / ops.maximum(ops.sum(is_value, axis=2), 1)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.base.ctr_model import CTRModel, require_one_task
+from ctrpipe.models.base.ctr_model import CTRModel, require_no_embedded, require_one_task
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 
@@ -50,6 +50,7 @@ class VectorModel(CTRModel):
     def __init__(self, feature_map: FeatureMap, *, similarity: str, **options: Any) -> None:
         name = self.registered
         require_one_task(name, feature_map)
+        require_no_embedded(name, feature_map)
         if similarity not in SIMILARITIES:
             raise ValueError(f"`similarity` should be one of {SIMILARITIES}. Received: {similarity!r}")
         if options.get("use_linear"):

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("assignments", nargs=-1, metavar="[LABEL=VERSION]...")
-@click.option("--model_config_file", type=PATH, required=True, help="The model config file of the server.")
+@click.option("--model_config_file", type=PATH, default=None, help="The model config file of the server.")
+@click.option("--inference_service", type=PATH, default=None, help="Or the manifest of KServe's InferenceService.")
+@click.option(
+    "--share",
+    type=click.IntRange(0, 100),
+    default=None,
+    help="With --inference_service: the canary's percentage.",
+)
 @click.option("--remove", multiple=True, metavar="LABEL", help="Remove a label; repeatable.")
 @click.option("--rollback", is_flag=True, help="Undo the last change of this model.")
 @click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address: check versions, reload the config.")
@@ -31,7 +38,9 @@ if TYPE_CHECKING:
 def canary(
     model: str,
     assignments: tuple[str, ...],
-    model_config_file: pathlib.Path,
+    model_config_file: pathlib.Path | None,
+    inference_service: pathlib.Path | None,
+    share: int | None,
     remove: tuple[str, ...],
     rollback: bool,
     grpc: str | None,
@@ -51,10 +60,23 @@ def canary(
     current or previous label, and loads a newly pushed version only when a label names it.
 
     Without --grpc, the server must poll the file itself (--model_config_file_poll_wait_seconds).
+
+    \b
+      ctrpipe canary ctr stable=12 --inference_service service.yaml              then kubectl apply -f service.yaml
+      ctrpipe canary ctr canary=13 --share 10 --inference_service service.yaml   KServe sends 10% of the requests to 13
     """
-    if rollback and (assignments or remove):
+    if rollback and (assignments or remove or share is not None):
         raise InputError("--rollback takes no labels: it undoes the last change")
+    if inference_service and (grpc or url):
+        raise InputError("--grpc and --url: KServe itself waits for a version; leave them out")
+    if share is not None and not inference_service:
+        raise InputError("--share: only with --inference_service; otherwise clients divide requests themselves")
     moved = _parse_assignments(assignments)
+    if inference_service and not model_config_file:
+        _roll_out(inference_service, model, moved, remove, share, rollback)
+        return
+    if inference_service or not model_config_file:
+        raise InputError("give --model_config_file or --inference_service, one of them")
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)
         # Lazy: takes 0.3 s. If TensorFlow is loaded, it must be loaded before this.
@@ -71,6 +93,34 @@ def canary(
         _show(config, client)
         if previous is not None:
             click.echo(f"--rollback: {_in_words(previous)}")
+
+
+def _roll_out(
+    file: pathlib.Path, model: str, moved: dict[str, int], remove: tuple[str, ...], share: int | None, rollback: bool
+) -> None:
+    """Shows or changes the versions in the manifest of an InferenceService."""
+    from ctrpipe.serving.client.inference_service import InferenceService  # lazy: YAML takes 0.1 s
+
+    service = InferenceService(file, model)
+    if rollback:
+        rollout = service.roll_back()
+    elif moved or remove or share is not None:
+        rollout = service.move(moved, remove, share)
+    else:
+        rollout = service.current()
+    if rollout:
+        for name, version in sorted(rollout.labels.items()):
+            click.echo(f"{name}\t{version}\t{rollout.share_of(name)}%")
+    else:
+        click.echo("no labels: the newest version is served")
+    if previous := service.previous():
+        labels = (
+            f"{name}={version} ({previous.share_of(name)}%)" if name == "canary" else f"{name}={version}"
+            for name, version in sorted(previous.labels.items())
+        )
+        click.echo(f"--rollback: {' '.join(labels)}")
+    if rollback or moved or remove:
+        click.echo(f"kubectl apply -f {file}")
 
 
 def _parse_assignments(assignments: tuple[str, ...]) -> dict[str, int]:

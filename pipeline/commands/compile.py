@@ -1,10 +1,13 @@
 """The command `ctrpipe compile`."""
 
 import pathlib
+from typing import get_args
 
 import click
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import importing, load_tensorflow
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.pipeline.commands.options import PATH
 
 
@@ -19,22 +22,73 @@ from ctrpipe.pipeline.commands.options import PATH
     help="yaml for Kubeflow Pipelines, json for Vertex AI. Default: yaml.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
-def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: tuple[str, ...]) -> None:
+@click.option("--sweep", "is_sweep", is_flag=True, help="Compile `ctrpipe sweep`: each training in a pod of its own.")
+@click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="Of --sweep: as in `ctrpipe sweep`; repeatable.")
+@click.option("--tune", "trials", type=click.IntRange(1), metavar="TRIALS", help="Compile `ctrpipe tune` with so many.")
+@click.option("--objective", type=click.Choice(get_args(Monitor)), help="Of --tune: as in `ctrpipe tune`.")
+@click.option("--seeds", type=click.IntRange(0), default=None, help="Of --sweep and --tune: as there. Default: 3.")
+@click.option(
+    "--parallel", type=click.IntRange(1), default=None, help="Of --sweep and --tune: trainings at a time. Default: 4."
+)
+def compile(
+    config: pathlib.Path,
+    output: pathlib.Path,
+    target: str,
+    settings: tuple[str, ...],
+    is_sweep: bool,
+    grid: tuple[str, ...],
+    trials: int | None,
+    objective: Monitor | None,
+    seeds: int | None,
+    parallel: int | None,
+) -> None:
     """Compile a pipeline for Kubeflow Pipelines v2.
 
     Compiles the pipeline that CONFIG describes, with one container per step: `yaml` for Kubeflow Pipelines, `json` as a
     PipelineJob for Vertex AI. The section `kubeflow` of CONFIG defines the image, the volumes and the resources of each
-    step. A run has these parameters: data (paths), output, model and training (sections of CONFIG, as YAML), seed, and
-    settings (a list of KEY=VALUE).
+    step. A run has these parameters: data (paths), output, model, training and gates (sections of CONFIG, as YAML),
+    seed, and settings (a list of KEY=VALUE).
+
+    \b
+      ctrpipe compile configs/demo.yaml --output sweep.yaml --sweep --grid model.top_k=2,5,10
+      ctrpipe compile mine.yaml --output study.yaml --tune 50 --parallel 5
+    make pipelines with one training a pod. Their parameters are data, output and settings. A run of the same output
+    folder continues. With --parallel 1 a study has the trials of `ctrpipe tune`; otherwise those of a round are chosen
+    together.
     """
+    if is_sweep and trials:
+        raise InputError("give --sweep or --tune, not both")
+    _check_options(
+        is_sweep, trials, {"--grid": grid, "--objective": objective, "--seeds": seeds, "--parallel": parallel}
+    )
+    if (is_sweep or trials) and target == "json":
+        raise InputError("--format json: a sweep or study needs a volume that its pods share; give --format yaml")
     from ctrpipe.pipeline.config import load_config  # lazy: 0.2 s
 
-    loaded = load_config(config, settings)
+    loaded = None if is_sweep else load_config(config, settings)
     load_tensorflow()
     with importing():
         # Lazy: TFX and the Kubeflow compiler take 6 s to import. An invalid configuration fails before it.
         from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
+        from ctrpipe.pipeline.kubeflow.compile_search import PARALLEL, compile_study, compile_sweep
 
-    steps = compile_pipeline(loaded, output, vertex=target == "json")
+    if is_sweep:
+        steps = compile_sweep(config, settings, grid, output, seeds or None, parallel or PARALLEL)
+    elif trials:
+        of_study = {} if seeds is None else {"seeds": seeds}
+        steps = compile_study(config, settings, trials, output, objective, parallel=parallel or PARALLEL, **of_study)
+    else:
+        assert loaded is not None  # it is no sweep
+        steps = compile_pipeline(loaded, output, vertex=target == "json")
     click.echo(f"Steps: {', '.join(steps)}")
     click.echo(f"Written: {output}")
+
+
+def _check_options(is_sweep: bool, trials: int | None, options: dict[str, object]) -> None:
+    """Raises InputError for an option that what is compiled does not have."""
+    allowed = {"--sweep": ("--grid", "--seeds", "--parallel"), "--tune": ("--objective", "--seeds", "--parallel")}
+    kind = "--sweep" if is_sweep else "--tune" if trials else ""
+    for name, value in options.items():
+        if value not in (None, ()) and name not in allowed.get(kind, ()):
+            needs = " or ".join(each for each, names in allowed.items() if name in names)
+            raise InputError(f"{name}: only with {needs}; leave it out, or give {needs}")

@@ -5,8 +5,7 @@ import pathlib
 import click
 
 from ctrpipe.common.extras import COMMANDS, require
-from ctrpipe.pipeline.commands.file_options import pattern_order
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import PATH, pattern_order
 
 
 @click.command()
@@ -51,8 +50,8 @@ def init(
     from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft
 
     if budget:
-        # Lazy: takes 0.5 s, and only this option needs it. A mistake in it ends the command before it writes a file.
         require(COMMANDS["tune"], "--budget")
+        # Lazy: takes 0.5 s, and only this option needs it. A mistake in it ends the command before it writes a file.
         from ctrpipe.pipeline.commands.tune import tune
         from ctrpipe.pipeline.tune.plan import read_budget
 

@@ -1,11 +1,13 @@
-"""Option types shared by several commands."""
+"""Option types and files on the command line, shared by several commands."""
 
 import pathlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import in_pattern_order
 from ctrpipe.common.stores import check_scheme, is_url, local_path
 
 
@@ -47,3 +49,47 @@ class _Stored(_Local):
 PATH = _Local()
 MODEL = _Model()
 PATH_OR_URL = _Stored()
+FILES = ("data", "inputs", "against", "items", "queries")  # options that take files and can be repeated
+
+
+def repeat_for_files(command: click.Command, words: Sequence[str]) -> list[str]:
+    """Writes an option of files anew before each further file that follows its value.
+
+    `--data day_*.csv` reaches the program as `--data day_1.csv day_10.csv day_2.csv`. It becomes `--data day_1.csv
+    --data day_2.csv --data day_10.csv`, as the quoted pattern is read. A further file has the suffix of the first, so
+    a configuration that follows is not one of them.
+    """
+    options = {name for option in command.params if option.name in FILES for name in option.opts}
+    return list(_repeated(options, list(words)))
+
+
+def _repeated(options: set[str], words: list[str]) -> Iterator[str]:
+    place = 0
+    while place < len(words):
+        option, _, value = words[place].partition("=")
+        if option not in options:
+            yield words[place]
+            place += 1
+            continue
+        first = place if value else place + 1
+        files = [value or word for word in words[first : first + 1]]
+        files += _files_like(files, words[first + 1 :])
+        for file in in_pattern_order(files):
+            yield from (option, file)
+        if not files:
+            yield option
+        place = first + max(len(files), 1)
+
+
+def _files_like(first: list[str], words: list[str]) -> list[str]:
+    """Returns the words up to the first one that is no existing file with the suffix of `first`."""
+    suffixes = {pathlib.Path(file).suffix for file in first}
+    count = 0
+    while count < len(words) and pathlib.Path(words[count]).suffix in suffixes and pathlib.Path(words[count]).is_file():
+        count += 1
+    return words[:count]
+
+
+def pattern_order(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Puts files that the shell has listed for a pattern in the order of the numbers in their names; a callback."""
+    return tuple(in_pattern_order(names))

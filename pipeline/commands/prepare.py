@@ -8,8 +8,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.commands.file_options import pattern_order
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH, pattern_order
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared

@@ -21,7 +21,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--replace", is_flag=True, help="Replace the existing schedules of the pipeline.")
 @click.option("--namespace", help="Namespace of the profile, if Kubeflow has several users.")
 @click.option("--experiment", help="Kubeflow experiment. Default: the name of the pipeline.")
-@click.option("--service-account", help="Service account of the steps.")
+@click.option("--service-account", help="Service account of the steps. Default: kubeflow.service_account.")
 @click.option("--token", envvar="KFP_TOKEN", help="Bearer token. Prefer the environment variable KFP_TOKEN.")
 @click.option("--token-file", type=PATH, help="File with the token, read again whenever it is needed.")
 @click.option("--ca-cert", type=PATH, help="CA certificate of the host, PEM. Default: the public CAs.")

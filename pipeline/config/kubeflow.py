@@ -7,6 +7,7 @@ import pydantic
 from ctrpipe.transforms.log.section import Section
 
 Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]  # name of a Kubernetes object
+Account = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9]([a-z0-9.@-]*[a-z0-9])?$")]  # Vertex AI's is an address
 Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]
 FolderOrUrl = Annotated[str, pydantic.Field(pattern=r"^(/|s3://|gs://|abfss?://|hdfs://).*[^/]$")]
 Variable = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # name of an environment variable
@@ -101,5 +102,9 @@ class Kubeflow(Section):
     """Environment variables of every step, taken from Kubernetes secrets; the pipeline contains only their names."""
     image_pull_secrets: list[Name] = pydantic.Field([], examples=[["registry"]])
     """Names of the secrets with which the cluster may pull `image`."""
+    service_account: Account | None = pydantic.Field(None, examples=["ctrpipe"])
+    """Service account of every step, such as one with the cloud's workload identity; null: the cluster's default.
+    `ctrpipe submit --service-account` takes precedence.
+    """
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
     """Resources by step name; `default` applies to every step that is not listed."""

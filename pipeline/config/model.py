@@ -54,6 +54,13 @@ class Model(pydantic.BaseModel):
         """The model's hyperparameters: the keys that this class does not declare."""
         return dict(self.model_extra or {})
 
+    def option(self, name: str) -> Any:
+        """Returns a hyperparameter or its default; None if the model has none of this name, or is not ctrpipe's own."""
+        defaults: dict[str, Any] = next(
+            (model["options"] for model in read_reference().models if model["name"] == self.name), {}
+        )
+        return self.hyperparameters.get(name, defaults.get(name))
+
     def of_stage(self, name: str, hyperparameters: dict[str, Any]) -> "Model":
         """Returns the model of a stage that trains before this model, with the same encoder."""
         return Model(name=name, encoder=self.encoder, encoder_words=self.encoder_words, **hyperparameters)

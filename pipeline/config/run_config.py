@@ -166,9 +166,10 @@ class RunConfig(LogSpec):
         if absent := [task for task in self.training.loss_by_task if task not in self.data.labels]:
             tasks = ", ".join(self.data.labels)
             raise ValueError(f"training.loss: {', '.join(absent)} is not a task; the tasks are {tasks}")
-        if named := [task for task in self.training.loss_by_task if task in self.data.number_tasks]:
+        if numbers := [task for task in self.training.loss_by_task if task in self.data.number_tasks]:
             raise ValueError(
-                f"training.loss: {named[0]} predicts a number, whose loss is what data.labels.{named[0]}.predicts says"
+                f"training.loss: {numbers[0]} predicts a number, whose loss is what data.labels.{numbers[0]}.predicts "
+                "says"
             )
         losses = self.training.losses(self.data.click_tasks)
         scores = [name for name in losses if name in WITHOUT_PROBABILITIES]
@@ -295,7 +296,7 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _batches_have_statistics(self) -> "RunConfig":
-        if self.training.batch_size == 1 and self.model.hyperparameters.get("normalization") == "batch":
+        if self.training.batch_size == 1 and self.model.option("normalization") == "batch":
             raise ValueError(
                 "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
                 "larger batch or normalization: layer"

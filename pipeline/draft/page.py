@@ -11,6 +11,7 @@ import pyarrow as pa
 import yaml
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.libraries import openmp_missing
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import name_of
@@ -123,12 +124,17 @@ def draft(
         raise InputError(f"{path}: no column besides the label {target.column} carries information; is this a log?")
     rows = count_rows(files, sample)
     histories = _histories(sample, guesses, rows)
-    size = LogSize(
-        rows, sum(bool(guess.settings) for guess in guesses.values()), sum(clicks) / len(clicks), bool(histories)
-    )
+    no_trees = openmp_missing()
+    columns = sum(bool(guess.settings) for guess in guesses.values())
+    size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees)
     if size.is_large:
         guesses |= histories
     unsure = list(sample.unsure)
+    if no_trees and not size.is_large:
+        unsure.append(
+            f"LightGBM cannot be loaded here ({no_trees}): the model is a logistic regression without its trees. "
+            "Install OpenMP's library, libgomp1 on Debian and Ubuntu, and draft again."
+        )
     if target.is_unsure:
         unsure.append(f"{target.column}: {target.comment}")
     unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]

@@ -24,12 +24,14 @@ class LogSize:
         columns: The number of feature columns.
         rate: The share of clicks.
         history: Whether a column holds the items that a user clicked before.
+        trees: Whether this machine can train trees.
     """
 
     rows: int
     columns: int
     rate: float
     history: bool = False
+    trees: bool = True
 
     @property
     def is_large(self) -> bool:
@@ -63,7 +65,23 @@ def count_rows(files: list[str], sample: LogSample) -> int:
 
 def recipe(size: LogSize) -> list[str]:
     """Returns the lines of a configuration from `model` on."""
-    return [*(_network(size) if size.is_large else _trees()), *_gates(size)]
+    return [*_model(size), *_gates(size)]
+
+
+def _model(size: LogSize) -> list[str]:
+    if size.is_large:
+        return _network(size)
+    return _trees() if size.trees else _regression()
+
+
+def _regression() -> list[str]:
+    return [
+        "# A logistic regression, trained to its optimum in seconds. `ctrpipe models` lists the others.",
+        "model: {name: lr}",
+        "training:",
+        "  optimizer: lbfgs",
+        "  refit: true  # the newest rows are the validation rows; the served model learns from them too",
+    ]
 
 
 def _trees() -> list[str]:
@@ -110,8 +128,10 @@ def _network(size: LogSize) -> list[str]:
 def _gates(size: LogSize) -> list[str]:
     clicks = size.rows * _TEST_SHARE * min(size.rate, 1 - size.rate)
     room = max(_LEAST_ROOM, _ERRORS / math.sqrt(max(clicks, 1e-9)))
+    is_regression = not (size.is_large or size.trees)
+    baseline = [] if is_regression else ["evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows"]
     lines = [
-        "evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows",
+        *baseline,
         "# A model that misses a gate is not pushed. Two more are on without a line: the model must be better than",
         "# the base rate (rig), and not surely worse than the last one that passed (max_drop).",
     ]

@@ -106,7 +106,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
         columns[TAIL] = scored.tail
     columns |= {SLICE + name: values for name, values in scored.slices.items()}
     about = {"rows": scored.rows, "tasks": list(scored.labels), "tail_of": scored.tail_of}
-    about |= {"separators": scored.separators, "group_weight": scored.group_weight, "numbers": scored.numbers}
+    about |= {"separators": scored.separators, "group_weight": scored.group_weight, "numbers": list(scored.numbers)}
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
     with atomic_path(path) as unfinished:
         pa.parquet.write_table(table, unfinished)

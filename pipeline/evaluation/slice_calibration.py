@@ -35,7 +35,7 @@ class SliceCalibrations:
         total: Weighted numbers of rows.
         observed: Weighted numbers of clicks.
         expected: Weighted sums of the probabilities.
-        squares: Variances of the weighted numbers of clicks, less that of the expected ones: see `_squares`.
+        squares: Variances of the weighted numbers of clicks, less the variance of the expected ones: see `_squares`.
         largest: The largest weight of a row.
         weighted: Whether the rows have weights.
     """

@@ -94,7 +94,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
             look = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c main" if pod else "see the run's page"
             say(f"{step.name}: Kubeflow gives no log of it, neither its pod's nor an archived one; {look}")
         if reason:
-            say(f"{step.name}: {reason if step.driver else with_advice(step.name, reason)}")
+            say(f"{step.name}: {reason if step.driver else with_advice(step.container or step.name, reason)}")
         causes[step.name] = Cause(pod_log[1] if pod_log else None, reason)
     return causes
 

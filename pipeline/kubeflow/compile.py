@@ -3,6 +3,7 @@
 import json
 import pathlib
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,8 +15,17 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.common.stores import check_scheme, is_url
 from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
-from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
-from ctrpipe.pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
+from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind, trains
+from ctrpipe.pipeline.kubeflow.task import (
+    ACCOUNT,
+    CLASSIFICATION,
+    PREPARE,
+    REPORT,
+    SECTIONS,
+    TENSORBOARD,
+    VERDICT,
+    VIEWERS,
+)
 from ctrpipe.pipeline.run.run import check_options
 
 DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
@@ -32,6 +42,28 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
     Raises:
         InputError: the configuration cannot run on Kubeflow, or the file cannot be written.
+    """
+    folder = check_cluster(config, vertex)
+    nodes = graph_nodes(config)
+    names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
+    check_steps(config, names)
+    text = compiled(lambda: _pipeline(config, nodes, folder, not vertex))
+    if vertex:
+        spec = next(yaml.safe_load_all(text))
+        account = {"serviceAccount": config.kubeflow.service_account} if config.kubeflow.service_account else {}
+        job = {"displayName": config.name, "pipelineSpec": spec, "runtimeConfig": {}, **account}
+        text = json.dumps(job, indent=1, sort_keys=True)
+    else:
+        text = with_account(config, text)
+    write_package(output, text)
+    return names
+
+
+def check_cluster(config: RunConfig, vertex: bool = False) -> str:
+    """Checks that the steps can run on a cluster and see the files that they read, and returns the run's folder.
+
+    Raises:
+        InputError: something is missing, or a file is not visible to the steps.
     """
     mounts = [BUCKETS.rstrip("/")] if vertex else list(config.kubeflow.volumes.values())
     missing = []
@@ -54,24 +86,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
         raise InputError("kubeflow.secrets: Vertex AI has no Kubernetes secrets; leave them out, or compile to YAML")
     if config.training.distribution == "multi_worker":
         raise InputError("training.distribution: a step is one pod; for several hosts see kubeflow/training")
-    nodes = graph_nodes(config)
-    names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
-    absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
-    if absent:
-        raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")
-    with ThreadPoolExecutor(
-        1
-    ) as thread:  # kfp looks at the whole stack for every setting of a step: a thread's is short
-        text = thread.submit(lambda: _compiled(_pipeline(config, nodes, folder, not vertex))).result()
-    if vertex:
-        spec = next(yaml.safe_load_all(text))
-        job = {"displayName": config.name, "pipelineSpec": spec, "runtimeConfig": {}}
-        text = json.dumps(job, indent=1, sort_keys=True)
-    try:
-        write_text(output, text)
-    except OSError as error:
-        raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
-    return names
+    return folder
 
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
@@ -96,11 +111,36 @@ def _check_path(where: str, path: str, mounts: list[str]) -> None:
         raise InputError(f"{where}: {path} is not visible to the steps in the cluster; put it below {place}")
 
 
-def _compiled(pipeline: Any) -> str:
-    with tempfile.TemporaryDirectory() as folder:
+def check_steps(config: RunConfig, names: list[str]) -> None:
+    """Checks that every step with resources of its own is one of these. Raises InputError if not."""
+    absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
+    if absent:
+        raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")
+
+
+def compiled(make: Callable[[], Any]) -> str:
+    """Returns the file of the pipeline that `make` returns.
+
+    kfp looks at the whole stack for every setting of a step, and a thread's is short.
+    """
+    with ThreadPoolExecutor(1) as thread, tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "pipeline.yaml"
-        compiler.Compiler().compile(pipeline, str(file))
+        thread.submit(lambda: compiler.Compiler().compile(make(), str(file))).result()
         return file.read_text(encoding="utf-8")
+
+
+def with_account(config: RunConfig, text: str) -> str:
+    """Returns a compiled file that begins with the service account, for `ctrpipe submit`, if there is one."""
+    account = config.kubeflow.service_account
+    return f"{ACCOUNT}{account}\n{text}" if account else text
+
+
+def write_package(output: pathlib.Path, text: str) -> None:
+    """Writes a compiled file. Raises InputError if it cannot be written."""
+    try:
+        write_text(output, text)
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
 
 
 def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) -> Any:
@@ -110,19 +150,27 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
     therefore reruns only the steps whose arguments change.
     """
     version = code_version()
-    rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
+    rest = config.model_dump(mode="json", exclude={"kubeflow", "seed", *SECTIONS})
 
     def task(component: Any, name: str, cached: bool = True, **values: Any) -> Any:
         made = component(**values).set_display_name(name).set_caching_options(cached and config.kubeflow.cache)
-        return _set_container(config, made, name, volumes)
+        return set_container(config, made, name, volumes)
 
-    def run(data: list, output: str, model: str, training: str, seed: int, settings: list) -> None:  # type: ignore[type-arg]  # kfp reads them
+    def run(  # kfp reads the names and types
+        data: list,  # type: ignore[type-arg]
+        output: str,
+        model: str,
+        training: str,
+        gates: str,
+        seed: int,
+        settings: list,  # type: ignore[type-arg]
+    ) -> None:
         prepare = task(
             _component(config, version, PREPARE, parameters=PREPARED, returned=[*(n.name for n in nodes), REPORT]),
             PREPARE,
             cached=False,
             config=json.dumps(rest),
-            **dict(zip(PARAMETERS, (data, output, model, training, seed, settings), strict=True)),
+            **dict(zip(PARAMETERS, (data, output, model, training, gates, seed, settings), strict=True)),
         )
         done: dict[tuple[str, str], Any] = {}
         types = {(node.name, name): kind(type_) for node in nodes for name, type_ in node.outputs.items()}
@@ -140,21 +188,16 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
             artifacts={name: types[source] for name, source in reported.items()},
             parameters=ARGUMENTS,
             returned=[VERDICT],
-            shown={"metrics": "Metrics", "page": "HTML"},
+            shown={"metrics": "Metrics", CLASSIFICATION: "ClassificationMetrics", "page": "HTML"},
         )
         values = {name: done[source] for name, source in reported.items()}
         report = task(component, REPORT, cached=False, arguments=prepare.outputs[key(REPORT)], **values)
         component = _component(config, version, VERDICT, parameters=ARGUMENTS)
         task(component, VERDICT, cached=False, arguments=report.outputs[key(VERDICT)])
 
-    # Model and training are JSON texts, because kfp does not accept null inside an object.
-    defaults: tuple[Any, ...] = (
-        folder,
-        config.model.model_dump_json(),
-        config.training.model_dump_json(),
-        config.seed,
-        [],
-    )
+    # Sections are JSON texts, because kfp does not accept null inside an object.
+    sections = (getattr(config, section).model_dump_json() for section in SECTIONS)
+    defaults: tuple[Any, ...] = (folder, *sections, config.seed, [])
     run.__doc__ = _DESCRIPTIONS
     # A parameter without a default is required. `data` is required if the configuration names no log.
     of_split = config.data.split.files.train if config.data.split.files else []
@@ -171,12 +214,15 @@ Args:
     output: Folder or URL of the run, with its report and the pushed models.
     model: The section model of the configuration, as YAML.
     training: The section training of the configuration, as YAML.
+    gates: The section gates of the configuration, as YAML: what a model must reach to be pushed.
     seed: Seed of everything random.
     settings: Other settings as KEY=VALUE, such as gates.auc.min=0.7.
 """
-PARAMETERS = ("data", "output", "model", "training", "seed", "settings")
-PREPARED = dict(zip(PARAMETERS, ("List", "String", "String", "String", "Integer", "List"), strict=True)) | {
-    "config": "String"
+PARAMETERS = ("data", "output", *SECTIONS, "seed", "settings")
+PREPARED = {name: "String" for name in ("config", *PARAMETERS)} | {
+    "data": "List",
+    "seed": "Integer",
+    "settings": "List",
 }
 ARGUMENTS = {"arguments": "String"}
 
@@ -191,7 +237,7 @@ def _component(
     returned: list[str] | None = None,
     shown: dict[str, str] | None = None,
 ) -> Any:
-    """Returns kfp's component of one step.
+    """Returns kfp's component of one step of a run.
 
     Args:
         config: The run's configuration.
@@ -204,13 +250,33 @@ def _component(
         shown: The types, by name, of outputs that Kubeflow's pages show.
     """
     outputs = {key(output): "String" for output in returned or ()} | (shown or {})
-    arguments = ["--stage", name, "--code_version", version]
+    arguments = []
     if node:
         outputs |= {output: kind(type_) for output, type_ in node.outputs.items()}
+        outputs |= {TENSORBOARD: "Artifact", VIEWERS: "Artifact"} if trains(node) else {}
         arguments += ["--executor", node.executor]
         for output, type_ in node.outputs.items():
             arguments += ["--output", f"{output}={type_.__module__}.{type_.__name__}"]
-    inputs = {**(parameters or {}), **(artifacts or {})}
+    return step_component(config, version, name, {**(parameters or {}), **(artifacts or {})}, outputs, arguments)
+
+
+def step_component(
+    config: RunConfig,
+    version: str,
+    name: str,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+    arguments: Sequence[str] = (),
+) -> Any:
+    """Returns kfp's component of a container that runs one step.
+
+    Args:
+        config: The run's configuration.
+        version: The hash of the code. The container checks it.
+        name: The step's name.
+        inputs, outputs: The types of parameters and artifacts by name.
+        arguments: More arguments of the container's command.
+    """
     specification = {
         "name": name,
         "inputs": [{"name": input_name, "type": type_} for input_name, type_ in inputs.items()],
@@ -219,14 +285,22 @@ def _component(
             "container": {
                 "image": config.kubeflow.image,
                 "command": STEP,
-                "args": [*arguments, "--executor_input", {"executorInput": None}],
+                "args": [
+                    "--stage",
+                    name,
+                    "--code_version",
+                    version,
+                    *arguments,
+                    "--executor_input",
+                    {"executorInput": None},
+                ],
             }
         },
     }
     return components.load_component_from_text(yaml.safe_dump(specification))
 
 
-def _set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> Any:
+def set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> Any:
     """Sets the resources and the environment of a step's task, mounts its volumes, and returns the task.
 
     Args:

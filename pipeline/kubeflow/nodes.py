@@ -28,7 +28,12 @@ REPORTED = (
     ("GatedEvaluator", "blessing"),
     ("AtomicPusher", "pushed_model"),
 )
-_KINDS = {standard_artifacts.Examples: "Dataset", standard_artifacts.Model: "Model"}
+_KINDS = {
+    standard_artifacts.Examples: "Dataset",
+    standard_artifacts.Model: "Model",
+    standard_artifacts.PushedModel: "Model",
+}
+_TRAINS = "LogTrainer_Executor"  # the class of the executors that write event files of TensorBoard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +61,11 @@ def key(*names: str) -> str:
 def kind(artifact: type) -> str:
     """Returns Kubeflow's type of a TFX artifact class."""
     return _KINDS.get(artifact, "Artifact")
+
+
+def trains(node: Node) -> bool:
+    """Returns whether a node trains one model, and writes TensorBoard's event files."""
+    return node.executor.endswith(f".{_TRAINS}")
 
 
 def graph_nodes(config: RunConfig) -> list[Node]:

@@ -10,7 +10,7 @@ this module, to find out which of the nodes named `executor` belongs to a step.
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
@@ -32,6 +32,8 @@ class Step:
         attempts: How often the step's container was started, as far as is known.
         nodes: Ids of the nodes that may have the log of the step's last attempt, the likeliest first.
         driver: Whether the step's driver has failed, so that the step itself did not start.
+        container: The step's name in kubeflow.resources. Of a loop, the name of the step that it repeats.
+        done: Of a loop, how many of its steps have succeeded.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Step:
     attempts: int = 1
     nodes: tuple[str, ...] = ()
     driver: bool = False
+    container: str = ""
+    done: int = 0
 
     def __str__(self) -> str:
         if self.cached:
@@ -63,18 +67,20 @@ def node_id(workflow: str, name: str) -> str:
 class RunSteps:
     """The tasks of a run, as the API says them at one time."""
 
-    def __init__(self, run: Any, names: dict[str, str]):
+    def __init__(self, run: Any, names: dict[str, str], loops: Mapping[str, dict[str, str]] | None = None):
         """Reads the tasks.
 
         Args:
             run: The API's answer.
             names: The steps' names by the names of their tasks, in the pipeline's order. Empty if they are not known:
                 every task that is no node of Kubeflow's own is then a step.
+            loops: By the name of a loop's task, the names of its steps by the names of their tasks.
         """
         details = (run.run_details and run.run_details.task_details) or []
         # Tasks without a name are Kubeflow's entries for its cache.
         self._tasks = [task for task in details if task.display_name]
         self._names = names
+        self._loops = loops or {}
         shown = {key.lower(): name for key, name in names.items()}
         self._shown = shown | {name.lower(): name for name in names.values()}
         self._children = {task.task_id: _children(task) for task in self._tasks}
@@ -118,13 +124,17 @@ class RunSteps:
         driver = self._by_name.get(f"{task.display_name}-driver")
         if driver is not None and driver.state == "FAILED":
             nodes = self._pods(driver, "root", driver.display_name)
-            return Step(name, "FAILED", _seconds(driver), nodes=nodes, driver=True)
+            return Step(name, "FAILED", _seconds(driver), nodes=nodes, driver=True, container=name)
         executor = self._executor(task)
         state = task.state or "UNKNOWN"
         nodes = tuple(reversed(self._children[executor.task_id])) if executor else self._likely_pods(task)
         attempts = len(self._children[executor.task_id]) if executor else 1
         cached = state == "SUCCEEDED" and not executor and self._is_cached(task)
-        return Step(name, state, _seconds(task) if state in ENDED else None, cached, attempts, nodes)
+        repeated = self._loops.get(task.display_name, {})
+        done = sum(other.display_name in repeated and other.state == "SUCCEEDED" for other in self._tasks)
+        seconds = _seconds(task) if state in ENDED else None
+        container = next(iter(repeated.values()), name)
+        return Step(name, state, seconds, cached, attempts, nodes, container=container, done=done)
 
     def _executor(self, task: Any) -> Any:
         """Returns the node `executor` of a step with a node per attempt, or None."""
@@ -178,6 +188,9 @@ class RunSteps:
             if executor and executor.start_time == task.start_time:
                 steps.append(str(self._step_name(other)))
                 nodes += self._children[executor.task_id]
+        for key, repeated in self._loops.items():
+            if not steps and (loop := self._by_name.get(key)) and loop.state == "RUNNING":
+                steps += repeated.values()
         return " or ".join(steps) or "a step", tuple(nodes)
 
 

@@ -16,7 +16,7 @@ from ctrpipe.common.errors import InputError, without_secrets
 from ctrpipe.common.exit_codes import BLOCKED, MISTAKE
 from ctrpipe.common.failures import explain_mistake
 from ctrpipe.common.libraries import importing_tfx, load_tensorflow
-from ctrpipe.pipeline.kubeflow.task import PREPARE, VERDICT, Task
+from ctrpipe.pipeline.kubeflow.task import PREPARE, SEARCH_STEPS, VERDICT, Task
 
 # Argo starts a step with the umask 000, with which every user of the volume could change a run's files.
 WRITABLE_BY_OTHERS = 0o022
@@ -38,6 +38,12 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         verdict(task)
         return
     load_tensorflow()
+    if stage in SEARCH_STEPS:
+        # Lazy: Optuna takes 1 s, and no step of a run needs it.
+        from ctrpipe.pipeline.kubeflow import search
+
+        search.WORK[stage](task)
+        return
     with importing_tfx():
         # Lazy: TFX takes 3 s, and Verdict does not need it. If TFX were first to load TensorFlow, it would print
         # TensorFlow's start-up messages.

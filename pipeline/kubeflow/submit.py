@@ -21,7 +21,7 @@ from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.kubeflow.causes import Argo, Cause, tell_causes, with_advice
 from ctrpipe.pipeline.kubeflow.host import Host, as_input_errors
 from ctrpipe.pipeline.kubeflow.run_steps import ENDED, UNSETTLED, RunSteps, Step
-from ctrpipe.pipeline.kubeflow.task import VERDICT
+from ctrpipe.pipeline.kubeflow.task import ACCOUNT, VERDICT
 
 OUTAGE_SECONDS = 600.0  # maximum time without a response, or with status 5xx, before following a run fails
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -51,6 +51,8 @@ class Package:
         description: The pipeline's description.
         parameters: The file's description of the parameters, by name.
         steps: The steps' names by the names of their tasks, in the order of the file.
+        account: The service account of the steps that the configuration names. None for the cluster's default.
+        loops: By the name of a loop's task, the names of its steps by the names of their tasks.
     """
 
     path: pathlib.Path
@@ -58,6 +60,8 @@ class Package:
     description: str
     parameters: dict[str, dict[str, Any]]
     steps: dict[str, str]
+    account: str | None = None
+    loops: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -68,16 +72,29 @@ class Package:
 def read_package(path: pathlib.Path) -> Package:
     """Reads a file of `ctrpipe compile`. Raises InputError if it is not one."""
     try:
-        spec: Any = next(yaml.safe_load_all(path.read_text(encoding="utf-8")), None)
+        text = path.read_text(encoding="utf-8")
+        spec: Any = next(yaml.safe_load_all(text), None)
         name = spec["pipelineInfo"]["name"]
         parameters = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         tasks = spec["root"].get("dag", {}).get("tasks", {})
-        steps = {key: task.get("taskInfo", {}).get("name", key) for key, task in tasks.items()}
+        steps = _names_of(tasks)
+        loops = {
+            key: _names_of(spec["components"][task["componentRef"]["name"]]["dag"]["tasks"])
+            for key, task in tasks.items()
+            if "parameterIterator" in task
+        }
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: not a compiled pipeline; make one with ctrpipe compile") from error
-    return Package(path, name, spec["pipelineInfo"].get("description", ""), parameters, _in_order(steps, tasks))
+    first = text.partition("\n")[0]
+    account = first.removeprefix(ACCOUNT) if first.startswith(ACCOUNT) else None
+    description = spec["pipelineInfo"].get("description", "")
+    return Package(path, name, description, parameters, _in_order(steps, tasks), account, loops)
+
+
+def _names_of(tasks: dict[str, Any]) -> dict[str, str]:
+    return {key: task.get("taskInfo", {}).get("name", key) for key, task in tasks.items()}
 
 
 def _in_order(steps: dict[str, str], tasks: dict[str, Any]) -> dict[str, str]:
@@ -138,7 +155,7 @@ def start(
         package: The compiled pipeline.
         parameters: Values by name. Other parameters have their defaults.
         cron: The result of `ctrpipe.pipeline.kubeflow.cron.read_cron`. None for a single run that starts immediately.
-        account: The service account of the steps. None for the cluster's default.
+        account: The service account of the steps. None for that of the package.
         experiment: Kubeflow's group of runs. None for the pipeline's name.
         replace: Whether a schedule takes the place of those that the pipeline has.
 
@@ -162,7 +179,7 @@ def start(
             "params": parameters,
             "pipeline_id": pipeline_id,
             "version_id": version_id,
-            "service_account": account,
+            "service_account": account or package.account,
         }
         if not cron:
             name = f"{package.name} {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S}"
@@ -297,7 +314,7 @@ def follow(
     while True:
         with as_input_errors(host, f"; run {run_id} continues"):
             run = _ask(client, run_id, seconds)
-        tasks = RunSteps(run, package.steps)
+        tasks = RunSteps(run, package.steps, package.loops)
         steps = tasks.steps()
         for step in steps:
             if step.state in ENDED and step.name not in told:
@@ -315,7 +332,8 @@ def follow(
             waits.check(run.state, tasks)
             if time.monotonic() - last >= SILENCE_SECONDS:
                 last = time.monotonic()
-                say(f"under way: {', '.join(step.name for step in steps if step.state in UNSETTLED) or 'no step yet'}")
+                working = [_under_way(step) for step in steps if step.state in UNSETTLED]
+                say(f"under way: {', '.join(working) or 'no step yet'}")
         time.sleep(seconds)
     if run.state == "SUCCEEDED":
         return str(run.state)
@@ -328,6 +346,10 @@ def follow(
     verdict = next((step for step in failed if step.name.lower() == VERDICT.lower()), None)
     is_blocked = verdict is not None and not verdict.driver and _is_a_block(causes[verdict.name])
     return BLOCKED if is_blocked else str(run.state)
+
+
+def _under_way(step: Step) -> str:
+    return f"{step.name}, {step.done} done" if step.done else step.name
 
 
 def _has_run(step: Step | None) -> bool:

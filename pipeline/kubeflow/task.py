@@ -8,6 +8,17 @@ from typing import Any
 from kfp.dsl import Artifact
 
 PREPARE, REPORT, VERDICT = "Prepare", "Report", "Verdict"  # the steps that are not nodes of the graph
+PLAN_SWEEP, TRAIN_POINT, SUMMARISE_SWEEP = "PlanSweep", "TrainPoint", "SummariseSweep"  # the steps of a sweep
+# The steps of a study of hyperparameters.
+PLAN_STUDY, PROPOSE_TRIALS, TRAIN_TRIAL, CONFIRM_STUDY = "PlanStudy", "ProposeTrials", "TrainTrial", "ConfirmStudy"
+SEARCH_STEPS = (PLAN_SWEEP, TRAIN_POINT, SUMMARISE_SWEEP, PLAN_STUDY, PROPOSE_TRIALS, TRAIN_TRIAL, CONFIRM_STUDY)
+CLASSIFICATION = "classification"  # the output of Report with the ROC curve and the confusion matrix
+# The line of a compiled file with the steps' service account: Kubeflow's format has no place for it, only a run has.
+ACCOUNT = "# Service account: "
+TENSORBOARD = "tensorboard"  # the output of a training with its event files
+# The output in which Kubeflow's page of a step looks for viewers, among them TensorBoard.
+VIEWERS = "mlpipeline_ui_metadata"
+SECTIONS = ("model", "training", "gates")  # sections of the configuration that are parameters, as YAML
 
 
 @dataclasses.dataclass
@@ -16,12 +27,12 @@ class Task:
 
     Args:
         executor_input: ExecutorInput of Kubeflow's pipeline_spec.proto, as JSON.
-        parameters: The output parameters. The step sets them.
+        parameters: The output parameters, texts or lists of texts. The step sets them.
         metadata: The metadata of the output artifacts by name. The step sets it for those that it has made.
     """
 
     executor_input: dict[str, Any]
-    parameters: dict[str, str] = dataclasses.field(default_factory=dict)
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     metadata: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -52,6 +63,10 @@ class Task:
         """
         artifacts = self._outputs.get("artifacts", {})
         return {name: local_path(several["artifacts"][0]) for name, several in artifacts.items()}
+
+    def uri(self, name: str) -> str:
+        """Returns the URI of an output artifact."""
+        return str(self._outputs["artifacts"][name]["artifacts"][0]["uri"])
 
     def finish(self) -> None:
         """Writes ExecutorOutput of pipeline_spec.proto: the output parameters and the artifacts' metadata."""

@@ -14,12 +14,24 @@ from tfx.utils import import_utils, json_utils
 
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import write_json
 from ctrpipe.common.store_folders import work_folder
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.components import atomic_pusher
+from ctrpipe.pipeline.components.trainer_settings import TrainerSettings
 from ctrpipe.pipeline.config import RunConfig, check_config
+from ctrpipe.pipeline.kubeflow import shown
 from ctrpipe.pipeline.kubeflow.nodes import arguments, key
-from ctrpipe.pipeline.kubeflow.task import REPORT, VERDICT, Task, local_path
+from ctrpipe.pipeline.kubeflow.task import (
+    CLASSIFICATION,
+    REPORT,
+    SECTIONS,
+    TENSORBOARD,
+    VERDICT,
+    VIEWERS,
+    Task,
+    local_path,
+)
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.run import resolve
@@ -87,7 +99,23 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
             _without_links(made[name])
             if shared:
                 shutil.copytree(made[name], folder, dirs_exist_ok=True)
-            task.metadata[name] = {TFX: json_utils.dumps(outputs[name][0])}
+            read = [
+                pathlib.Path(artifact.uri) for artifact in given_artifacts.values() if artifact.type_name == "Examples"
+            ]
+            models = models_of(stored["url"], stored["model"]) if stored else None
+            of_pages = shown.of_artifact(outputs[name][0], [folder, *read], models)
+            task.metadata[name] = {TFX: json_utils.dumps(outputs[name][0]), **of_pages}
+    if TENSORBOARD in task.outputs():
+        settings = TrainerSettings.model_validate_json(given["exec_properties"]["settings"])
+        _keep_tensorboard(task, settings.work)
+
+
+def _keep_tensorboard(task: Task, work: pathlib.Path) -> None:
+    """Keeps the event files of a training, and links to them."""
+    uri, folder = task.uri(TENSORBOARD), task.outputs()[TENSORBOARD]
+    folder.mkdir(parents=True, exist_ok=True)
+    shown.keep_tensorboard(work, folder, uri, task.outputs()[VIEWERS])
+    task.metadata |= {TENSORBOARD: {}, VIEWERS: {}}
 
 
 @contextlib.contextmanager
@@ -114,7 +142,8 @@ def prepare(task: Task) -> None:
     """Resolves the run from the pipeline's parameters, and outputs the arguments of every other step."""
     given = task.arguments
     values = {**json.loads(given["config"]), "seed": given["seed"]}
-    settings = (f"model={given['model']}", f"training={given['training']}", *given["settings"])
+    sections = [f"{section}={given[section]}" for section in SECTIONS]
+    settings = (*sections, *given["settings"])
     config = check_config(values, settings, "the pipeline's parameters")
     stored = {"url": given["output"], "model": config.serving.model_name} if is_url(given["output"]) else None
     output = with_newest(stored["url"], stored["model"]) if stored else pathlib.Path(given["output"])
@@ -177,8 +206,11 @@ def report(task: Task) -> None:
     drift = "a log is further from the training rows than it may be" if metrics["drift_breached"] else ""
     task.parameters[key(VERDICT)] = blocked or drift
     scalars = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    curves = shown.classification(output / "report_data" / "predictions.parquet")
     task.metadata |= {"metrics": {name: float(value) for name, value in scalars.items()}, "page": {}}
+    task.metadata[CLASSIFICATION] = curves
     for name, file in (("metrics", "metrics.json"), ("page", "report.html")):
         path = task.outputs()[name]
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(output / file, path)
+    write_json(task.outputs()[CLASSIFICATION], curves)

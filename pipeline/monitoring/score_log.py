@@ -38,8 +38,8 @@ def score_log(
     """
     place = contextlib.nullcontext(pathlib.Path(output)) if not is_url(output) else stored_scoring(str(output))
     with log_announced("ctrpipe.serving.scoring.score"), place as folder:
-        sample_rows, compare = _drift()
-        result = score(model, list(inputs), folder, beam_args, workers, sample_rows, compare, kept)
+        sampled, compare = _drift()
+        result = score(model, list(inputs), folder, beam_args, workers, sampled, compare, kept)
     result = dataclasses.replace(result, output=output)
     if not result.scored:
         why = f"{output}/{DEAD_LETTER} says why; is it a log of this model?"
@@ -48,7 +48,7 @@ def score_log(
 
 
 def _drift() -> tuple[int, Compare]:
-    """Returns the number of rows to sample for drift and the function that compares them; 0 rows without TFDV."""
+    """Returns the number of rows to sample for drift and the function that compares them; without TFDV no rows."""
     if missing("pipeline"):
         return 0, lambda version, files, rows, rejected: None
     from ctrpipe.pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training  # lazy: TFDV takes 2 s

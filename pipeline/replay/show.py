@@ -87,8 +87,8 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     """Returns the 95% interval of the mean over other days and other seeds, or None for a single value.
 
     Days and seeds are crossed random effects. The variance of the mean is `(MS_days + MS_seeds - MS_rest) / (days
-    seeds)`, at least that of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed, it is
-    Student's interval over the other factor, and says nothing about the factor with one value.
+    seeds)`, at least the variance of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed,
+    it is Student's interval over the other factor, and says nothing about the factor with one value.
 
     Args:
         values: (days, seeds).

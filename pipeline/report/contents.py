@@ -9,7 +9,8 @@ import yaml
 
 MOST_FILES = 3  # of the log are named at the head of the page
 # Of a column in statistics.json: a run of a former release has only some of them.
-NO_COLUMN = {**dict.fromkeys(("missing_rate", "unique", "mean", "low", "high", "elements", "span")), "top": []}
+_FIGURES = ("missing_rate", "unique", "mean", "low", "high", "elements", "span")
+NO_COLUMN: dict[str, Any] = {**dict.fromkeys(_FIGURES), "top": []}
 NO_MEASURES: dict[str, Any] = {"cost": None, "auc": None, "calibration": None}
 
 

@@ -1,5 +1,6 @@
 """The charts of an explanation (`ctrpipe explain RUN`): importance, pairs, attention and stored rows; and its page."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +9,11 @@ from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 from ctrpipe.common.pages import template
 
 MOST_BARS = 60  # columns, the most important first
-MOST_MAPPED = 40  # columns of a heat map of pairs
-MOST_TOKENS = 60  # tokens of an attention map
+# A cell of a heat map takes 200 bytes, and a page is to be small enough to be sent: below 2 MB.
+MOST_MAPPED = 26  # columns of a heat map of pairs
+MOST_CELLS = 2500  # of all attention maps together
+LEAST_TOKENS = 6  # tokens of an attention map, however many maps there are
+MOST_TOKENS = 60
 CURVE = "Picked, by complementarity"  # Attention-Net, Figure 2
 ADDED = "added to the logit"
 MOST_WORDS = 10  # words of a query in a layer, the most attended first
@@ -50,10 +54,11 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
         `rows`: for each stored row, its title, its attribution method with the logits, and its chart. `most_bars` and
         `most_words`: how many columns and words the page shows.
     """
+    tokens = tokens_of_maps(sum(len(layer["heads"]) + 1 for layer in explanation["attention"]))
     return {
         "importance": {chart.title: chart_svg(chart) for chart in importance_bars(explanation["columns"])},
         "pairs": _pairs(explanation),
-        "attention": [_attention(layer) for layer in explanation["attention"]],
+        "attention": [_attention(layer, tokens) for layer in explanation["attention"]],
         "rows": [_row(row) for row in explanation.get("stored_rows", ())],
         "most_bars": MOST_BARS,
         "most_words": MOST_WORDS,
@@ -102,10 +107,16 @@ def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
     return charts
 
 
-def _attention(layer: dict[str, Any]) -> dict[str, str]:
+def tokens_of_maps(maps: int) -> int:
+    """Returns how many tokens each attention map of a page has, so that their cells together are few enough."""
+    return min(max(math.isqrt(MOST_CELLS // max(maps, 1)), LEAST_TOKENS), MOST_TOKENS)
+
+
+def _attention(layer: dict[str, Any], most: int) -> dict[str, str]:
+    """Returns the maps of a layer's heads, with the `most` tokens that are picked most often."""
     picked, tokens = layer["picked"], layer["tokens"]
     order = sorted(range(len(tokens)), key=lambda token: -sum(row[token] for row in picked))
-    kept = sorted(order[:MOST_TOKENS])
+    kept = sorted(order[:most])
     known = {tokens[place] for place in kept}
     queries = [place for place, name in enumerate(layer["queries"]) if name in known]
     charts = {}

@@ -13,11 +13,11 @@ def number_rows(model: str, metrics: Mapping[str, Any]) -> list[list[str]]:
         model: The name of the model.
         metrics: The contents of metrics.json.
     """
-    baseline = metrics.get("baseline") or {"name": "", "tasks": {}}
-    sides = {model: metrics["tasks"], f"{baseline['name']} (baseline)": baseline["tasks"]}
+    baseline = metrics.get("baseline") or {"name": ""}
+    sides = {model: metrics.get("tasks", {}), f"{baseline['name']} (baseline)": baseline.get("tasks", {})}
     return [
         [f"{task}, {name}", *(_cell(of.get(metric)) for metric in NUMBER_METRICS), f"{of['examples']:,}"]
-        for task in metrics["tasks"]
+        for task in sides[model]
         for name, tasks in sides.items()
         if "rmse" in (of := tasks.get(task, {}))
     ]

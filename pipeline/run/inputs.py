@@ -115,12 +115,14 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
 def _data_fingerprint(described: Data, data: list[dict[str, Any]]) -> str:
     """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split.
 
-    With a reader of another package it is also a hash of the reader's code.
+    With a reader or a store of another package it is also a hash of their code.
     """
     contents, files = fingerprint_files(data), described.split.files
     counts = [len(getattr(files, name)) for name in SPLITS] if files else []
     reader = [] if described.format in FORMAT_NAMES else [hooks.version("readers", described.format)]
-    return fingerprint(contents, counts, *reader) if counts or reader else contents
+    schemes = sorted({stores.scheme_of(file["path"]) for file in data} - {"", *stores.SCHEMES})
+    code = [*reader, *(hooks.version("stores", scheme) for scheme in schemes if scheme in hooks.names("stores"))]
+    return fingerprint(contents, counts, *code) if counts or code else contents
 
 
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:

@@ -1,10 +1,12 @@
 """A transformed log, for training outside a pipeline."""
 
 import dataclasses
+import json
 import pathlib
 
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.transforms.log.files import FileState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,3 +28,43 @@ class TransformedLog:
     payload: pathlib.Path
     inputs: RunInputs
     graph: pathlib.Path
+
+    def to_json(self) -> str:
+        """Returns the log's places and fingerprints as JSON, for a process of another machine that sees its files."""
+        inputs = self.inputs
+        return json.dumps(
+            {
+                **{name: getattr(self, name) for name in ("train", "validation", "test")},
+                "feature_map": self.feature_map.to_json(),
+                "payload": str(self.payload),
+                "graph": str(self.graph),
+                "files": inputs.files,
+                "data_fingerprint": inputs.data_fingerprint,
+                "states": inputs.states,
+                "output": str(inputs.output),
+                "checkpoints": inputs.checkpoints,
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "TransformedLog":
+        """Returns the log of `to_json`."""
+        values = json.loads(text)
+        inputs = RunInputs(
+            tuple(values["files"]),
+            values["data_fingerprint"],
+            {path: FileState(*state) for path, state in values["states"].items()},
+            pathlib.Path(values["output"]),
+            baseline_version="",
+            checkpoints=values["checkpoints"],
+        )
+        return cls(
+            values["train"],
+            values["validation"],
+            values["test"],
+            FeatureMap.from_json(values["feature_map"]),
+            pathlib.Path(values["payload"]),
+            inputs,
+            pathlib.Path(values["graph"]),
+        )

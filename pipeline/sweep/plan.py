@@ -137,16 +137,7 @@ def make_plan(
         InputError: a file cannot be read, or a point is impossible; the message names the point.
     """
     path = path_of(source)
-    file = _read(source)
-    if file is None:
-        if not grid:
-            raise InputError(f"{path}: give --grid KEY=VALUE,VALUE, or a sweep file (one with the key 'points')")
-        values = dict(_grid_values(text) for text in grid)
-        file = SweepFile(name=_stem(source), config=path.name, points=[Group(name="grid", grid=values)])
-        config = config or source
-    elif grid:
-        raise InputError(f"--grid: {path} has its points already; give a run's configuration instead")
-    config = config or path.parent / file.config
+    file, config = read_sweep(source, grid, config)
     base = load_config(config, (*as_settings(file.set), *settings))
     points = tuple(point for group in file.points for point in _points(config, file, group, settings, base))
     base = base.model_copy(update={"raw_numbers": any(point.config.log_spec.raw_numbers for point in points)})
@@ -154,6 +145,28 @@ def make_plan(
     _check(path, file, points)
     measured = latency or file.latency, file.reference, file.costs or (Costs() if costs else None)
     return SweepPlan(name or file.name, base, points, seeds or file.seeds, *measured)
+
+
+def read_sweep(source: Source, grid: tuple[str, ...] = (), config: Source | None = None) -> tuple[SweepFile, Source]:
+    """Returns a sweep file, made of the grid where the source is a run's configuration, and that configuration.
+
+    Args:
+        source, grid, config: As in `make_plan`.
+
+    Raises:
+        InputError: the file cannot be read, or there is no grid, or a file with points and a grid too.
+    """
+    path = path_of(source)
+    file = _read(source)
+    if file is None:
+        if not grid:
+            raise InputError(f"{path}: give --grid KEY=VALUE,VALUE, or a sweep file (one with the key 'points')")
+        values = dict(_grid_values(text) for text in grid)
+        file = SweepFile(name=_stem(source), config=path.name, points=[Group(name="grid", grid=values)])
+        return file, config or source
+    if grid:
+        raise InputError(f"--grid: {path} has its points already; give a run's configuration instead")
+    return file, config or path.parent / file.config
 
 
 def _stem(source: Source) -> str:

@@ -62,27 +62,48 @@ def run_sweep(
     Raises:
         InputError: the data, a point or the output folder cannot be used. Nothing is trained then.
     """
+    check_sweep(plan, files, output)
+    with one_run_at_a_time(output):
+        log = transform(plan.base, files, output)
+        runs = trainings(plan, log)
+        _train_missing(plan, runs, log, files, output, keep_models)
+        return results(plan, runs, log, output)
+
+
+def check_sweep(plan: SweepPlan, files: list[str], output: pathlib.Path) -> None:
+    """Checks the data, the points and the output folder, which it makes, before anything is trained.
+
+    Raises:
+        InputError: one of them cannot be used.
+    """
     plan.base.placed(files)
     load_tensorflow()
     from ctrpipe.pipeline.sweep.check import check_models  # lazy, see the module's docstring
 
     check_models(plan)
     check_output(output)
-    with one_run_at_a_time(output):
-        log = transform(plan.base, files, output)
-        runs = [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
-        _train_missing(plan, runs, log, files, output, keep_models)
-        costs = _row_costs(plan, log, output)
-        results: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
-        for run in runs:
-            result = json.loads(_file(output, run).read_text())
-            kept = _file(output, run).with_suffix(".parquet")
-            files_of_run = {
-                "predictions": str(kept) if kept.exists() else None,
-                "kept_model": str(_model(output, run)) if _model(output, run).is_dir() else None,
-            }
-            results[run.point.name].append({**result, "costs": costs.get(run.point.name), **files_of_run})
-        return results
+
+
+def trainings(plan: SweepPlan, log: TransformedLog) -> list[Run]:
+    """Returns all training runs, every point with the first seed first."""
+    return [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
+
+
+def results(
+    plan: SweepPlan, runs: list[Run], log: TransformedLog, output: pathlib.Path
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the results of finished training runs as `run_sweep` does, and measures the time per row if asked for."""
+    costs = _row_costs(plan, log, output)
+    of_points: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
+    for run in runs:
+        result = json.loads(_file(output, run).read_text())
+        kept = _file(output, run).with_suffix(".parquet")
+        files_of_run = {
+            "predictions": str(kept) if kept.exists() else None,
+            "kept_model": str(_model(output, run)) if _model(output, run).is_dir() else None,
+        }
+        of_points[run.point.name].append({**result, "costs": costs.get(run.point.name), **files_of_run})
+    return of_points
 
 
 def _run(plan: SweepPlan, point: Point, index: int, log: TransformedLog) -> Run:
@@ -100,39 +121,74 @@ def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
     return output / "results" / run.key
 
 
-def _train_missing(
-    plan: SweepPlan, runs: list[Run], log: TransformedLog, files: list[str], output: pathlib.Path, keep_models: bool
-) -> None:
-    (output / "results").mkdir(exist_ok=True)
-    every = {run.key: run for run in runs}  # two points may have the same settings
-    missing = [
+def missing(runs: list[Run], output: pathlib.Path, keep_models: bool = False) -> list[Run]:
+    """Returns the training runs without a result, each once: two points may have the same settings."""
+    every = {run.key: run for run in runs}
+    return [
         run
         for run in every.values()
         if not _file(output, run).exists() or (keep_models and not _model(output, run).is_dir())
     ]
-    there = len(every) - len(missing)
-    continued = f"; {there} are there already" if there else ""
-    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
-    if not missing:
-        return
-    from ctrpipe.pipeline.sweep.measure import train_and_measure  # lazy, see the module's docstring
 
+
+def _train_missing(
+    plan: SweepPlan, runs: list[Run], log: TransformedLog, files: list[str], output: pathlib.Path, keep_models: bool
+) -> None:
+    todo = missing(runs, output, keep_models)
+    there = len({run.key for run in runs}) - len(todo)
+    continued = f"; {there} are there already" if there else ""
+    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do{continued}")
+    if not todo:
+        return
     test = describe_test(plan.base, log)
     started = time.monotonic()
-    for done, run in enumerate(missing, 1):
-        keep = _model(output, run) if keep_models else None
-        try:
-            with placing_the_number(plan.base, files), naming_the_number(plan.base.log_spec, log.payload):
-                result, scored = train_and_measure(run.config, log, plan.latency, test, output / "work", run.key, keep)
-        except NotFiniteError as error:
-            raise error.with_(what=f"{run.point.name}, seed {run.config.seed}: {error.what}") from error
-        write_scored(_file(output, run).with_suffix(".parquet"), scored)
-        write_json(_file(output, run), result)
-        shutil.rmtree(output / "work" / run.key, ignore_errors=True)
-        left = (time.monotonic() - started) / done * (len(missing) - done)
-        text = f"{run.point.name}, seed {run.config.seed}: {_numbers(result)}, {_left(left)}"
-        announce(f"[{done}/{len(missing)}] {text}", steps=(done, len(missing)))
+    for done, run in enumerate(todo, 1):
+        numbers = train_one(plan, run, log, test, files, output, output / "work", keep_models)
+        left = (time.monotonic() - started) / done * (len(todo) - done)
+        text = f"{run.point.name}, seed {run.config.seed}: {numbers}, {_left(left)}"
+        announce(f"[{done}/{len(todo)}] {text}", steps=(done, len(todo)))
     shutil.rmtree(output / "work", ignore_errors=True)
+
+
+def train_one(
+    plan: SweepPlan,
+    run: Run,
+    log: TransformedLog,
+    test: ScoredRows,
+    files: list[str],
+    output: pathlib.Path,
+    work: pathlib.Path,
+    keep_model: bool = False,
+) -> str:
+    """Trains and measures one run, and writes its result.
+
+    Args:
+        plan: The sweep.
+        run: What to train.
+        log: The transformed log.
+        test: The result of `describe_test`.
+        files: The log's files.
+        output: The sweep's folder.
+        work: The folder of unfinished trainings and of first stages, which one process at a time may use. Training
+            resumes from a checkpoint in it.
+        keep_model: Whether to save the model.
+
+    Returns:
+        Its validation metrics and duration, as text.
+    """
+    from ctrpipe.pipeline.sweep.measure import train_and_measure  # lazy, see the module's docstring
+
+    (output / "results").mkdir(exist_ok=True)
+    keep = _model(output, run) if keep_model else None
+    try:
+        with placing_the_number(plan.base, files), naming_the_number(plan.base.log_spec, log.payload):
+            result, scored = train_and_measure(run.config, log, plan.latency, test, work, run.key, keep)
+    except NotFiniteError as error:
+        raise error.with_(what=f"{run.point.name}, seed {run.config.seed}: {error.what}") from error
+    write_scored(_file(output, run).with_suffix(".parquet"), scored)
+    write_json(_file(output, run), result)
+    shutil.rmtree(work / run.key, ignore_errors=True)
+    return _numbers(result)
 
 
 def _row_costs(plan: SweepPlan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:

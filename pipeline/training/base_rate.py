@@ -54,9 +54,9 @@ def check_correctable(job: TrainingJob, network: CTRModel) -> None:
 def logit_correction(job: TrainingJob, learner: Learner) -> float:
     """Returns the constant to add to the logits of a trained model; 0 for none.
 
-    With `training.end_at_base_rate`, it is that of `shift_to_base_rate`. If `feature_map.negative_sampling` is below 1,
-    its logarithm is added: the prior correction of King and Zeng 2001, "Logistic Regression in Rare Events Data". With
-    only this share of the negatives, the odds are 1 / share times the odds on all rows.
+    With `training.end_at_base_rate`, it is the shift of `shift_to_base_rate`. If `feature_map.negative_sampling` is
+    below 1, its logarithm is added: the prior correction of King and Zeng 2001, "Logistic Regression in Rare Events
+    Data". With only this share of the negatives, the odds are 1 / share times the odds on all rows.
 
     Raises:
         InputError: the training rows have one class only.

@@ -181,7 +181,8 @@ class JaxLearner:
             training=False,
             gathered=self._gathered(values["trainable"], inputs),
         )
-        return answers(logits, self._network.feature_map)
+        answered: jax.Array = answers(logits, self._network.feature_map)
+        return answered
 
     def _pure_step(
         self, values: dict[str, Arrays], parts: list[Batch], rate: float

@@ -24,7 +24,7 @@ from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
 
-DEFAULT, FOUND = "default", "best"  # the configuration as it stands, and that of the best trial
+DEFAULT, FOUND = "default", "best"  # the configuration as it is, and the best trial's
 FAILED = "failed"  # the key of what was not finite in a training
 FOLDER = "confirmation"  # of the trainings' predictions
 # By objective. On the same rows, a higher RIG is a lower log loss.

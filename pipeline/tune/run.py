@@ -51,10 +51,10 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
     load_tensorflow()
     check_output(output)
     with one_run_at_a_time(output):
-        study = Study(plan, output, _identity(plan, placed, paths, output))
+        study = Study(plan, output, identity(plan, placed, paths, output))
         try:
             log = transform(plan.space.base, files, output)
-            session = _Session(plan, study, dataclasses.replace(log, test=[]), output)
+            session = Session(plan, study, dataclasses.replace(log, test=[]), output)
             session.announce_start()
             if plan.workers == 1:
                 _one_after_another(session)
@@ -71,7 +71,7 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
         return summary
 
 
-def _identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, str]:
+def identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, str]:
     """Returns hashes of everything that decides a trial's result, by the names of study.PARTS."""
     inputs = run_inputs(base, paths, [describe_file(path) for path in paths], output.resolve())
     space = {key: repr(values) for key, values in plan.space.values.items()}
@@ -86,7 +86,7 @@ def _identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib
 
 
 @dataclasses.dataclass
-class _Trial:
+class RunningTrial:
     """A trial in training.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Trial:
     lags: bool = False
 
 
-class _Session:
+class Session:
     """One call of `run_tune`, with the state that the sequential and the parallel loop share."""
 
     def __init__(self, plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path):
@@ -135,7 +135,7 @@ class _Session:
             + (again if self.study.interrupted else "")
         )
 
-    def next(self) -> _Trial | None:
+    def next(self) -> RunningTrial | None:
         """Returns the next trial to train, or None if the budget is spent."""
         while trial := self.study.ask():
             try:
@@ -144,16 +144,21 @@ class _Session:
             except InputError as error:
                 reason, attributes = str(error), {}
             if not reason:
-                # The checkpoint's folder depends on the configuration: an interrupted trial goes on from it.
-                work = self.work / self.log.inputs.training_fingerprint(config, config.model)
-                steps = math.ceil(self._rows / config.training.batch_size)
                 for key, value in attributes.items():
                     trial.set_user_attr(key, value)
-                spent = trial.user_attrs.get("trial_seconds", 0.0)
-                return _Trial(trial, config, work, steps, time.monotonic() - spent)
+                return self.begin(trial)
             self.study.refuse(trial, reason, **attributes)
             self._announce(trial, f"not trained: {reason}")
         return None
+
+    def begin(self, trial: optuna.Trial) -> RunningTrial:
+        """Returns a trial that is to be trained, with its settings, its checkpoint's folder and its time so far."""
+        config = self.plan.space.config(trial.params)
+        # The checkpoint's folder depends on the configuration: an interrupted trial goes on from it.
+        work = self.work / self.log.inputs.training_fingerprint(config, config.model)
+        steps = math.ceil(self._rows / config.training.batch_size)
+        spent = trial.user_attrs.get("trial_seconds", 0.0)
+        return RunningTrial(trial, config, work, steps, time.monotonic() - spent)
 
     def _refusal(self, config: RunConfig) -> tuple[str, dict[str, Any]]:
         """Returns the reason not to train a configuration ("" for none), and the measured attributes.
@@ -175,7 +180,7 @@ class _Session:
         slow = p99 > self.plan.p99_ms
         return f"p99 of {p99:.2f} ms is above {self.plan.p99_ms:g} ms" if slow else "", {"p99_ms": p99}
 
-    def judge(self, running: _Trial, numbers: dict[str, Any]) -> bool:
+    def judge(self, running: RunningTrial, numbers: dict[str, Any]) -> bool:
         """Records an evaluation, and returns whether to stop the trial.
 
         If the time is over, the trial stays open with its checkpoint, for a call with a larger budget. The steps of a
@@ -195,7 +200,7 @@ class _Session:
         running.lags = self.study.report(running.trial, evaluation, worth)
         return running.lags or self.study.is_over_time
 
-    def end(self, running: _Trial, result: TrialResult) -> None:
+    def end(self, running: RunningTrial, result: TrialResult) -> None:
         """Reports a trial's result to the study, unless it was stopped because the time is over."""
         if result.stopped and not running.lags:
             return
@@ -217,7 +222,7 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else value_text(value)
 
 
-def _one_after_another(session: _Session) -> None:
+def _one_after_another(session: Session) -> None:
     from ctrpipe.pipeline.tune.trial import train_trial  # lazy, see the module's docstring
 
     while running := session.next():
@@ -225,9 +230,9 @@ def _one_after_another(session: _Session) -> None:
         session.end(running, train_trial(running.config, session.log, running.work, session.work / "stages", judge))
 
 
-def _beside_each_other(session: _Session) -> None:
+def _beside_each_other(session: Session) -> None:
     with workers.started(session.plan.workers, session.log, session.work) as connections:
-        trained: dict[Connection, _Trial] = {}
+        trained: dict[Connection, RunningTrial] = {}
 
         def give(connection: Connection) -> None:
             if running := session.next():

@@ -161,6 +161,27 @@ class Study:
         self.exhausted = True
         return None
 
+    def resume(self, number: int) -> optuna.Trial | None:
+        """Returns a trial that another process has begun, by Optuna's number. None if it is not under way."""
+        for left in [trial for trial in self._left if trial.number == number]:
+            self._left.remove(left)
+            self._running[number] = trial = optuna.Trial(self._study, left._trial_id)
+            return trial
+        return None
+
+    @property
+    def begun(self) -> list[int]:
+        """Optuna's numbers of the trials that another process has begun and not ended."""
+        return [trial.number for trial in self._left]
+
+    def adopt(self, trial: optuna.Trial, other: FrozenTrial) -> None:
+        """Records what a copy of this study knows of a trial: its evaluations, first stages and seconds."""
+        for evaluation, value in sorted(other.intermediate_values.items()):
+            trial.report(value, evaluation)
+        for name, value in other.user_attrs.items():
+            trial.set_user_attr(name, value)
+        self._spent += float(other.user_attrs.get("trial_seconds", 0.0))
+
     def report(self, trial: optuna.Trial, evaluation: int, value: float) -> bool:
         """Records the best value up to an evaluation, counted from 1. Returns whether the pruner stops the trial.
 

@@ -85,7 +85,7 @@ class ModelClient(abc.ABC):
             signature_name: The signature.
             version: The number of the version to use.
             label: The label to use, instead of a version.
-            key: The key by which the split chooses the label, such as a user's id; None: at random.
+            key: The split chooses the label by this key, such as a user's id; None: at random.
 
         Raises:
             InputError: an input is malformed, the server responds with an error, or it does not respond in time. Calls

@@ -127,7 +127,7 @@ class CellSearch(tf.Module):
     def __init__(self, vectors: tf.Variable, cells: Cells, top: int):
         super().__init__()
         sizes = np.bincount(cells.of_vector, minlength=len(cells.centers))
-        enough = int(np.searchsorted(np.cumsum(np.sort(sizes)), top)) + 1  # any so many cells have `top` items
+        enough = int(np.searchsorted(np.cumsum(np.sort(sizes)), top)) + 1  # any `enough` cells have `top` items
         self.probes, self.top, self._most = cells.probes, top, max(cells.probes, enough)
         read = np.sort(sizes)[::-1][: self._most].sum()
         self._floats = max(1, int(read)) * vectors.shape[1]

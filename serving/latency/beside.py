@@ -164,7 +164,7 @@ def ask_in_turns(
 def ratio_of_percentiles(pairs: Pairs, percentile: float, random: np.random.Generator) -> Ratio | None:
     """Returns the ratio of a percentile of both servers' latencies, with a bootstrap over blocks of pairs.
 
-    None where there are too few pairs for four blocks.
+    None if there are too few pairs for four blocks.
     """
     blocks = len(pairs.first) // _BLOCK
     if blocks < _FEWEST_BLOCKS:
@@ -197,7 +197,7 @@ def _drawn_percentiles(pairs: Pairs, blocks: int, percentile: float, random: np.
 def ratio_of_rates(rates: Rates) -> Ratio | None:
     """Returns the geometric mean of the ratios of windows that belong together, with Student's interval.
 
-    None where there are fewer than two pairs of windows in which both answered.
+    None if both answered in fewer than two pairs of windows.
     """
     logs = [math.log(one / other) for one, other in zip(rates.first, rates.second, strict=True) if one and other]
     if len(logs) < 2:

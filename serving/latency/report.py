@@ -72,7 +72,7 @@ def tables(report: dict[str, Any]) -> Iterable[Table]:
 
 
 def _ratio_table(ratios: list[dict[str, Any]], caption: str | None) -> Table:
-    """Returns the server's ratios to the model alone, beside the bars where there are any."""
+    """Returns the server's ratios to the model alone, with the bar of each ratio if it has one."""
     has_bars = "target" in ratios[0]
     table = Table(title="The server over the model alone", caption=caption)
     for name in ("ratio", "measured", *(("bar", "") if has_bars else ())):

@@ -26,7 +26,7 @@ class LatencySample:
         completed: The number of good responses that arrived within the window, whenever their requests started.
         seconds: The length of the window.
         errors: The number of failed requests by reason.
-        lags: Seconds by which the generator sent each request late, in an open loop.
+        lags: The delay of each request behind its intended start, in seconds; open loop only.
         cpu_seconds: The CPU time of the generator.
     """
 

@@ -16,7 +16,7 @@ import numpy as np
 from ctrpipe.serving.loader import LoadedServable
 from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.row_cost import RowCosts
+from ctrpipe.serving.server.row_cost import RowCost, RowCosts
 
 MOST_WAITING_RUNS = 64  # large requests that wait for their turn, each in a thread
 _LARGE_BODY_BYTES = 256 << 10
@@ -144,6 +144,7 @@ class Admission:
         self._long = _Lane(long_runs or max(processors // 2, 1), waiting)
         self._large = _Lane(processors, waiting)
         self._parsing = _Lane(1, waiting)
+        self._measuring = _Lane(1, waiting)
 
     def reading(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Inside the block a body of `size` bytes is read and answered; of large ones, as many as there are processors.
@@ -168,6 +169,18 @@ class Admission:
         """
         return self._parsing.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
 
+    def _cost(self, servable: LoadedServable, signature: str, timeout_seconds: float | None) -> RowCost:
+        """Returns the cost of a signature's rows. While one request measures it, the others step aside.
+
+        Raises:
+            OverBudget: too many requests wait.
+            ServingError: the time is over before the measurement has ended.
+        """
+        if self._costs.is_known(servable, signature):
+            return self._costs.of(servable, signature)
+        with self._measuring.turn(timeout_seconds):
+            return self._costs.of(servable, signature)
+
     @contextlib.contextmanager
     def admitted(
         self,
@@ -183,7 +196,7 @@ class Admission:
             ServingError: its time is over before its turn.
         """
         rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
-        costs = [self._costs.of(servable, signature) for signature in signatures]
+        costs = [self._cost(servable, signature, timeout_seconds) for signature in signatures]
         size, seconds = sum(cost.size(rows) for cost in costs), sum(cost.seconds(rows) for cost in costs)
         strings = sum(array.size for array in inputs.values() if array.dtype == object)
         is_long, piece = seconds > _LONG_SECONDS or strings > _MANY_STRINGS, None

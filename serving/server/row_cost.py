@@ -69,6 +69,10 @@ class RowCosts:
         self._lock = threading.Lock()
         self._measuring: weakref.WeakKeyDictionary[LoadedServable, threading.Lock] = weakref.WeakKeyDictionary()
 
+    def is_known(self, servable: LoadedServable, signature: str) -> bool:
+        """Returns whether a signature's cost has been measured."""
+        return signature in self._costs.get(servable, ())
+
     def of(self, servable: LoadedServable, signature: str) -> RowCost:
         """Returns a signature's cost; the first call measures it."""
         known = self._costs.get(servable)

@@ -10,7 +10,7 @@ from tests.attack.target import Attack, Bystander, Measure, Target, costs, until
 from tests.fuzz.rest_requests import MODEL, request
 
 _MEBIBYTE = 1 << 20
-# What a request may take: so much, and so many times its own decompressed size.
+# The memory allowed for a request: a fixed part, and a multiple of its decompressed size.
 SPARE_BYTES, TIMES = 64 * _MEBIBYTE, 4
 TIMEOUT_SECONDS, LATE_SECONDS = 30.0, 5.0
 

@@ -89,7 +89,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def exported(target: Target) -> Iterator[Target]:
-    """Serves the exports beside the target's own model, with --max_memory=MAX_MEMORY, until the block ends."""
+    """Serves the exports next to the target's own model, with --max_memory=MAX_MEMORY, until the block ends."""
     assert target.models
     folder = pathlib.Path(_folder().name)
     bases = {NAME: target.models / NAME} | {model: folder / f"{model}.base" for model in EXPORTS}

@@ -343,7 +343,7 @@ def _reload(target: Target, timeout: float, models: dict[str, str]) -> str:
 
 
 def grpc_shutdowns(target: Target) -> list[Measure]:
-    """SIGTERM to twenty servers, each beside one that takes over, while eight clients ask without a pause."""
+    """Sends SIGTERM to twenty servers, each with a successor, while eight clients ask without a pause."""
     if not target.models or not target.long:  # tests/serving/test_grpc_shutdown.py has it small
         return []
     found: Counter[str] = Counter()

@@ -20,7 +20,7 @@ _OPTIONS = [
 
 
 def send(address: str, method: str, body: bytes, seconds: float, clients: int) -> Counter[str]:
-    """Sends from so many clients at once, each over a connection of its own, once at least."""
+    """Sends from several clients at once, each over its own connection and at least once."""
     end = time.monotonic() + seconds
     found: Counter[str] = Counter()
 

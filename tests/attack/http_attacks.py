@@ -41,7 +41,7 @@ def pipelined_without_reading(target: Target) -> list[Measure]:
 
 
 def pipelined_and_read(target: Target) -> list[Measure]:
-    """The same from a client that reads as fast as it is answered, so that only turns let others in between."""
+    """The same from a client that reads its answers at full speed: only turns let other clients in."""
     requests = METADATA * (PIPELINED_BYTES // len(METADATA))
     with Bystander(target) as other, LoopWatch(target) as loop:
         for _ in range(target.take(20, 3)):
@@ -98,7 +98,7 @@ def _endless(target: Target, start: bytes, more: bytes = b"a" * 65536) -> list[M
 
 
 def _refused_after(connection: Connection, sent: int) -> int:
-    """Returns the bytes that were sent, without end where there was no answer."""
+    """Returns the number of bytes sent; 2**62 without an answer."""
     if not connection.closed():
         return 1 << 62
     return sent
@@ -131,7 +131,7 @@ def large_trailers(target: Target) -> list[Measure]:
 
 
 def slow_trailers(target: Target) -> list[Measure]:
-    """Trailers that come a byte a second are given the time of headers, 10 s, not that of a body, 60 s."""
+    """Trailers that arrive a byte per second get the headers' time limit, 10 s, not the body's, 60 s."""
     if not target.long:
         return []
     began = time.monotonic()

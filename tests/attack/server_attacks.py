@@ -1,4 +1,4 @@
-"""What depends on the server's flags: each attack starts servers of its own, next to the one that all share."""
+"""Attacks that depend on the server's flags: each starts its own servers, next to the shared one."""
 
 import concurrent.futures
 import contextlib

@@ -32,6 +32,7 @@ from tests.fuzz.server import NAME
 CLIENTS = 8
 MAX_MEMORY = 3 << 30  # tests.attack.exports
 _SECONDS = 60.0
+_ASKING_SECONDS = 1.0  # after which a client sends no further one of many requests, where each takes long
 # What a client may be answered: its answer, that it asks for too much, or that the server is busy.
 _FINE = {"200", "400", "413", "429", "503", "504", "OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
 _OPTIONS = [
@@ -142,7 +143,10 @@ class Asker(contextlib.AbstractContextManager["Asker"]):
 
         def ask() -> Counter[str]:
             found: Counter[str] = Counter()
-            for _ in range(times):
+            end = time.monotonic() + _ASKING_SECONDS
+            for number in range(times):
+                if number and time.monotonic() > end:
+                    break
                 try:
                     found[send()] += 1
                 except httpx.HTTPError as error:
@@ -220,22 +224,31 @@ class Asker(contextlib.AbstractContextManager["Asker"]):
         return request
 
 
+def _groups(table: list[Cell]) -> list[list[Cell]]:
+    """Returns the cells that are asked at once: those that differ in their protocol alone."""
+    groups: dict[Cell, list[Cell]] = {}
+    for cell in table:
+        groups.setdefault(dataclasses.replace(cell, rest=True), []).append(cell)
+    return list(groups.values())
+
+
 def _asked(target: Target, table: list[Cell], asker: Asker, quiet: list[float]) -> list[Measure]:
-    """Lets eight clients ask at once, cell by cell, while a bystander asks too."""
+    """Lets eight clients ask at once, half of them over each protocol, while a bystander asks too."""
     statuses: Counter[str] = Counter()
     waited: list[float] = []
     slowest, slowest_cell, most, most_cell = 0.0, "", 0, ""
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-        for cell in table:
-            ask = asker.prepared(cell)
+        for group in _groups(table):
+            name = " and ".join(map(str, group))
+            asks = [asker.prepared(cell) for cell in group] * (CLIENTS // len(group))
             with Bystander(target) as other, costs(target) as cost:
-                for found in pool.map(lambda ask: ask(), [ask] * CLIENTS):
-                    statuses.update({f"{status} of {cell}": number for status, number in found.items()})
+                for found in pool.map(lambda ask: ask(), asks):
+                    statuses.update({f"{status} of {name}": number for status, number in found.items()})
             waited += other.seconds
             if max(other.seconds, default=0.0) > slowest:
-                slowest, slowest_cell = max(other.seconds), str(cell)
+                slowest, slowest_cell = max(other.seconds), name
             if cost.peak_bytes is not None and cost.peak_bytes > most:
-                most, most_cell = cost.peak_bytes, str(cell)
+                most, most_cell = cost.peak_bytes, name
             target.server.check()
     wrong = {text: number for text, number in statuses.items() if text.partition(" ")[0] not in _FINE}
     bound = patience(quiet, target)
@@ -283,7 +296,7 @@ def every_signature(target: Target) -> list[Measure]:
 
 
 def _eight_bodies(target: Target, model: str, body: dict[str, Any], packed: bool = False) -> list[Measure]:
-    """Eight clients send a body to an export at once, three times; the body of one is measured beside a bystander."""
+    """Eight clients send a body to an export at once, three times; a bystander's latency is measured meanwhile."""
     from tests.attack.exports import exported
 
     plain = json.dumps(body).encode()

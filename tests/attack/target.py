@@ -81,7 +81,7 @@ class Target:
 
     @contextlib.contextmanager
     def another(self, *flags: str, files: int = 0) -> Iterator["Target"]:
-        """Serves the same models with other flags until the block ends, with at most so many open files if given."""
+        """Serves the same models with other flags until the block ends, with a limit of open files if given."""
         assert self.models  # a server that is not ours has the flags that it has
         with started(self.models, flags, files) as server:
             yield Target(server, self.long, self.models)
@@ -197,7 +197,7 @@ def p99(seconds: Sequence[float]) -> float:
 
 
 def patience(quiet: Sequence[float], target: Target, least: float = LEAST_QUIET_SECONDS) -> float:
-    """Returns what 99 of 100 answers may take beside an attack, in seconds: three times what they take in quiet.
+    """Returns the allowed p99 latency during an attack, in seconds: three times the p99 without one.
 
     Where that is less than the attackers, processes of the same machine, cost by themselves, it is more. An attack of
     the short sizes has too few answers for a hundredth.

@@ -1,4 +1,4 @@
-"""How results stand beside targets and an earlier run, and what is said of benchmarks that were not run."""
+"""Results compared with targets and an earlier run, and the lines about benchmarks that were not run."""
 
 import json
 import sys

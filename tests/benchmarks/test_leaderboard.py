@@ -27,6 +27,7 @@ from benchmarks.harness.leaderboard_sets import (
     first_rows,
     known_sets,
     read_set,
+    truth_of,
 )
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import check_hyperparameters
@@ -188,6 +189,17 @@ def test_an_unknown_set_and_missing_files_are_named(tmp_path):
     (tmp_path / "train.csv").write_text("label\n")
     with pytest.raises(InputError, match="has no valid.csv; the files are those of github.com/reczoo/Datasets"):
         find_files(chosen, tmp_path, tmp_path)
+
+
+def test_a_generated_log_is_written_once_with_its_true_probabilities(tmp_path):
+    chosen, _ = read_set("generated")
+    assert chosen.generate is not None and chosen.generate.rows == 1_000_000
+    chosen = chosen.model_copy(update={"generate": chosen.generate.model_copy(update={"rows": 50})})
+    [log] = find_files(chosen, None, tmp_path)["log"]
+    assert len(log.read_text().splitlines()) == 50
+    assert pa.parquet.read_table(truth_of(log)).num_rows == 50
+    written = log.stat().st_mtime_ns
+    assert find_files(chosen, None, tmp_path) == {"log": [log]} and log.stat().st_mtime_ns == written
 
 
 def test_a_file_that_is_not_the_published_one_is_refused_and_hashed_once(tmp_path, monkeypatch):

@@ -167,7 +167,7 @@ def test_the_validation_rows_choose_and_a_training_is_kept(tmp_path: pathlib.Pat
 
 
 class Interrupted(Fixed):
-    """A side beside whose first training another one in the same folder begins and ends."""
+    """A side during whose first training another one in the same folder begins and ends."""
 
     others: Trainings
 

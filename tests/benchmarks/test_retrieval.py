@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.retrieval` draws and counts, and the libraries beside it where `make peers` has them."""
+"""The vectors and counts of `python -m benchmarks.retrieval`, and its peer libraries if `make peers` installed them."""
 
 import importlib
 

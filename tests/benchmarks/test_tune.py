@@ -1,4 +1,4 @@
-"""The benchmark of a search beside a grid: its arithmetic, and a small run."""
+"""The benchmark of a search against a grid: its arithmetic, and a small run."""
 
 import json
 

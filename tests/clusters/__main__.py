@@ -1,4 +1,4 @@
-"""`python -m tests.clusters`: a run and a scoring of millions of rows on clusters, beside this machine alone.
+"""`python -m tests.clusters`: a run and a scoring of millions of rows on clusters, against this machine alone.
 
     python -m tests.clusters [--engine flink] [--rows 5000000] [--workers 1,2] [--slots 1] [--lose]
 
@@ -179,7 +179,7 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Run and score a generated log on clusters of this machine, beside the machine alone.
+    """Run and score a generated log on clusters on this machine, and compare with the machine alone.
 
     Prints the seconds of every phase, writes JSON, and prints it as the last line.
     """

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ctrpipe.common import hooks
+from ctrpipe.common import hooks, stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import FeatureMap
@@ -123,6 +123,33 @@ def judged(**changes) -> JudgedRows:
 
 
 @pytest.mark.usefixtures("examples")
+def test_the_store_of_the_page_is_read_listed_and_written_to_by_its_urls(tmp_path, monkeypatch, package):
+    monkeypatch.setenv("TEAM_DISK", str(tmp_path / "disk"))
+    (tmp_path / "disk" / "ads" / "days").mkdir(parents=True)
+    for day in (2, 10):
+        rows = f"click,device,query,ad\n1,a,b,{day}\n0,d,e,f\n"
+        (tmp_path / "disk" / "ads" / "days" / f"day-{day}.csv").write_text(rows)
+    assert stores.matching("team://ads/days/*.csv") == ["team://ads/days/day-2.csv", "team://ads/days/day-10.csv"]
+    stores.write_bytes("team://ads/new/scores.txt", b"0.5")
+    assert (tmp_path / "disk" / "ads" / "new" / "scores.txt").read_bytes() == b"0.5"
+    assert stores.is_file("team://ads/new/scores.txt") and not stores.is_file("team://ads/new/other.txt")
+    config = load_config(joined(SMALL, {"data": {"format": "csv"}}))
+    [batch] = LogReader(config.log_spec).read("team://ads/days/day-10.csv")
+    assert batch.rows["ad"].to_pylist() == [b"10", b"f"]
+    data = [describe_file("team://ads/days/day-2.csv")]
+    before = run_inputs(config, [], data, tmp_path).data_fingerprint
+    [example] = [example for example in EXAMPLES if example[0] == "stores"]
+    package(*example[:4], f"{example[4]}\n# another line\n")
+    assert run_inputs(config, [], data, tmp_path).data_fingerprint != before
+    with pytest.raises(
+        InputError, match="store team .my_hooks_team:team. failed .FileNotFoundError: .* no folder none"
+    ):
+        stores.read_bytes("team://none/x.csv")
+    with pytest.raises(InputError, match="teem:// is no store that is known; use s3://, .*, file://, .*team://"):
+        stores.check_scheme("teem://ads/x.csv")
+
+
+@pytest.mark.usefixtures("examples")
 def test_the_metric_of_the_page_leaves_out_rows_without_a_label():
     assert hook_metrics(["lift"], judged()) == {"lift": pytest.approx(1 / 0.4)}
     labels = np.array([1, 0, np.nan, 0, 0, 0, 0, 0, 0, 1], np.float32)  # the highest of the nine is the sixth row
@@ -174,6 +201,8 @@ RETURNS = "def hook(*_):\n    return "
             "import numpy\ndef hook(x):\n    return numpy.nan_to_num(x)\n",
             "the transform h .* failed .NotImpl",
         ),
+        ("stores", f"{RETURNS}'/mnt'\n", "the store h returned str, no file system; return one of pyarrow.fs"),
+        ("stores", f"{RETURNS}1 / 0\n", "the store h .my_hooks_h:hook. failed .ZeroDivisionError"),
         ("transforms", "import absent\n", "the transform h .my_hooks_h:hook. failed .ModuleNotFoundError: No module"),
         ("losses", f"{RETURNS}sum(_)\n", None),
         (
@@ -203,6 +232,7 @@ def test_a_metric_a_gate_a_loss_and_a_transform_that_misbehave(package, kind, co
     package(kind, "h", "my_hooks_h", "hook", code)
     call = {"metrics": lambda: hook_metrics(["h"], judged()), "gates": lambda: hook_gates(["h"], judged())}
     call |= {"losses": lambda: hook_loss("h"), "transforms": lambda: hook_transform("h")}
+    call["stores"] = lambda: stores.read_bytes("h://bucket/key")
     if message is None:
         assert call[kind]()
         return

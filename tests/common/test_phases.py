@@ -6,7 +6,7 @@ from ctrpipe.common.phases import begin_phases, listed_phases, seconds_by_phase,
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test sets, beside phases of its own."""
+    """Phases with a clock that the test sets."""
 
     class Clock:
         now = 100.0

@@ -17,7 +17,7 @@ class Item(NamedTuple):
 
     @property
     def is_advice(self) -> bool:
-        """Whether it asks something of people, so that no test can be about it."""
+        """Whether the item concerns people and cannot be tested."""
         return "without a test" in self.text
 
 

@@ -221,7 +221,7 @@ def test_B3_a_large_request_is_split(serve):
         "max_execution_batch_size { value: 2 } allowed_batch_sizes: 1 allowed_batch_sizes: 8"
     )
     rows = [float(x) for x in range(5)]
-    # Batches of two rows are filled up to the next size, which is above that of a batch.
+    # Batches of two rows are padded to the next allowed size, which exceeds the size of a batch.
     assert ask("rows", x=rows) == (200, {"y": [x / 2 + 2 for x in rows], "rows": [8.0, 8.0, 8.0, 8.0, 1.0]})
 
 

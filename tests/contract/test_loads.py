@@ -139,7 +139,7 @@ def nothing(version):
     ],
 )
 def test_V13_a_load_ends_as_in_the_cpp_loader(source, tmp_path, cpp_loader, change, tags):
-    """The version is added to one that serves, so that its state can be asked for."""
+    """The version is added next to a serving one: its state can be requested."""
     base, good = tmp_path / "base", tmp_path / "good" / "1"
     shutil.copytree(source, good)
     shutil.copytree(source, base / "7")

@@ -14,7 +14,7 @@ CANNOT = "cannot apply: "
 
 
 def rows_by_suite():
-    """Returns (test there, what stands beside it) by suite."""
+    """Returns pairs of a test there and its counterpart here, by suite."""
     suites = {}
     for section in TEXT.split("\n## ")[1:]:
         name, _, table = section.partition("\n")

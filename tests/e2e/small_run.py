@@ -30,7 +30,7 @@ CONFIG = {
     "gates": {"auc": {"min": 0.5}, "rig": None},  # 2,800 training rows teach no more than the base rate, or a little
     "serving": {"explain": True},
 }
-# Every stage of CONFIG, in half its time; what it learns from a few rows does not matter, so that no gate blocks it.
+# Every stage of CONFIG in half the time. The quality of a model of few rows does not matter: no gate blocks it.
 SHORT_CONFIG = {
     **CONFIG,
     "features": [{"kind": "numeric", "columns": ["I2"]}, {"kind": "categorical", "columns": ["C9"], "top_k": 50}],

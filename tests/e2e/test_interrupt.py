@@ -65,7 +65,7 @@ def stages(text: str) -> dict[str, bool]:
 
 
 def check_versions(output: pathlib.Path) -> int:
-    """How many versions there are, after a check that each is complete and that nothing lies beside them."""
+    """Returns the number of versions; asserts that each is complete and that the folder holds nothing else."""
     names = list((output / "models").glob("*"))
     assert [path.name for path in names] in ([], ["ctr"])
     versions = [version for name in names for version in name.iterdir()]

@@ -62,7 +62,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module", params=["bert4ctr", pytest.param("text_only", marks=pytest.mark.large)])
 def done(request, folder) -> tuple[pathlib.Path, pathlib.Path]:
-    """The folder and a pushed version, whose checkpoint is no longer where it was."""
+    """The folder and a pushed version; the checkpoint has been moved away."""
     config = config_of(folder, MODELS[request.param])
     code, output = call("run", config, "--data", folder / "log.tsv", "--output", folder / "out")
     assert code == 0, output

@@ -123,7 +123,7 @@ class _Run:
         server: Server,
         wanted: int,
     ) -> None:
-        """Rounds until so many requests were sent, time is up or there is a fault."""
+        """Runs rounds until the requests are sent, time is up, or a fault is found."""
         began, sent, slowest = time.monotonic(), 0, 0.0
         answers: collections.Counter = collections.Counter()
         running: set[concurrent.futures.Future[Outcome]] = set()

@@ -1,4 +1,4 @@
-"""Clients that want the server's memory and connections, beside one that wants an answer."""
+"""Clients that exhaust the server's memory and connections, and one that wants an answer."""
 
 import concurrent.futures
 import contextlib

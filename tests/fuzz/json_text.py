@@ -66,7 +66,7 @@ class Literal(str):
 
 
 def dump(value: Any) -> str:
-    """JSON, in which a Literal stands as it was typed."""
+    """Formats JSON; a Literal is written as it is."""
     if isinstance(value, Literal):
         return str(value)
     if isinstance(value, dict):

@@ -17,7 +17,7 @@ _FEATURE_MAP = FeatureMap.from_sizes([("c", "categorical", 99)])
 class _Model(tf.Module):
     def __init__(self, bias: float, megabytes: int):
         super().__init__()
-        # Added to every answer, so that no part of the graph can be dropped: a table of 1 MB a row.
+        # Added to every answer, so no part of the graph can be dropped: a table of 1 MB per row.
         self.table = tf.Variable(tf.fill([max(megabytes, 1), 1 << 18 if megabytes else 1], bias))
         self.weights = tf.Variable(tf.range(float(_FEATURE_MAP.total_ids)))
 

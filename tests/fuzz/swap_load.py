@@ -57,5 +57,5 @@ class SwapLoad:
             thread.join()
 
     def seconds(self, since: float, until: float, percentile: float) -> float:
-        """What so many percent of the requests asked between two times took at most."""
+        """A percentile of the latency of the requests sent between two times."""
         return float(np.percentile([took for asked, took, *_ in self.answers if since <= asked < until], percentile))

@@ -1,4 +1,4 @@
-"""The compiled pipeline, each step in a separate container, beside `ctrpipe run` in this process."""
+"""The compiled pipeline, each step in a separate container, against `ctrpipe run` in this process."""
 
 import json
 import shutil

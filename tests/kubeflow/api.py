@@ -127,7 +127,7 @@ class Api:
         return 404, {"error": f"nothing at {method} {path}"}
 
     def _asked(self, query: dict[str, str]) -> str:
-        """Which one a filter asks for; "" where there is none."""
+        """The name that a filter asks for; "" without a filter."""
         if "filter" not in query:
             return ""
         [asked] = json.loads(query["filter"])["predicates"]

@@ -50,7 +50,7 @@ class Launcher:
         python: WarmPython | None = None,
     ):
         self.spec = next(yaml.safe_load_all(package.read_text()))
-        self.tasks = self.spec["root"]["dag"]["tasks"]
+        self.tasks = dict(self.spec["root"]["dag"]["tasks"])
         self.finished: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, tuple[int, str]] = {}
         self.executed: list[str] = []
@@ -61,15 +61,17 @@ class Launcher:
         assert set(parameters) <= set(definitions)
         defaults = {name: found["defaultValue"] for name, found in definitions.items() if "defaultValue" in found}
         self._parameters = {**defaults, **parameters}
+        self._of_loops: dict[str, dict[str, Any]] = {}  # by task of a loop, what its iteration is given
         assert set(self._parameters) == set(definitions)
 
     def order(self) -> list[str]:
         """The tasks, each after those that it depends on."""
         done: list[str] = []
-        while len(done) < len(self.tasks):
+        tasks = {name: task for name, task in self.tasks.items() if name not in self._of_loops}
+        while len(done) < len(tasks):
             ready = [
                 name
-                for name, task in self.tasks.items()
+                for name, task in tasks.items()
                 if name not in done and set(task.get("dependentTasks", [])) <= set(done)
             ]
             assert ready, "the tasks depend on each other in a ring"
@@ -104,7 +106,7 @@ class Launcher:
         component = self.spec["components"][task["componentRef"]["name"]]
         values, artifacts = {}, {}
         for key, source in task.get("inputs", {}).get("parameters", {}).items():
-            values[key] = self._parameter(source)
+            values[key] = self._parameter(source, self._of_loops.get(name, self._parameters))
         for key, source in task.get("inputs", {}).get("artifacts", {}).items():
             output = source["taskOutputArtifact"]
             artifacts[key] = self.finished[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
@@ -157,18 +159,44 @@ class Launcher:
         )
         return ended.returncode, ended.stdout
 
-    def _parameter(self, source: dict[str, Any]) -> Any:
+    def _parameter(self, source: dict[str, Any], given: dict[str, Any]) -> Any:
         if "componentInputParameter" in source:
-            return self._parameters[source["componentInputParameter"]]
+            return given[source["componentInputParameter"]]
         if "taskOutputParameter" in source:
             output = source["taskOutputParameter"]
             return self.finished[output["producerTask"]]["parameterValues"][output["outputParameterKey"]]
         return source["runtimeValue"]["constant"]
 
+    def _loop(self, name: str, tasks: dict[str, Any]) -> None:
+        """Runs the tasks of a loop for each item, as `<loop>/<number>/<task>`; Argo ends after a loop without items."""
+        task = self.tasks[name]
+        given = {
+            key: self._parameter(source, self._parameters)
+            for key, source in task.get("inputs", {}).get("parameters", {}).items()
+        }
+        iterator = task["parameterIterator"]
+        items = given[iterator["items"]["inputParameter"]]
+        assert items and isinstance(items, list)
+        for number, item in enumerate(items):
+            for key, inner in tasks.items():
+                inside = f"{name}/{number}/{key}"
+                self.tasks[inside] = inner
+                self._of_loops[inside] = {**given, iterator["itemInput"]: item}
+                if inside not in self.finished:
+                    self._run(inside)
+                if inside in self.failed:
+                    self.failed[name] = self.failed[inside]
+                    return
+        self.finished[name] = {}
+
     def _run(self, name: str) -> None:
+        component = self.spec["components"][self.tasks[name]["componentRef"]["name"]]
+        if "dag" in component:
+            self._loop(name, component["dag"]["tasks"])
+            return
         executor_input = self.executor_input(name)
         given = json_format.ParseDict(executor_input, pipeline_spec_pb2.ExecutorInput())
-        label = self.spec["components"][self.tasks[name]["componentRef"]["name"]]["executorLabel"]
+        label = component["executorLabel"]
         container = self.spec["deploymentSpec"]["executors"][label]["container"]
         key = json.dumps([executor_input["inputs"], container], sort_keys=True)
         if self.tasks[name].get("cachingOptions", {}).get("enableCache") and key in self.cache:

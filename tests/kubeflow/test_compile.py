@@ -15,6 +15,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import RunConfig, check_config, load_config, read_yaml
 from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
 from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
+from ctrpipe.pipeline.kubeflow.submit import read_package
 from ctrpipe.pipeline.kubeflow.task import Task, local_path
 from ctrpipe.pipeline.kubeflow.work import prepare
 from ctrpipe.pipeline.run.run import resolve
@@ -37,6 +38,17 @@ KUBEFLOW = {
         "STORE_SECRET": {"name": "store", "key": "secret"},
     },
     "image_pull_secrets": ["registry"],
+    "service_account": "steps",
+}
+
+PARAMETERS = {"data", "output", "model", "training", "gates", "seed", "settings"}
+
+# Outputs that Kubeflow's pages show. It finds links to viewers by the name of the last output of a training.
+DRAWN = {
+    "comp-report": {"metrics", "classification", "page"},
+    "comp-trainer": {"model", "tensorboard", "mlpipeline_ui_metadata"},
+    "comp-trainer-baseline": {"model", "tensorboard", "mlpipeline_ui_metadata"},
+    "comp-atomicpusher": {"pushed_model"},
 }
 
 
@@ -57,7 +69,7 @@ def compiled(tmp_path_factory):
 def test_the_file_is_a_pipeline_to_kfp_and_to_its_schema(compiled):
     file, names, spec, _ = compiled
     loaded = components.load_component_from_file(str(file))
-    assert set(loaded.component_spec.inputs) == {"data", "output", "model", "training", "seed", "settings"}
+    assert set(loaded.component_spec.inputs) == PARAMETERS
     parsed = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
     shown = [task.task_info.name for task in parsed.root.dag.tasks.values()]
     assert sorted(shown) == sorted(names) and {"LogTransform", "Trainer.baseline", "BulkInferrer"} <= set(names)
@@ -81,7 +93,13 @@ def test_every_step_is_a_container_with_types_that_open_source_kubeflow_knows(co
         for side in ("inputDefinitions", "outputDefinitions")
         for artifact in component.get(side, {}).get("artifacts", {}).values()
     }
-    assert titles == {"system.Artifact", "system.Dataset", "system.Model", "system.Metrics", "system.HTML"}
+    kinds = {"Artifact", "Dataset", "Model", "Metrics", "ClassificationMetrics", "HTML"}
+    assert titles == {f"system.{kind}" for kind in kinds}
+    outputs = {
+        key: found["outputDefinitions"]["artifacts"] for key, found in spec["components"].items() if key in DRAWN
+    }
+    assert {key: set(found) for key, found in outputs.items()} == DRAWN
+    assert outputs["comp-atomicpusher"]["pushed_model"]["artifactType"]["schemaTitle"] == "system.Model"
 
 
 def test_the_graph_is_that_of_a_run_here(compiled):
@@ -101,9 +119,17 @@ def test_the_graph_is_that_of_a_run_here(compiled):
 def test_parameters_have_descriptions_for_kubeflows_form(compiled):
     _, _, spec, _ = compiled
     described = spec["root"]["inputDefinitions"]["parameters"]
-    assert set(described) == {"data", "output", "model", "training", "seed", "settings"}
+    assert set(described) == PARAMETERS
     assert all(len(found["description"]) > 20 for found in described.values())
     assert spec["pipelineInfo"]["description"].startswith("attention_net on the log e2e; code ")
+
+
+def test_the_file_names_the_service_account_with_which_it_is_submitted(compiled, tmp_path):
+    """Kubeflow's format has no place for it: only a run has one."""
+    assert read_package(compiled[0]).account == "steps"
+    text = compiled[0].read_text().partition("\n")[2]
+    (tmp_path / "without.yaml").write_text(text)
+    assert read_package(tmp_path / "without.yaml").account is None
 
 
 def test_no_path_of_this_machine_is_in_the_file(compiled):
@@ -168,7 +194,8 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
         compile_pipeline(config(data=ON_VERTEX), tmp_path / "job.json", vertex=True)
     job = vertex_job(tmp_path / "job.json")
     assert not [path for path in (ROOT, tmp_path, "/tmp") if str(path) in (tmp_path / "job.json").read_text()]
-    assert set(job) == {"displayName", "pipelineSpec", "runtimeConfig"} and job["displayName"] == CONFIG["name"]
+    assert set(job) == {"displayName", "pipelineSpec", "runtimeConfig", "serviceAccount"}
+    assert job["displayName"] == CONFIG["name"] and job["serviceAccount"] == "ctrpipe@project.iam"
     json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
     defaults = job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
     assert defaults["data"]["defaultValue"] == ["/gcs/bucket/log.tsv"]
@@ -178,9 +205,11 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
 
 ON_VERTEX = {**CONFIG["data"], "paths": ["/gcs/bucket/log.tsv"]}
 
+ON_VERTEX_TOO = {"secrets": {}, "service_account": "ctrpipe@project.iam"}
+
 
 def vertex_job(file: pathlib.Path, **changes) -> dict:
-    compile_pipeline(config(data=ON_VERTEX, kubeflow={**KUBEFLOW, "secrets": {}, **changes}), file, vertex=True)
+    compile_pipeline(config(data=ON_VERTEX, kubeflow={**KUBEFLOW, **ON_VERTEX_TOO, **changes}), file, vertex=True)
     return json.loads(file.read_text())
 
 
@@ -276,6 +305,7 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     taint = {"tolerations": [{"value": "gpu"}]}
     one_line(*compile_with(resources={"Trainer": taint}), "value: give the taint's key too")
     one_line(*compile_with(environment={"A-B": "1"}), "kubeflow.environment")
+    one_line(*compile_with(service_account="Ctr Pipe"), "kubeflow.service_account: String should match")
     one_line(*compile_with(secrets={"TOKEN": {"name": "hub"}}), "kubeflow.secrets.TOKEN.key")
     assert not (tmp_path / "p.yaml").exists()
 
@@ -335,11 +365,14 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
     loaded = config()
     names = {key.replace(".", "_").lower() for key in [*(stage.name for stage in graph_nodes(loaded)), "Report"]}
     given = {
-        "config": json.dumps(loaded.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})),
+        "config": json.dumps(
+            loaded.model_dump(mode="json", exclude={"kubeflow", "model", "training", "gates", "seed"})
+        ),
         "data": [str(log)],
         "output": str(tmp_path / "out"),
         "model": '{"name": "fm", "embedding_dim": 3}',
         "training": "{epochs: 7}",
+        "gates": "{log_loss: {max: 0.6}}",
         "seed": 5,
         "settings": ["gates.auc.min=0.25"],
     }
@@ -358,7 +391,8 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
     told = json.loads(found["trainer"]["exec_properties"]["settings"])
     assert told["model"]["embedding_dim"] == 3 and told["seed"] == 5
     assert told["training"]["epochs"] == 7
-    assert found["report"]["config"]["gates"]["auc"]["min"] == 0.25
+    gates = found["report"]["config"]["gates"]
+    assert gates["auc"]["min"] == 0.25 and gates["log_loss"]["max"] == 0.6
     assert found["bulkinferrer"]["beam_args"] and not found["trainer"]["beam_args"]
     for name in ("validation", "test"):
         (tmp_path / f"{name}.tsv").write_bytes(log.read_bytes())

@@ -1,11 +1,13 @@
-"""The compiled pipeline, run task by task, beside `ctrpipe run` on the same configuration, log and seed."""
+"""The compiled pipeline, run task by task, against `ctrpipe run` on the same configuration, log and seed."""
 
 import json
 import pathlib
 import shutil
 
 import numpy as np
+import pyarrow.parquet
 import pytest
+import sklearn.metrics
 import yaml
 
 from benchmarks.harness.store_servers import KEYS
@@ -68,6 +70,50 @@ def test_every_task_runs_and_the_metrics_are_those_of_a_run_here(volume, launche
     assert shown["type"]["schemaTitle"] == "system.Metrics" and shown["metadata"]["auc"] == here["auc"]
     [page] = launched.finished["report"]["artifacts"]["page"]["artifacts"]
     assert "<!doctype html>" in pathlib.Path(page["uri"]).read_text()
+
+
+def shown(launched, task, output):
+    """An output artifact, and what Kubeflow's pages have of it beyond the form in which steps hand it on."""
+    [artifact] = launched.finished[task]["artifacts"][output]["artifacts"]
+    return artifact, {name: value for name, value in artifact["metadata"].items() if name != "tfx"}
+
+
+def test_kubeflow_draws_the_curve_and_the_matrix_of_the_test_rows(volume, launched):
+    artifact, drawn = shown(launched, "report", "classification")
+    assert artifact["type"]["schemaTitle"] == "system.ClassificationMetrics"
+    table = pyarrow.parquet.read_table(volume / "cluster" / "report_data" / "predictions.parquet").to_pydict()
+    labels, probabilities = np.array(table["label"]), np.array(table["probability"])
+    assert drawn["threshold"] == pytest.approx(labels.mean())
+    expected = sklearn.metrics.confusion_matrix(labels, probabilities >= labels.mean())
+    assert [row["row"] for row in drawn["confusionMatrix"]["rows"]] == expected.tolist()
+    assert [spec["displayName"] for spec in drawn["confusionMatrix"]["annotationSpecs"]] == ["no click", "click"]
+    curve = {name: [point[name] for point in drawn["confidenceMetrics"]] for name in drawn["confidenceMetrics"][0]}
+    assert set(curve) == {"confidenceThreshold", "recall", "falsePositiveRate"}
+    area = sklearn.metrics.auc(curve["falsePositiveRate"], curve["recall"])
+    assert area == pytest.approx(sklearn.metrics.roc_auc_score(labels, probabilities), abs=0.01)
+    for point in drawn["confidenceMetrics"][1:]:
+        above = probabilities >= point["confidenceThreshold"]
+        assert point["recall"] == pytest.approx(above[labels == 1].mean())
+        assert point["falsePositiveRate"] == pytest.approx(above[labels == 0].mean())
+    assert json.loads(pathlib.Path(artifact["uri"]).read_text()) == drawn
+
+
+def test_kubeflow_shows_the_rows_of_data_sets_the_pushed_version_and_tensorboard(volume, launched):
+    artifact, rows = shown(launched, "logexamplegen", "examples")
+    counts = json.loads(pathlib.Path(artifact["uri"], "counts.json").read_text())["rows"]
+    assert rows == {f"rows_{split}": count for split, count in counts.items()} and sum(rows.values()) == ROWS
+    assert shown(launched, "logtransform", "transformed_examples")[1] == rows
+    pushed, told = shown(launched, "atomicpusher", "pushed_model")
+    [version] = (volume / "cluster" / "models" / "ctr").iterdir()
+    assert told == {"version": version.name, "pushed_to": str(version)}
+    assert pushed["type"]["schemaTitle"] == "system.Model"
+    folder, _ = shown(launched, "trainer", "tensorboard")
+    viewers = {task: shown(launched, task, "mlpipeline_ui_metadata")[0] for task in ("trainer", "trainer-baseline")}
+    links = {task: json.loads(pathlib.Path(link["uri"]).read_text())["outputs"] for task, link in viewers.items()}
+    # The baseline is trained to its optimum, and has no evaluations to draw.
+    assert links == {"trainer": [{"type": "tensorboard", "source": folder["uri"]}], "trainer-baseline": []}
+    [log] = pathlib.Path(folder["uri"]).rglob("*tfevents*")
+    assert b"validation_auc" in log.read_bytes()
 
 
 def test_the_pushed_model_answers(volume, launched):

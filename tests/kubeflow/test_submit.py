@@ -15,7 +15,7 @@ from ctrpipe.pipeline.kubeflow.cron import read_cron
 from ctrpipe.pipeline.kubeflow.run_steps import node_id
 from tests.e2e.small_run import call, one_line
 from tests.kubeflow.api import running_api
-from tests.kubeflow.argo import WORKFLOW, Ran, argo_id, manifest, tasks
+from tests.kubeflow.argo import WORKFLOW, Ran, argo_id, clock, manifest, tasks
 
 STEPS = {"prepare": "Prepare", "logexamplegen": "LogExampleGen", "trainer": "Trainer"}
 STEPS |= {"trainer-baseline": "Trainer.baseline", "report": "Report", "verdict": "Verdict"}
@@ -47,6 +47,43 @@ PARAMETERS = {
     "output": {"parameterType": "STRING", "defaultValue": "/data/runs/demo"},
     "seed": {"parameterType": "NUMBER_INTEGER", "defaultValue": 1.0},
 }
+
+
+def loop(states, state="RUNNING"):
+    """The tasks of a sweep whose trainings have these states; a failed one has the node `executor(0)` of its own."""
+    steps = {"plansweep": Ran(start=10, seconds=60), "for-loop-1": Ran(state, 80, 200), "summarisesweep": None}
+    found = tasks(steps)
+    for number, of_training in enumerate(states):
+        item = f"(0).root(0).for-loop-1(0).iteration-iterations({number}:{number})(0).iteration-item(0).trainpoint(0)"
+        shared = {"start_time": clock(90 + number), "end_time": clock(200), "state": of_training}
+        node = argo_id(f"{item}.executor(0)")
+        for name, children in (("iteration-item", []), ("trainpoint", []), ("trainpoint(0)", []), ("executor", [node])):
+            identity = f"{number}-{name}"
+            children = [{"pod_name": child} for child in children]
+            found.append({"task_id": identity, "display_name": name, **shared, "child_tasks": children})
+    own = {f"{number}-executor" for number in range(len(states))}
+    return [task for task in found if task.get("display_name") != "executor" or task["task_id"] in own]
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    names = {"plansweep": "PlanSweep", "for-loop-1": "Trainings", "summarisesweep": "SummariseSweep"}
+    steps = {key: {"taskInfo": {"name": name}} for key, name in names.items()}
+    steps["for-loop-1"] |= {
+        "componentRef": {"name": "comp-for-loop-1"},
+        "parameterIterator": {},
+        "dependentTasks": ["plansweep"],
+    }
+    steps["summarisesweep"]["dependentTasks"] = ["for-loop-1"]
+    inner = {"trainpoint": {"taskInfo": {"name": "TrainPoint"}}}
+    spec = {
+        "pipelineInfo": {"name": "demo"},
+        "root": {"inputDefinitions": {"parameters": PARAMETERS}, "dag": {"tasks": steps}},
+        "components": {"comp-for-loop-1": {"dag": {"tasks": inner}}},
+    }
+    path.write_text(yaml.safe_dump(spec))
+    return path
 
 
 @pytest.fixture
@@ -97,6 +134,18 @@ def test_a_run_is_uploaded_started_and_followed(package):
     assert sent["runtime_config"]["parameters"] == {"data": ["/data/log.tsv"], "seed": 7}
     assert sent["service_account"] == "ctrpipe"
     assert re.fullmatch(r"demo \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", sent["display_name"])
+
+
+def test_steps_run_as_the_service_account_of_the_option_or_of_the_file(package):
+    package.write_text(f"# Service account: of-the-file\n{package.read_text()}")
+    with running_api(states=[("SUCCEEDED", [])]) as api:
+        assert run(package, api)[0] == run(package, api, "--service-account", "given")[0] == 0
+        assert run(package, api, "--recurring", "0 4 * * *")[0] == 0
+        assert [sent["service_account"] for sent in [*api.runs, *api.schedules]] == [
+            "of-the-file",
+            "given",
+            "of-the-file",
+        ]
 
 
 def test_nodes_have_the_ids_that_argo_gave_them_in_a_cluster():
@@ -211,6 +260,33 @@ def test_advice_is_given_where_the_reason_was_read(package, log, message, advice
     assert code == 3 and (message in output or message.startswith(("Error", "main:"))), output
     said = [line for line in lines(output) if "kubeflow." in line or "submit again" in line]
     assert len(said) == (advice is not None) and (not advice or advice in said[0]), output
+
+
+def test_a_loop_is_one_step_with_the_number_of_its_trainings_that_are_done(sweep, monkeypatch):
+    monkeypatch.setattr(submit, "SILENCE_SECONDS", 0.0)
+    done = loop(["SUCCEEDED"] * 3, "SUCCEEDED") + tasks({"summarisesweep": Ran(start=300, seconds=20)})
+    states = [("RUNNING", loop(["SUCCEEDED", "RUNNING"])), ("SUCCEEDED", done)]
+    with running_api(states=states) as api:
+        code, output = run(sweep, api)
+    assert code == 0, output
+    assert lines(output) == [
+        "PlanSweep: succeeded in 60 s",
+        "under way: Trainings, 1 done",
+        "Trainings: succeeded in 200 s",
+        "SummariseSweep: succeeded in 20 s",
+    ]
+
+
+def test_of_a_loop_whose_training_fails_that_trainings_log_is_shown_with_its_steps_name_as_advice(sweep):
+    node = "(0).root(0).for-loop-1(0).iteration-iterations(1:1)(0).iteration-item(0).trainpoint(0).executor(0)"
+    noted = manifest({node: "OOMKilled (exit code 137)"})
+    logs = {pod(argo_id(node)): "epoch 3 of the second point"}
+    failed = loop(["SUCCEEDED", "FAILED"], "FAILED")
+    with running_api(states=[("FAILED", failed)], logs=logs, manifest=noted) as api:
+        code, output = run(sweep, api)
+    assert code == 3 and output.count("epoch 3 of the second point") == 1, output
+    assert "Trainings, the end of its log:" in output and "not run: SummariseSweep" in output
+    assert "OOMKilled (exit code 137); raise kubeflow.resources.TrainPoint.memory" in output
 
 
 def test_a_step_that_was_retried_says_so_and_shows_its_last_attempts_log(package):

@@ -1,4 +1,4 @@
-"""What every layer must pass: `check_layer` is a layer's test, but for its values."""
+"""Checks for every layer: `check_layer` tests all but the values of its output."""
 
 import json
 import pathlib
@@ -102,7 +102,7 @@ def _check_gradients(layer: keras.layers.Layer, inputs: np.ndarray) -> None:
 
 
 def _check_saved_model(layer: keras.layers.Layer, inputs: np.ndarray, expected: np.ndarray) -> None:
-    """Through the TF1 loader, as TF Serving runs it."""
+    """Runs the layer in the TF1 loader, as TF Serving does."""
     module = tf.Module()
     module.kept = [weight.value for weight in layer.weights]
     spec = tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype)

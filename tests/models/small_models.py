@@ -122,7 +122,7 @@ WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in
 def cases_of(
     in_make_test: Collection[str], names: Iterable[str] = SMALL, quick: Collection[str] | None = None
 ) -> list[ParameterSet]:
-    """A matrix's cases by model.
+    """The cases of a test matrix by model.
 
     Args:
         in_make_test: The models whose case is in `make test`; the others' are in `make test-all` alone.
@@ -149,7 +149,7 @@ def feature_map(dense=("x", "z")) -> FeatureMap:
 
 
 def text_map(dense=(), tasks=("ctr",), **text) -> FeatureMap:
-    """A text of eight tokens, three fields, of which the second is a position."""
+    """A text of eight tokens and three fields; the second field is a position."""
     fields = [("a", "categorical", 400, 1, "feature"), ("p", "categorical", 3, 1, "position")]
     fields.append(("b", "numeric", 101, 1, "feature"))
     described = Text(8, 130, **{"number_ids": tuple(range(20, 120)), **text})
@@ -157,7 +157,7 @@ def text_map(dense=(), tasks=("ctr",), **text) -> FeatureMap:
 
 
 def history_map(dense=("x", "z"), length=5) -> FeatureMap:
-    """A user, an item, its kind and their aligned history, of which the action has ids of its own."""
+    """A user, an item, its kind and an aligned history, whose actions have their own ids."""
     return FeatureMap.from_sizes(
         [
             ("user", "categorical", 9),
@@ -172,7 +172,7 @@ def history_map(dense=("x", "z"), length=5) -> FeatureMap:
 
 
 def history_batch(rows=7, seed=0) -> dict[str, np.ndarray]:
-    """Histories of 0 to 5 items, of which some are the candidate."""
+    """Histories of 0 to 5 items; some of the items equal the candidate."""
     random = np.random.default_rng(seed)
     lengths = np.arange(rows) % 6
     columns = []
@@ -300,7 +300,7 @@ def compares(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 def compare(model: CTRModel, inputs: dict[str, np.ndarray], expected: np.ndarray) -> None:
-    """Fails unless the model's logits are those of a reference, which tell its rows apart."""
+    """Fails unless the model's logits equal a reference's, and differ between rows."""
     assert np.ptp(expected, axis=0).min() > 0.01 and len(expected) == len(inputs["ids"])
     np.testing.assert_allclose(np.asarray(model(inputs)), expected, rtol=2e-4, atol=2e-4)
     _COMPARED.update(name for name in SMALL if model_class(name) is type(model))
@@ -334,7 +334,7 @@ def divided(data: FeatureMap, inputs: dict[str, np.ndarray]) -> tuple[dict[str, 
 
 
 def filled(name: str, data: FeatureMap, inputs):
-    """A model whose weights are drawn, those of a variance above 0."""
+    """A model with random weights; its moving variances are positive."""
     model = create(name, data, **SMALL[name])
     model(inputs)
     random = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""One context and many candidates: every model gives the logits that it gives for the context beside each candidate."""
+"""One context and many candidates: every model gives the same logits as for full rows."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Models that read a history item by item: against their equations in numpy, and what a history may not change."""
+"""Models that read a history item by item: their equations in numpy, and invariances to the history."""
 
 import math
 
@@ -105,7 +105,7 @@ def test_nais(kind, beta):
 
 
 def mlp(model, inputs, read: list[np.ndarray], activation=lambda x: np.maximum(x, 0)) -> np.ndarray:
-    """The logits of the MLP on the other fields, the dense features and what was read of the history."""
+    """The logits of the MLP on the other fields, the dense features and the history's vectors."""
     table, expected = value(model.table.table), []
     for row, dense, of_history in zip(inputs["ids"], inputs["dense"], read, strict=True):
         x = np.concatenate([table[row[USER]], table[row[ITEM]], table[row[KIND]], dense, of_history])
@@ -176,7 +176,7 @@ def test_bst(layers, output):
 
 
 def attended(layer, query: np.ndarray, items: list[np.ndarray]) -> np.ndarray:
-    """HistoryAttention of two heads, of one query to the items that it sees."""
+    """HistoryAttention with two heads, for one query and its visible items."""
     key, val = np.split(value(layer.key_value.kernel), 2, axis=1)
     mixed = np.zeros_like(query)
     head = len(query) // 2
@@ -259,7 +259,7 @@ def test_hstu(times):
 
 
 def unified(layer, tokens: list[tuple[str, int, np.ndarray]]) -> list[tuple[str, int, np.ndarray]]:
-    """A layer of OneTrans on tokens, each with its group and its number in it; of the last one, the candidate's."""
+    """A OneTrans layer on tokens with their groups and positions; the last layer returns the candidate's tokens."""
 
     def weight(group: str, number: int, name: str) -> np.ndarray:
         found = value(getattr(layer, f"{group}_{name}"))
@@ -516,7 +516,7 @@ def test_a_candidate_in_its_own_history_adds_nothing():
 
 
 def test_nais_begins_as_the_fism_whose_weights_it_takes():
-    """Without attention the weights are n^-β: FISM's, whose α is β."""
+    """Without attention the weights are n^-β, as in FISM with α = β."""
     first, model = randomised("fism", alpha=0.3), randomised("nais", beta=0.3)
     model.take_weights(first)
     inputs = history_batch()

@@ -71,7 +71,7 @@ def test_a_factorisation_machine_and_an_mlp_have_the_integrals_that_numpy_finds(
 
 
 def parts_of(model, inputs) -> dict[str, np.ndarray]:
-    """Of each column what it brings: the pooled embedding and the weight of a field, the number of a dense feature."""
+    """The inputs of each column: a field's pooled embedding and weight, or a dense feature's number."""
     rows, weights = (embed(table.table.numpy(), inputs["ids"])[0] for table in (model.table, model.linear))
     fields = {f.name: np.concatenate([rows[n], weights[n]]) for n, f in enumerate(feature_map().fields)}
     return {**fields, **{name: inputs["dense"][0, [n]] for n, name in enumerate(feature_map().dense)}}
@@ -100,7 +100,7 @@ def fm(model, parts) -> float:
 
 
 def numeric_integral(model, logits, start, end, steps=400) -> dict[str, float]:
-    """By column the integral over the way of the logit's change when the column alone goes on, by differences."""
+    """Each column's integral of the logit's partial change along the path, by finite differences."""
     first, last = (
         {name: part.astype(np.float64) for name, part in parts_of(model, inputs).items()} for inputs in (start, end)
     )

@@ -17,7 +17,7 @@ def counted(codes: np.ndarray, clicks: np.ndarray, sizes: tuple[int, int]) -> np
 def log(
     random: np.random.Generator, rows: int, sizes: tuple[int, int], together: float, own: float = 0.7
 ) -> np.ndarray:
-    """Counts of a log whose columns add up, and act together by so much."""
+    """Counts of a log with additive effects and an interaction of strength `together`."""
     shares = [1 / np.arange(1, size + 1) for size in sizes]
     codes = np.stack([random.choice(len(one), rows, p=one / one.sum()) for one in shares])
     alone = [random.normal(0, own, size) for size in sizes]
@@ -58,7 +58,7 @@ def test_p_values_of_columns_that_add_up_are_as_often_small_as_they_say(sizes, r
 @pytest.mark.parametrize("own", [0.0, 0.7])
 @pytest.mark.parametrize("rows", [200, 3000])
 def test_a_log_of_few_rows_a_value_raises_no_false_alarm(rows, own):
-    """Rates of rare values lie further apart than their chances: logs drawn from them would have too small a G²."""
+    """Observed rates of rare values vary more than their true rates: logs drawn from them would have too small a G²."""
     random = np.random.default_rng(5)
     found = [interplay(log(random, rows, (62, 62), 0.0, own), 40, random).p_value for _ in range(40)]
     assert min(found) > 1e-3 and np.mean(np.array(found) < 0.05) < 0.16 and 0.35 < np.mean(found)

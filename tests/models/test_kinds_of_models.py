@@ -15,7 +15,7 @@ def ancestors(layer: object) -> set[type]:
 
 
 def bases_of(name: str) -> set[type]:
-    """The classes that a model is built on, but for those of the files that define the models of the registry."""
+    """A model's base classes, without those defined in the files of registered models."""
     return {each for each in model_class(name).__mro__ if each.__module__.startswith(OURS)} - {
         each for each in model_class(name).__mro__ if each.__module__ in MODULES
     }

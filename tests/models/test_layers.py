@@ -41,6 +41,7 @@ from ctrpipe.models.layers.k_max_convolution import KMaxConvolution
 from ctrpipe.models.layers.kernel_product import KernelProduct
 from ctrpipe.models.layers.mask_block import MaskBlock
 from ctrpipe.models.layers.masked_cross import MaskedCross
+from ctrpipe.models.layers.number_embedding import NumberEmbedding
 from ctrpipe.models.layers.number_tokens import NumberTokens
 from ctrpipe.models.layers.outer_product import OuterProduct
 from ctrpipe.models.layers.quadratic_layer import QuadraticLayer
@@ -104,6 +105,10 @@ CASES = {
     "cin_split": (CIN, {"maps": (4, 2), "split_half": True}, (N, F, D), (N, 4), F * F * 4 + 2 * F * 2),
     "cin_rank": (CIN, {"maps": (3, 2), "rank": 2}, (N, F, D), (N, 5), 2 * (F + F) * 3 + 2 * (3 + F) * 2),
     "dense_embedding": (DenseEmbedding, {"dim": 3}, (N, F), (N, F, 3), F * 3),
+    "number_embedding": (NumberEmbedding, {"dim": 3, "bins": 2}, (N, F), (N, F, 3), F * (3 + 2 + 4 * 3 + 3)),
+    "number_embedding_autodis": (
+        NumberEmbedding, {"dim": 3, "way": "autodis", "bins": 2}, (N, F), (N, F, 3), F * (3 + 2 + 2 * 2 + 2 * 3),
+    ),
     "encoder_shared": (EncoderLayer, SIZES, (N, F, D), (N, F, D), D * 16 + FFN + NORMS),
     "encoder_feature": (
         EncoderLayer, {**SIZES, "projection": "feature"}, (N, F, D), (N, F, D), FEATURE + F * FFN + NORMS,

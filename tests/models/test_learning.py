@@ -15,7 +15,7 @@ def logs(tmp_path_factory) -> dict[str, PackedLog]:
 
 
 def measured(logs, kind: str, model: str, tmp_path) -> float:
-    """How far the test AUC goes from 0.5, which is LR's on either log, to the best possible."""
+    """The test AUC on a scale from 0.5 (0), LR's on either log, to the best possible AUC (1)."""
     log = logs[kind]
     assert log.best_auc > 0.8
     return share(trained_auc(model, log, 1, tmp_path, SHORT), 0.5, log.best_auc)

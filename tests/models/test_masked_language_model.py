@@ -1,4 +1,4 @@
-"""The warm-up of a text encoder: which logits it computes, and of which words."""
+"""The warm-up of a text encoder: its logits, and the masked words."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every model under every way in which it is run."""
+"""Every model in each way of running it."""
 
 import dataclasses
 import itertools
@@ -124,7 +124,7 @@ def test_a_model_without_a_bias_says_how_to_get_one():
 
 
 def models_to_compile() -> Iterator[ParameterSet]:
-    """Every kind of model by XLA, by which test_layers.py compiles every layer, from the graph that TensorFlow runs."""
+    """Compiles every kind of model with XLA, from TensorFlow's graph. test_layers.py compiles every layer."""
     for jit, name in itertools.product((False, True), SMALL):
         marks = [] if jit and name in KINDS else [pytest.mark.large]
         yield pytest.param(name, jit, marks=marks)
@@ -217,7 +217,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def jax_logits() -> Iterator[Callable[[dict], list]]:
-    """Gives a task's logits on JAX, from one process for all models, in which XLA spends no time on optimising."""
+    """Returns a task's logits on JAX, from one process for all models with XLA's optimisations off."""
     environment = {**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", JAX], text=True, env=environment, **pipes) as process:
@@ -238,7 +238,7 @@ ON_JAX = ("rank_mixer", "hstu", "pepnet", "esmm")
 
 
 def jax_task(name: str, data: FeatureMap, model: CTRModel, *candidates: Mapping[str, np.ndarray]) -> dict:
-    """What `JAX` reads: a model with its weights, and one batch, or the context and the candidates."""
+    """The input of `JAX`: a model with its weights, and a batch, or a context with candidates."""
 
     def lists(inputs: Mapping[str, np.ndarray]) -> dict[str, list]:
         return {key: value.tolist() for key, value in inputs.items()}

@@ -1,4 +1,4 @@
-"""Models that are kept on disk: the same logits after loading, on either backend, and one line for what is wrong."""
+"""Models saved to disk: the same logits after loading on either backend, and one line for an error."""
 
 import json
 import os

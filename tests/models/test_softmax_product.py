@@ -1,4 +1,4 @@
-"""The product of a softmax and values, whose gradient is written by hand, beside central differences."""
+"""The product of a softmax and values: its handwritten gradient against central differences."""
 
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ from tests.models.test_two_tower import ITEM, KIND, LENGTH, SEQUENCES, USER, val
 
 
 def entities(model, inputs, of_item=(), leave_out=True, table=None) -> tuple[np.ndarray, np.ndarray]:
-    """The bags a and b, row by row; an event is left out whose item is b."""
+    """The bags a and b, row by row; events whose item is b are left out."""
     table = value(model.table.table) if table is None else table
     first, second = [], []
     for ids, dense in zip(inputs["ids"], inputs["dense"], strict=True):

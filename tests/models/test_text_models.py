@@ -154,7 +154,7 @@ def fallen(trees, values) -> float:
 
 
 def grow(trees, random) -> None:
-    """Gives trees of two levels, each with its own cut: the score and the first field's ordinal decide."""
+    """Returns trees with two levels of splits: on the score, then on the first field's ordinal."""
     shape = (trees.trees, trees.nodes)
     feature, threshold = np.zeros(shape), np.zeros(shape)
     left, right = np.tile(np.arange(trees.nodes), (trees.trees, 1)), np.tile(np.arange(trees.nodes), (trees.trees, 1))
@@ -234,7 +234,7 @@ def written(ids, numbers) -> list[int]:
 
 
 def token_of(word: str) -> int:
-    """Behind the vocabulary's 130 tokens stand the two [EXP], -1 to -38, and 100 to 999, as 0 to 99 are words."""
+    """After the vocabulary's 130 tokens come the two [EXP], -1 to -38, and 100 to 999; 0 to 99 are words."""
     text = text_map().text
     known = {"[SEP]": text.separator_id, "[UNK]": text.unknown_id, "[EXP]": 130, "[-EXP]": 131}
     if word in known:
@@ -326,7 +326,7 @@ def test_folded_weights_give_the_same():
 
 
 def words_of(layer, data, **inputs) -> list[str]:
-    """What a NumberTokens writes of one row, as words."""
+    """The words that NumberTokens writes for one row."""
     text = data.text
     first = text.vocabulary_size
     words = {text.padding_id: "[PAD]", text.unknown_id: "[UNK]", text.separator_id: "[SEP]", first: "[EXP]"}
@@ -532,7 +532,7 @@ def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
     ],
 )
 def test_joint_training_starts_from_both_warm_ups(name, changes):
-    """The stages get the hyperparameters that training gives them, beside the defaults."""
+    """The stages get training's hyperparameters, and the defaults for the rest."""
     model = create(name, text_map(), **ENCODER, **changes)
     later = {**type(model).options(), **ENCODER, **changes}
     stages = {

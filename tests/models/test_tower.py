@@ -138,6 +138,8 @@ def test_a_list_of_rates_is_checked_like_any_hyperparameter():
 def test_a_batch_of_one_row_is_one_line(tmp_path):
     with pytest.raises(InputError, match="training.batch_size: 1 with model.normalization: batch"):
         load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "mlp", "normalization": "batch"}})
+    with pytest.raises(InputError, match="training.batch_size: 1 with model.normalization: batch"):
+        load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "final_net"}})  # its default
     load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "mlp", "normalization": "layer"}})
     files = [write(tmp_path / "train", 9, 1)]
     network = create("mlp", feature_map(), **SMALL["mlp"], normalization="batch")
@@ -184,7 +186,7 @@ def test_a_training_moves_the_statistics_and_a_skipped_step_does_not():
 
 @pytest.mark.parametrize(("dropout", "generators"), [(0.0, 0), (0.5, 1), ((0.5, 0.5), 1), ((0.5, 0.25), 2)])
 def test_layers_of_one_rate_share_a_generator(dropout, generators):
-    """Another number of generators would shift what all later layers draw, and so every figure of a seed."""
+    """A different number of generators would change the draws of all later layers, and each seed's results."""
     tower = Tower((4, 3), dropout=dropout)
     drops = {id(layer) for layer in tower._flatten_layers() if isinstance(layer, keras.layers.Dropout)}
     assert len(drops) == generators

@@ -1,4 +1,4 @@
-"""Two towers: against their equation in numpy, and what a vector may not depend on."""
+"""Two towers: their equation in numpy, and invariances of the vectors."""
 
 import dataclasses
 

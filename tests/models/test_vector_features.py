@@ -39,9 +39,9 @@ def projected(values: np.ndarray, inputs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", cases_of((*KINDS, "deepfm"), [name for name in SMALL if "numbert" not in name]))
 def test_a_vector_is_one_embedding_or_its_plain_numbers(name):
-    """A model without embeddings of its dense features is the one of single numbers.
+    """A model that does not embed dense features treats a vector as single numbers.
 
-    A model with them is, for each row, the one of a number that is 1, whose embedding is the vector's projection.
+    A model that embeds them treats a row's vector as the number 1 with the vector's projection as its embedding.
     """
     inputs = rows_of(name)
     model = filled(name, with_dense(name, NAMES, WIDTHS), inputs)

@@ -22,7 +22,7 @@ STARTED = re.compile(r"successfully on port (\d+)")
 
 
 def absent() -> str | None:
-    """Returns the reason for which there is no browser to test in; None where there is one."""
+    """Returns why no browser is available; None if one is."""
     if not any(map(shutil.which, BROWSERS)):
         return "no chromium here; apt-get install chromium"
     return None if shutil.which(DRIVER) else f"no {DRIVER} here; apt-get install chromium-driver"

@@ -1,4 +1,4 @@
-"""Statistics beside a schema, group by group: what TFDV says of all columns at once."""
+"""Statistics checked against a schema in groups of columns: the same anomalies as TFDV finds in all at once."""
 
 import numpy as np
 import pandas as pd

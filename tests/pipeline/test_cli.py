@@ -14,7 +14,7 @@ from ctrpipe.common.errors import InputError, causes
 from ctrpipe.common.exit_codes import BLOCKED, FAILED, INTERRUPTED
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.pipeline.cli import COMMANDS, SECTIONS, main
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 from ctrpipe.pipeline.commands.run import run
 from ctrpipe.pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
@@ -27,7 +27,7 @@ HEAVY = "numpy pyarrow pydantic yaml rich tensorflow keras jax tfx apache_beam s
 IMPORTED = """
 import json, sys
 from ctrpipe.pipeline.cli import CommandGroup, main
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 try:
     main(sys.argv[1:], prog_name="ctrpipe")
 finally:
@@ -233,7 +233,7 @@ def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
 INTERRUPTED_WORK = """
 import gc, importlib.abc, signal, sys, time
 from ctrpipe.pipeline.cli import CommandGroup, main
-from ctrpipe.pipeline.commands.file_options import repeat_for_files
+from ctrpipe.pipeline.commands.options import repeat_for_files
 from ctrpipe.common.interrupt import interrupt
 
 _, number, ignored, place = sys.argv

@@ -1,4 +1,4 @@
-"""What the data page says of each column, beside pandas on the same log."""
+"""The data page's figures of each column against pandas on the same log."""
 
 import numpy as np
 import pandas as pd

@@ -171,6 +171,21 @@ def kinds(config: RunConfig) -> dict[str, str]:
     return {column: feature.kind for column, feature in config.feature_by_column.items()}
 
 
+def test_a_machine_that_cannot_load_lightgbm_gets_a_regression_and_is_told_why(tmp_path, monkeypatch):
+    def absent(name):
+        raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+    generate("criteo", rows=200, seed=1, output=tmp_path / "log.tsv")
+    monkeypatch.setattr("ctrpipe.common.libraries.ctypes.CDLL", absent)
+    text, unsure = draft([str(tmp_path / "log.tsv")])
+    assert yaml.safe_load(text)["model"] == {"name": "lr"} and "baseline" not in text
+    [told] = [line for line in unsure if "LightGBM" in line]
+    assert "(libgomp.so.1: cannot open shared object file" in told and "libgomp1 on Debian" in told
+    monkeypatch.setattr("ctrpipe.common.libraries.ctypes.CDLL", lambda name: None)
+    text, unsure = draft([str(tmp_path / "log.tsv")])
+    assert yaml.safe_load(text)["model"] == {"name": "lightgbm"} and not any("LightGBM" in line for line in unsure)
+
+
 @pytest.mark.parametrize("name", ["csv", "json", "parquet"])
 def test_one_log_is_understood_alike_in_every_format(tmp_path, name):
     config = config_of(tmp_path, LOGS[name](tmp_path))

@@ -1,4 +1,4 @@
-"""Two logs beside each other: what is far, what is not, and what `ctrpipe drift` and a run make of it."""
+"""Drift between two logs: distances and their significance, `ctrpipe drift`, and the gate of a run."""
 
 import json
 import pathlib

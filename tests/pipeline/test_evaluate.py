@@ -342,7 +342,7 @@ def bless(
     seeds: pathlib.Path | None = None,
     **hooked: dict[str, str],
 ):
-    """The blessing that the component gives to the model, beside which the last one has been trained."""
+    """The component's blessing of a model, given the last pushed one."""
     run = scored_log.config(log, TASKS, ("site",), gates)
     (work / "beside").mkdir()
     (work / "beside" / "Format-Serving").symlink_to(judged / "last")

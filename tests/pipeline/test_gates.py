@@ -219,7 +219,7 @@ def bootstrap(metric, *models: str) -> np.ndarray:
 def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_metric(
     many, tmp_path, metric, function, side, beyond, passes
 ):
-    """The limit is a tenth of the interval's width beside its end."""
+    """The limit lies outside the interval, by a tenth of its width."""
     ends = dict(zip(("min", "max"), np.quantile(bootstrap(function, "noisy"), [0.05, 0.95]), strict=True))
     limit = ends[side] + beyond * (ends["max"] - ends["min"])
     gates = {metric: {side: float(limit), "confidence": 0.95}, "max_drop": {}}

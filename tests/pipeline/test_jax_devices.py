@@ -1,4 +1,4 @@
-"""JAX on eight virtual devices beside one: the same model, an eighth of the tables on each. Precision on JAX."""
+"""JAX on eight virtual devices and on one: the same model, an eighth of the tables per device. Precision on JAX."""
 
 import functools
 import json

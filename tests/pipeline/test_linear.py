@@ -1,4 +1,4 @@
-"""`optimizer: lbfgs` beside scikit-learn's logistic regression on the same rows, with features made by numpy."""
+"""`optimizer: lbfgs` against scikit-learn's logistic regression on the same rows, with features made by numpy."""
 
 import dataclasses
 import pathlib
@@ -209,7 +209,7 @@ def test_a_baseline_is_trained_to_its_optimum_whatever_the_models_settings() -> 
 
 
 def test_vectors_and_weighted_values_are_columns_of_the_fit(tmp_path: pathlib.Path) -> None:
-    """The blocks beside numpy's columns, and the loaded model beside the weights."""
+    """Compares the blocks with numpy's columns, and the loaded model with the weights."""
     fields = [("site", "categorical", 3), ("tags", "multivalent", 4, 3, "feature", "sum", "", "", True)]
     data = dataclasses.replace(FeatureMap.from_sizes(fields, ("price", "v")), dense_widths=(1, 3))
     random, count = np.random.default_rng(2), 300

@@ -16,10 +16,12 @@ import pyarrow.parquet
 import pytest
 import sklearn.metrics
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.pages import SCRIPT
-from ctrpipe.pipeline.report.explanation import explanation_page
-from ctrpipe.pipeline.report.plots import precision_recall_curve, roc_curve
+from ctrpipe.pipeline.report import explanation
+from ctrpipe.pipeline.report.explanation import explanation_charts, explanation_page, tokens_of_maps
+from ctrpipe.pipeline.report.plots import precision_recall_curve
 from ctrpipe.pipeline.report.report import MEASURED, PLOTS, write_report
 from tests.e2e.small_run import call, one_line
 
@@ -193,8 +195,8 @@ def test_the_roc_curve_of_rates_is_that_of_each_impression():
     clicked = random.binomial(shown, 0.1 + 0.5 * scores)
     single = np.repeat(np.tile([1, 0], 200), np.stack([clicked, shown - clicked], axis=1).ravel())
     each = np.repeat(scores, shown)
-    found = roc_curve(clicked / shown, scores, shown)
-    np.testing.assert_allclose(found, roc_curve(single, each, np.ones(len(each))), atol=1e-12)
+    found = metrics.roc_points(clicked / shown, scores, shown)
+    np.testing.assert_allclose(found, metrics.roc_points(single, each, np.ones(len(each))), atol=1e-12)
 
 
 def test_the_roc_curve_is_scikit_learns():
@@ -202,9 +204,8 @@ def test_the_roc_curve_is_scikit_learns():
     labels = (random.random(300) < 0.3).astype(np.float32)
     for scores in (random.random(300), random.random(300).round(1), np.zeros(300)):
         for weights in (np.ones(300), random.integers(1, 4, 300)):
-            false_positive, true_positive, _ = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
-            found = roc_curve(labels, scores, weights)
-            np.testing.assert_allclose(found, [false_positive, true_positive], rtol=1e-15)
+            expected = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
+            np.testing.assert_allclose(metrics.roc_points(labels, scores, weights), expected, rtol=1e-15)
 
 
 def test_the_curve_of_precision_and_recall_is_scikit_learns():
@@ -410,6 +411,17 @@ def test_an_explanation_has_a_page_of_its_own(name):
     assert {"#importance", "#pairs", "#attention", "#rows"} <= {*page.addresses} and "script" in page.tags
     assert f"The model uses 1 of 2 columns visibly; the log loss rises most without {name} (+0.2500)." in page.texts
     assert {f"{name}: +0.25000", f"{name} x d: -0.0625 bits"} <= {*page.texts}
+
+
+def test_the_attention_maps_of_a_page_have_few_enough_cells_together(monkeypatch):
+    tokens = {maps: tokens_of_maps(maps) for maps in (0, 1, 3, 27, 60, 400)}
+    assert tokens == {0: 50, 1: 50, 3: 28, 27: 9, 60: 6, 400: 6}
+    monkeypatch.setattr(explanation, "MOST_CELLS", 100)
+    names = [f"d{number}" for number in range(9)]
+    rows = [[0.5] * 9] * 9
+    layer = {"queries": names, "tokens": names, "ranks": [], "heads": [rows], "picked": rows}
+    charts = explanation_charts({**explained("C9"), "attention": [layer]})
+    assert charts["attention"][0]["Head 1"].count(" attention</title>") == 7 * 7  # of 2 maps
 
 
 def test_an_explanation_in_which_no_column_matters_says_so():

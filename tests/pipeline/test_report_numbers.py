@@ -1,4 +1,4 @@
-"""The numbers of a report beside scikit-learn's, pandas' and written-out ones, and the sentence that sums them up."""
+"""A report's numbers against scikit-learn, pandas and written-out values, and its summary sentence."""
 
 import json
 import pathlib
@@ -124,7 +124,7 @@ def test_the_gain_is_the_share_of_clicks_of_the_rows_so_far():
     assert rows.tolist() == [0, 0.2, 0.4, 0.8, 1] and clicks.tolist() == [0, 0.5, 0.5, 1, 1]
     rows, clicks = gain_curve(labels, scores, np.array([1, 1, 3, 1, 4.0]))
     assert rows.tolist() == [0, 0.1, 0.2, 0.6, 1] and clicks.tolist() == [0, 0.25, 0.25, 1, 1]
-    # The area between the gain and the diagonal, by that of a perfect ranking, is 2 AUC - 1.
+    # The area between the gain and the diagonal, divided by the area of a perfect ranking, is 2 AUC - 1.
     random = np.random.default_rng(2)
     labels, scores = (random.random(200) < 0.3).astype(np.float32), random.random(200).round(2)
     area = np.trapezoid(*gain_curve(labels, scores, np.ones(200))[::-1]) - 0.5

@@ -1,4 +1,4 @@
-"""The log that was scored beside the statistics that travel with a model."""
+"""Drift of a scored log from the training statistics inside a model."""
 
 import pathlib
 

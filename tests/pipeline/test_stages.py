@@ -36,7 +36,7 @@ TRAINING = Training(
 def write(folder, rows: int, seed: int, words: int = 6) -> str:
     """Clicks depend on whether word 5 is in the text, and on the feature `b`; words 6 and 7 always stand together.
 
-    A text has so many `words`, 6 at most.
+    A text has `words` words, 6 at most.
     """
     random = np.random.default_rng(seed)
     tokens = np.zeros((rows, 8), np.int32)
@@ -64,7 +64,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    """As few rows as show which stages ran; all batches are of one size, so that each step is compiled once."""
+    """Just enough rows to show which stages ran. All batches have one size: each step is compiled once."""
     folder = tmp_path_factory.mktemp("few")
     return [write(folder / "train", 256, 1)], [write(folder / "validation", 128, 2)]
 
@@ -77,7 +77,7 @@ def run(files, work, name, stages=None, seen=None, shared="", **options):
 
 
 class Wider(BERT4CTR):
-    """Has a features' token that is wider than the one that it passes on to its stages."""
+    """A model whose token of features is wider than its stages' token."""
 
     def __init__(self, feature_map, *, token_dim: int = 8, **options):
         super().__init__(feature_map, token_dim=token_dim, **options)

@@ -134,7 +134,7 @@ def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backend, files, tmp_path, monkeypatch):
-    """The weights are averaged, so that all workers have to load the average and to go on from their own weights."""
+    """With averaged weights, every worker must load the average and continue from its own weights."""
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     changes = {"backend": backend, "optimizer": "lazy_adam", "averaged_evaluations": 3}

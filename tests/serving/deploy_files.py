@@ -1,4 +1,4 @@
-"""What serving/deploy/ holds, read as the tests need it."""
+"""Readers of the files in serving/deploy/, for the tests."""
 
 import pathlib
 from typing import Any
@@ -32,7 +32,7 @@ def container() -> dict[str, Any]:
 
 
 def flags() -> dict[str, list[str]]:
-    """What each way of deploying gives the server; KServe's own runtime adds ports, name and folder."""
+    """The server's flags in each kind of deployment; KServe's own runtime adds ports, name and folder."""
     model = by_kind("InferenceService", "kserve")["spec"]["predictor"]["model"]
     runtime = ["--port=9000", "--rest_api_port=8080", "--model_name=ctr", "--model_base_path=/mnt/models"]
     return {

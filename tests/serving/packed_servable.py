@@ -66,7 +66,7 @@ def rows(count: int, seed: int) -> pa.RecordBatch:
 
 
 def write_log(batch: pa.RecordBatch, path: pathlib.Path, spec: LogSpec = SPEC) -> None:
-    """As a TSV file without a header."""
+    """Writes the rows to a TSV file without a header."""
     columns = []
     for name in spec.data.columns:
         values = batch[name].cast(pa.string() if name in spec.text_columns else pa.float64()).to_pylist()

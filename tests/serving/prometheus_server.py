@@ -1,4 +1,4 @@
-"""Debian's Prometheus, as the tests of the monitoring files run it."""
+"""Runs Debian's Prometheus for the tests of the monitoring files."""
 
 import contextlib
 import pathlib
@@ -20,7 +20,7 @@ MONITORING = FOLDER / "monitoring"
 
 
 def write_config(folder: pathlib.Path, target: str, rules: pathlib.Path) -> pathlib.Path:
-    """Writes monitoring/prometheus.yaml for one server and these rules, all of it looked at every second."""
+    """Writes monitoring/prometheus.yaml for one server and these rules, with an interval of one second."""
     config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
     config["global"]["scrape_interval"] = config["global"]["evaluation_interval"] = "1s"
     config["rule_files"] = [str(rules)]
@@ -31,7 +31,7 @@ def write_config(folder: pathlib.Path, target: str, rules: pathlib.Path) -> path
 
 
 def quick_rules(folder: pathlib.Path, seconds: int) -> pathlib.Path:
-    """Writes monitoring/rules.yaml with windows of some seconds, a pause of three times as much, and no wait."""
+    """Writes monitoring/rules.yaml with windows of a few seconds, pauses three times as long, and no delay."""
     text = (MONITORING / "rules.yaml").read_text()
     text = re.sub(r"\[\d+m\]", f"[{seconds}s]", text)
     text = re.sub(r"offset \d+m", f"offset {3 * seconds}s", text)

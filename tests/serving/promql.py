@@ -1,4 +1,4 @@
-"""Prometheus's answers to the few kinds of PromQL that the dashboard and the rules ask, on a recording of the page."""
+"""Evaluates the PromQL of the dashboard and the rules on recorded pages, as Prometheus does."""
 
 import collections
 import math

@@ -1,4 +1,4 @@
-"""HTTP/2 frames of gRPC calls, made by hand: what no client of gRPC would send."""
+"""Handmade HTTP/2 frames of gRPC calls that no gRPC client would send."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _named(index: int, value: str) -> bytes:
-    """A header whose name is in HPACK's static table, its value as it is."""
+    """A header with a name from HPACK's static table and a literal value."""
     return bytes([index, len(value)]) + value.encode()
 
 
@@ -31,21 +31,21 @@ def _call_headers(method: str) -> bytes:
 
 
 def opened_calls(method: str, calls: int) -> bytes:
-    """The frames of a connection that opens calls, and sends no message in any of them."""
+    """The frames of a connection that opens calls without messages."""
     headers = _call_headers(method)
     streams = [frame(HEADERS, END_HEADERS, 2 * number + 1, headers) for number in range(calls)]
     return b"".join([PREFACE, frame(SETTINGS, 0, 0), frame(SETTINGS, ACK, 0), *streams])
 
 
 def asked_calls(method: str, message: bytes, calls: int) -> bytes:
-    """The frames of a connection that opens calls, each with its short message, and lets no answer in."""
+    """The frames of a connection that opens calls with short messages and accepts no answer."""
     data = b"\0" + struct.pack(">I", len(message)) + message
     sent = [frame(DATA, END_STREAM, 2 * number + 1, data) for number in range(calls)]
     return opened_calls(method, calls) + b"".join(sent)
 
 
 def reset_calls(method: str, first: int, calls: int) -> bytes:
-    """The frames that open so many calls from the `first` on, and reset each at once."""
+    """The frames that open `calls` calls, numbered from `first`, and reset each at once."""
     headers, cancel = _call_headers(method), struct.pack(">I", 8)
     streams = [2 * number + 1 for number in range(first, first + calls)]
     return b"".join(
@@ -54,12 +54,12 @@ def reset_calls(method: str, first: int, calls: int) -> bytes:
 
 
 class UnfinishedMessage(threading.Thread):
-    """A call that sends a part of its message, as fast as the server lets it, and never the rest.
+    """A call that sends part of its message at full speed, and never the rest.
 
     Args:
         address: HOST:PORT.
-        declared: The message's length, as it says.
-        size: How much of it is sent.
+        declared: The declared length of the message.
+        size: The number of bytes to send.
 
     Attributes:
         sent: Bytes sent so far.

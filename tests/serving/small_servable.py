@@ -1,4 +1,4 @@
-"""A servable whose probabilities can be worked out by hand, instead of one that a run has trained."""
+"""A small servable whose probabilities can be computed by hand."""
 
 import math
 import pathlib
@@ -15,7 +15,7 @@ def spec(**data) -> LogSpec:
 
 
 def probability(number: float | None, text: str) -> float:
-    """What the servable answers: the logistic function of the number (-1 where it is missing) + the text's bytes."""
+    """The servable's answers: the logistic function of the number (-1 if missing) plus the text's length in bytes."""
     logit = (-1.0 if number is None else number) / 100 + len(text.encode()) / 10
     return 1 / (1 + math.exp(-logit))
 

@@ -1,4 +1,4 @@
-"""Servers that answer what a test says, instead of TF Serving."""
+"""Fake servers with the answers of a test."""
 
 import concurrent.futures
 import contextlib
@@ -33,7 +33,7 @@ METADATA = {
 
 
 class Post(NamedTuple):
-    """A request as it came."""
+    """A received request."""
 
     path: str
     body: dict[str, Any]
@@ -42,7 +42,7 @@ class Post(NamedTuple):
 
 @contextlib.contextmanager
 def rest_server(*answers: tuple | Callable) -> Iterator[tuple[str, list[Post]]]:
-    """Gives these answers to POST in turn, the last one for ever; yields (URL, requests).
+    """Answers POST requests with these answers in turn, and then with the last one; yields (URL, requests).
 
     An answer is (status, body), (status, body, headers), or is called with the handler. GET .../metadata is METADATA.
     """
@@ -92,10 +92,10 @@ def cut(handler: http.server.BaseHTTPRequestHandler) -> None:
 
 
 class GrpcServer(prediction_service_pb2_grpc.PredictionServiceServicer, model_service_pb2_grpc.ModelServiceServicer):
-    """Gives the answers in turn, the last one for ever: a dictionary of outputs, a status code, or (code, message).
+    """Gives the answers in turn, and then the last one: a dictionary of outputs, a status code, or (code, message).
 
     Attributes:
-        requests: What came, of all methods.
+        requests: The received requests, of all methods.
         states: (version, state) of GetModelStatus.
     """
 

@@ -1,4 +1,4 @@
-"""What runs of the graph may take together."""
+"""Admission: how much memory concurrent runs of the graph may take."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ WIDTH = 100_000
 
 
 class _Wide(tf.Module):
-    """Makes 100,000 floats of each row, and of one signature's run as many more."""
+    """Makes 100,000 floats for each row of `rows`; the other signatures make few."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def rows(self, x):
@@ -176,7 +176,7 @@ def test_no_more_than_some_large_requests_wait(monkeypatch):
 
 
 def test_large_bodies_are_parsed_one_at_a_time(monkeypatch):
-    """Whatever the processors are: only one thread has the interpreter."""
+    """The number of processors does not matter: only one thread holds the interpreter."""
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     admission, large = Admission(Budget(8 << 30, resident=lambda: 0)), 1 << 20
     with admission.reading(large), admission.parsing(large), admission.reading(large):
@@ -190,10 +190,10 @@ def test_large_bodies_are_parsed_one_at_a_time(monkeypatch):
 
 
 def test_a_run_of_many_strings_takes_its_turn_as_a_long_one_does(monkeypatch):
-    """TensorFlow keeps the interpreter while it takes strings over."""
+    """TensorFlow holds the interpreter while it copies strings."""
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     admission = Admission(Budget(8 << 30, resident=lambda: 0))
-    monkeypatch.setattr(admission._costs, "of", lambda servable, signature: RowCost(0, 1, 0.0))
+    monkeypatch.setattr(admission, "_cost", lambda *_: RowCost(0, 1, 0.0))
     many, few = np.full(100_000, b"", object), np.full(1000, b"", object)
     with admission.admitted(None, ["x"], {"s": many}):
         with admission.admitted(None, ["x"], {"s": few}, 0.0):
@@ -202,3 +202,37 @@ def test_a_run_of_many_strings_takes_its_turn_as_a_long_one_does(monkeypatch):
             pass  # numbers are taken over without the interpreter
         with pytest.raises(ServingError), admission.admitted(None, ["x"], {"s": many}, 0.05):
             pytest.fail("it runs")
+
+
+def test_the_first_requests_of_a_signature_keep_no_thread_while_one_of_them_measures_it(wide, monkeypatch):
+    """Eight clients that were the first to ask had all threads: another one waited for seconds."""
+    measures, go_on = threading.Event(), threading.Event()
+
+    def slow(*_):
+        measures.set()
+        go_on.wait(20)
+        return RowCost(1, 1, 0.0)
+
+    monkeypatch.setattr("ctrpipe.serving.server.row_cost.measure", slow)
+    admission, slots = Admission(Budget(1000 * MIB, resident=lambda: 0)), Slots(2)
+
+    def ask():
+        with slots, admission.admitted(wide, ["rows"], {"x": np.zeros(1, np.float32)}):
+            pass
+
+    def pass_by():
+        with slots:
+            pass
+
+    first = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in first:
+        thread.start()
+    assert measures.wait(20)
+    other = threading.Thread(target=pass_by)
+    other.start()
+    other.join(5)
+    is_kept = other.is_alive()
+    go_on.set()
+    for thread in [*first, other]:
+        thread.join(20)
+    assert not is_kept and not any(thread.is_alive() for thread in first)

@@ -13,7 +13,7 @@ BASELINE = 4
 
 
 def columns_of(name: str) -> tuple[list[str], list[str]]:
-    """The columns that are attributed to, and the column of each slot."""
+    """The explained columns, and the column of each slot."""
     feature_map = map_of(name)
     slots = [field.name for field in feature_map.fields for _ in range(field.slots)]
     text = [TEXT] if feature_map.text else []
@@ -44,7 +44,7 @@ def test_the_sum_is_the_difference_of_the_logits(name):
 
 
 def apart_from_explain(name: str) -> float:
-    """How far the attributions of three rows are from those of explain, as a share of these."""
+    """The relative error of three rows' attributions, compared with explain's."""
     columns, slots = columns_of(name)
     _, (_, _, found) = explained(name)
     gradients = RowGradients(randomised(name), slots)

@@ -1,4 +1,4 @@
-"""Bad input that only a whole server can be given: the contract's answer or one line, never a traceback or a hang."""
+"""Bad input to a whole server: it answers by the contract or in one line, never with a traceback or a hang."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ def prediction(**inputs):
 
 
 def one_line(*arguments):
-    """What the command says when it refuses to start."""
+    """Returns the message of a command that refuses to start."""
     result = CliRunner().invoke(main, ["serve", *map(str, arguments)])
     assert result.exit_code == 2 and "Traceback" not in result.output
     (line,) = [line for line in result.output.splitlines() if line.startswith("ctrpipe:")]

@@ -1,4 +1,4 @@
-"""The estimate of what a body takes in memory: its counts against a plain reading of the same bytes."""
+"""The estimate of a body's memory: its counts against a simple reading of the same bytes."""
 
 import json
 import random

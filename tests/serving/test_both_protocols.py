@@ -1,4 +1,4 @@
-"""The REST and the gRPC client give the same, of every kind of input, before our server."""
+"""The REST and gRPC clients return the same answers from our server, for every kind of input."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ NAN = float("nan")
 
 
 class Model(tf.Module):
-    """Probabilities that can be worked out by hand, of raw rows, packed tensors and tf.Examples."""
+    """A servable for raw rows, packed tensors and tf.Examples, whose probabilities can be computed by hand."""
 
     @tf.function(
         input_signature=[tf.TensorSpec([None], tf.float32, name="n"), tf.TensorSpec([None], tf.string, name="c")]

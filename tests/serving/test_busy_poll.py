@@ -1,4 +1,4 @@
-"""The loop stays awake between requests that follow closely, and no longer."""
+"""The event loop polls between requests in quick succession, and sleeps after them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from ctrpipe.serving.server.rest import RestApi
 
 
 class Loop:
-    """Runs what is due one step at a time, on a clock of its own; each step takes a second."""
+    """Runs due callbacks one at a time, on its own clock; each takes a second."""
 
     def __init__(self):
         self.now = 100.0
@@ -21,7 +21,7 @@ class Loop:
         self.due.append((callback, arguments))
 
     def steps(self):
-        """Until nothing is due: the loop sleeps."""
+        """Runs callbacks until none is due: the loop sleeps."""
         count = 0
         while self.due and count < 100:
             callback, arguments = self.due.pop(0)

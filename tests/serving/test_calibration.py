@@ -1,4 +1,4 @@
-"""A calibrated SavedModel: every signature, both protocols and batch scoring answer the calibrated probability."""
+"""A calibrated SavedModel: every signature, both protocols and batch scoring return calibrated probabilities."""
 
 import json
 
@@ -35,7 +35,7 @@ BY = ["c2", "n1"]
 
 
 def made(fields: FeatureMap) -> FittedCalibration:
-    """Of ctr a curve with lines for the values of two columns, of cvr a beta calibration."""
+    """Fits a curve with terms for the values of two columns for ctr, and a beta calibration for cvr."""
     places = slice_rows(fields, BY)
     random = np.random.default_rng(8)
     lines = random.normal(0, 0.2, (places["last"][-1] + 1, 2)).astype(np.float32)
@@ -62,7 +62,7 @@ def servable(version):
 
 
 def expected_of(servable: Servable, raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The calibration of the answers before it, in numpy."""
+    """Calibrates uncalibrated answers in numpy."""
     before = servable.run(UNCALIBRATED, raw)
     logits = {task: scipy.special.logit(before[task].astype(np.float64)) for task in before}
     fields = FeatureMap.load(asset_path(servable.path, Asset.FEATURE_MAP))

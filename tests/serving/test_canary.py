@@ -1,4 +1,4 @@
-"""A canary from push to roll back, before our server: `ctrpipe canary` moves, both clients divide their requests."""
+"""A canary from push to rollback on our server: `ctrpipe canary` moves labels, and both clients split requests."""
 
 import contextlib
 import dataclasses
@@ -33,7 +33,7 @@ def push(base: pathlib.Path, version: int) -> None:
 
 @dataclasses.dataclass
 class Service:
-    """A server of the model `ctr`, of which version 12 is pushed."""
+    """A server of the model `ctr` with version 12."""
 
     base: pathlib.Path
     file: pathlib.Path
@@ -151,7 +151,7 @@ def test_a_server_that_looks_at_its_file(tmp_path):
 
 
 def labels(*clients: ModelClient) -> set[str]:
-    """The labels that one of the clients can ask."""
+    """The labels of the server, as a client sees them."""
     found = set()
     for client in clients:
         for label in ("stable", "canary"):

@@ -1,4 +1,4 @@
-"""One text and many candidates: the text is read once, and the answers are those of the text repeated."""
+"""One text and many candidates: the text is read once, with the same answers as for a repeated text."""
 
 import shutil
 
@@ -40,7 +40,7 @@ def servable(version):
 
 
 def requests(servable: Servable, count: int) -> dict[str, tuple[dict, dict]]:
-    """By signature, a request of candidates, and the same with the text repeated."""
+    """By signature: a request with candidates, and the equal request with a repeated text."""
     raw = raw_arrays(rows(count, 3), SPEC)
     shared = candidates_of(raw, servable.run("transform_raw", raw), SPEC)
     return {

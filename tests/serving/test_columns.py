@@ -1,4 +1,4 @@
-"""What becomes of columns on their way to a server, and of its answer."""
+"""The encoding of columns in a request, and the decoding of the answer."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Prometheus fires each alert of serving/deploy/monitoring/rules.yaml once, about a server in that trouble."""
+"""Prometheus fires each alert of serving/deploy/monitoring/rules.yaml for a server with that fault, once."""
 
 import concurrent.futures
 import contextlib
@@ -63,7 +63,7 @@ def slow(seconds: float) -> dict:
 
 @contextlib.contextmanager
 def flood(url: str, body: dict) -> Iterator[set[int]]:
-    """Keeps FLOOD requests at the server, however slow this process is; yields the statuses seen so far."""
+    """Keeps FLOOD requests pending at the server; yields the statuses seen so far."""
     statuses: set[int] = set()
     content, over = json.dumps(body).encode(), threading.Event()
 

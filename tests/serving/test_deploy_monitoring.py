@@ -95,7 +95,7 @@ def expressions():
 
 
 def asked(node):
-    """(metric, labels) of every selector; an aggregation's labels count for what is below it."""
+    """(metric, labels) of every selector; an aggregation's labels count for its operands."""
     if isinstance(node, promql_parser.VectorSelector):
         yield node.name, {matcher.name for matcher in node.matchers.matchers}
     elif isinstance(node, promql_parser.MatrixSelector):
@@ -119,7 +119,7 @@ PROBES = [container()[f"{kind}Probe"]["httpGet"]["path"] for kind in ("readiness
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Three pages of a server: some requests of each kind, then twice 100 probes and 60 predictions more."""
+    """Three pages of a server: after a few requests of each kind, and twice after 100 probes and 60 predictions."""
     models = tmp_path_factory.mktemp("models")
     record_warmup(save(models / "ctr" / "1"))
     with running_server(options(flags()["compose"], models)) as server:
@@ -169,7 +169,7 @@ def test_no_panel_stays_empty(recording):
 
 
 def test_probes_are_no_predictions(recording):
-    """120 predictions in two minutes, and as many others as the dashboard says apart."""
+    """120 predictions in two minutes, and as many requests of each other kind on the dashboard."""
     per_second = [target["expr"] for target in dashboard()["panels"][0]["targets"]]
     values = [
         sum(recording.query(text.replace("$__rate_interval", "2m").replace("$model", "ctr"), 1060).values())
@@ -204,7 +204,7 @@ def test_nothing_alerts_where_all_is_well(recording):
     ],
 )
 def test_probes_do_not_dilute_the_alerts(before, after, expected):
-    """Each page has 10,000 probes more than the one before, and the second a name that a client invented."""
+    """Each page has 10,000 more probes than the previous one; the second has a model name invented by a client."""
     recording = Recording()
     for number, statuses in enumerate((before, after)):
         lines = [f'request_latency_count{{model_name="ctr",API="",entrypoint="REST"}} {10_000 * number}']
@@ -304,7 +304,7 @@ def test_the_panels_lie_beside_each_other():
 
 
 def lost(ours, read, path=""):
-    """Where what Grafana's own types keep of the dashboard differs from it; what they add is their defaults."""
+    """The places where a round trip through Grafana's types changes the dashboard; added defaults do not count."""
     if isinstance(ours, dict) and isinstance(read, dict):
         for key, value in ours.items():
             yield from lost(value, read.get(key), f"{path}/{key}")

@@ -1,4 +1,4 @@
-"""A text's encoder that is served in fewer bits."""
+"""Serving a text encoder in fewer bits."""
 
 import pathlib
 import shutil
@@ -26,7 +26,7 @@ def folder(shared_folder, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def exact(folder) -> np.ndarray:
-    """What the model answers in float32."""
+    """The model's float32 answers."""
     return answers(folder / VERSION)["serving_raw"]
 
 

@@ -1,4 +1,4 @@
-"""Every signature of every model, exported and served: loader, REST, gRPC and a scoring answer what Keras answers."""
+"""Every signature of every exported model: loader, REST, gRPC and batch scoring answer as Keras does."""
 
 import base64
 import json
@@ -75,7 +75,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What the models without a text share: what is learned of the log."""
+    """The statistics learned from the log, shared by the models without a text."""
     folder = tmp_path_factory.mktemp("every_model")
     (folder / "payload").mkdir()
     with PayloadWriter(folder / "payload", "train", payload_schema(TWO_TASKS)) as writer:
@@ -195,7 +195,7 @@ def regressed_over_rest(rest, name, examples):
 
 
 def regressed_over_grpc(rpc, name, examples):
-    """By Regress, and by MultiInference, whose answer is the same."""
+    """Asks by Regress and by MultiInference, which must agree."""
     spec = {"name": name, "signature_name": "regress"}
     alone = rpc.prediction.Regress(regression_pb2.RegressionRequest(model_spec=spec, input=as_input(examples)))
     task = {"model_spec": spec, "method_name": "tensorflow/serving/regress"}
@@ -217,7 +217,7 @@ def assert_is_no_classifier(rest, rpc, name, examples):
 
 
 def scored(version, spec, folder):
-    """What `ctrpipe score` makes of the log of the golden rows, by task."""
+    """The scores by task that `ctrpipe score` writes for a log of the golden rows."""
     packed_servable.write_log(rows(5), folder / "log.tsv", spec)
     assert score(version.parent, [str(folder / "log.tsv")], folder / "scored").scored == 5
     parts = [pyarrow.parquet.read_table(part) for part in sorted((folder / "scored").glob("part-*"))]

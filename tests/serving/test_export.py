@@ -1,4 +1,4 @@
-"""What an export fixes, the position of an ad, and what it refuses."""
+"""The values that an export fixes, such as an ad's position, and the exports that are refused."""
 
 import datetime
 import keyword
@@ -33,7 +33,7 @@ from tests.serving.packed_servable import SPEC, rows, save, shared_version
 
 
 def with_positions(*columns: str) -> LogSpec:
-    """The log with these columns in the role of a position."""
+    """The log with these columns as positions."""
     features = []
     for feature in SPEC.model_dump()["features"]:
         for column in feature["columns"]:
@@ -44,7 +44,7 @@ def with_positions(*columns: str) -> LogSpec:
 
 @pytest.mark.slow
 def test_an_answer_that_is_not_finite_is_refused(shared_folder, monkeypatch):
-    """NaN is neither more nor less than the largest difference."""
+    """A comparison with NaN is false, so NaN must not pass as a small difference."""
     version, run = shared_version(shared_folder), Servable.run
     check_servable(version)
 

@@ -1,4 +1,4 @@
-"""gRPC calls that never send their message keep nobody out."""
+"""gRPC calls that never send their message do not block other clients."""
 
 import contextlib
 import threading
@@ -66,7 +66,7 @@ def test_a_connection_that_opens_calls_and_sends_no_message_keeps_nobody_out(add
 
 
 def test_many_connections_that_send_no_message_keep_nobody_out(address):
-    """More calls than may wait: those that have waited longest are cancelled."""
+    """When more calls wait than allowed, the oldest are cancelled."""
     with contextlib.ExitStack() as connections:
         attackers = [connections.enter_context(connect(address)) for _ in range(8)]
         for attacker in attackers:
@@ -78,7 +78,7 @@ def test_many_connections_that_send_no_message_keep_nobody_out(address):
 
 
 def test_who_watches_the_health_keeps_no_thread_and_may_leave(address):
-    """A server of two threads, and more watchers than there are threads for calls that wait; some leave meanwhile."""
+    """A server with two threads, and more watchers than threads for waiting calls; some watchers leave meanwhile."""
     with contextlib.ExitStack() as stack:
         kept = []
         for _ in range(6):
@@ -102,7 +102,7 @@ def test_a_call_that_ends_without_a_message_is_told_so(address):
 
 
 class Call:
-    """A call whose message comes when it is let go on; `cancel` ends it as gRPC does."""
+    """A call whose message arrives when the test releases it; `cancel` ends it as gRPC does."""
 
     def __init__(self, connection: str = "a"):
         self._connection = connection
@@ -154,7 +154,7 @@ def test_the_call_that_has_waited_longest_gives_way():
 
 @contextlib.contextmanager
 def waiting(arrivals, calls):
-    """Runs a thread for each call, in this order; yields what became of them, by the call's place."""
+    """Runs a thread for each call, in this order; yields their outcomes by index."""
     found = {}
 
     def wait(number, call):
@@ -176,7 +176,7 @@ def waiting(arrivals, calls):
 
 
 def test_the_connection_with_the_most_calls_gives_way():
-    """However old the calls of others are."""
+    """The age of other clients' calls does not matter."""
     calls = [Call("good"), *[Call("attacker") for _ in range(5)], Call("other")]
     with waiting(Arrivals(Budget(), most=3), calls) as found:
         pass
@@ -185,7 +185,7 @@ def test_the_connection_with_the_most_calls_gives_way():
 
 
 def test_half_of_the_calls_that_wait_end_where_the_process_takes_too_much(monkeypatch):
-    """Those that have waited longest: their messages may have come in part. One that waits for a moment stays."""
+    """The oldest calls are cancelled, even if their messages have arrived in part. A recent call stays."""
     taken = [100]
     budget = Budget(1000, resident=lambda: taken[0])
     arrivals, calls = Arrivals(budget), [Call(str(number)) for number in range(5)]

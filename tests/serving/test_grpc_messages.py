@@ -23,7 +23,7 @@ PLAIN = predict_pb2.PredictRequest(output_filter=["y"] * 3).SerializeToString()
 
 
 def unpacked(body, limit=MIB, most=100 * MIB):
-    """The message, and what is held after it."""
+    """The message, and the memory held after it."""
     budget = Budget(most, resident=lambda: 0)
     with budget.hold() as held:
         message = plain_message(body, limit, held)
@@ -109,7 +109,7 @@ def test_a_large_tensor_of_random_numbers_is_not_taken_for_strings():
 
 
 def test_the_bytes_that_are_counted_are_the_tags_of_what_may_be_empty():
-    """A message without content, of each kind that a request may repeat, is one of the counted bytes and 0."""
+    """An empty message of each repeated kind takes one counted byte and a zero."""
     found = [
         tensor_pb2.TensorProto(string_val=[b""]),
         tensor_shape_pb2.TensorShapeProto(dim=[{}]),
@@ -131,7 +131,7 @@ def test_the_bytes_that_are_counted_are_the_tags_of_what_may_be_empty():
 
 @pytest.mark.parametrize("kind", ["example_list", "example_list_with_context"])
 def test_examples_are_counted_before_they_are_read(kind):
-    """A class and a score of each are an object in the answer."""
+    """Each class with its score is an object in the answer."""
     for request in (classification_pb2.ClassificationRequest(), regression_pb2.RegressionRequest()):
         examples = getattr(request.input, kind).examples
         examples.extend([example_pb2.Example()] * 1000)

@@ -1,4 +1,4 @@
-"""A message that is parsed piece by piece is what protobuf's own parser makes of it."""
+"""Parsing a message piece by piece gives the same as protobuf's own parser."""
 
 import random
 import sys
@@ -31,7 +31,7 @@ def text(chance, most):
 
 
 def tensors(chance):
-    """A Predict request with every field of a tensor that may be large."""
+    """A Predict request with every tensor field that can be large."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "m" * chance.choice([1, LARGE])
     request.output_filter.extend(["y" * chance.choice([0, 3, 500]) for _ in range(chance.choice([0, 9000]))])
@@ -85,7 +85,7 @@ def test_a_message_is_the_same(make, seed):
 
 @pytest.mark.parametrize("make", [tensors, examples])
 def test_what_is_damaged_is_refused_as_protobuf_refuses_it(make, monkeypatch):
-    """Bytes that are changed, added and left out; pieces are small, so that damages are at their ends too."""
+    """Changed, added and missing bytes. The pieces are small: some damage is at the end of a piece."""
     monkeypatch.setattr(grpc_parsing, "PIECE_BYTES", 512)
     monkeypatch.setattr(grpc_parsing, "_WHOLE_BYTES", 512)
     chance = random.Random(5)
@@ -119,7 +119,7 @@ def length(number, content):
 
 
 def test_entries_of_a_map():
-    """The last one of a key stays, as a whole. A key behind its value, and one that is no text, are refused."""
+    """The last entry of a repeated key wins. A key after its value, or one that is not text, is refused."""
     first = tensor_pb2.TensorProto(dtype=7, string_val=[b"a" * 100] * 2000).SerializeToString()
     second = tensor_pb2.TensorProto(int_val=[7] * LARGE).SerializeToString()
     key = length(1, b"x")
@@ -142,7 +142,7 @@ def test_fields_that_a_message_does_not_have_are_left_out():
 
 
 def test_the_large_content_of_an_input_is_beside_the_message():
-    """It is where TensorFlow takes it over without a copy."""
+    """The array is aligned, so TensorFlow uses it without a copy."""
     content = np.arange(LARGE, dtype=np.float32)
     tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=content.tobytes())
     tensor.tensor_shape.dim.add(size=LARGE)
@@ -172,7 +172,7 @@ def test_messages_within_messages_end():
 
 
 def longest_hold(work):
-    """Processor seconds that the process took at most while another thread waited to run."""
+    """The longest CPU time of the process during which another thread waited to run."""
     holds, stop = [], threading.Event()
 
     def watch():

@@ -1,4 +1,4 @@
-"""A gRPC server that ends answers what has arrived, and its clients lose no call to it."""
+"""A gRPC server that shuts down answers all received calls; its clients lose none."""
 
 import collections
 import contextlib

@@ -198,7 +198,7 @@ class Transport:
 
 
 def answers_to(*pieces):
-    """What is answered where exactly these pieces arrive; the last request ends the connection."""
+    """The answers to exactly these pieces; the last request ends the connection."""
 
     async def receive():
         server = HttpServer(App(echo), 1, Limits(**{**LIMITS, "max_request_bytes": 1 << 20}), Budget())

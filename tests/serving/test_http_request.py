@@ -1,4 +1,4 @@
-"""What arrives on a connection becomes requests and refusals, and holds what the budget allows. No socket is opened."""
+"""The bytes of a connection become requests and refusals, within the memory budget. No socket is opened."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def a_reader(max_memory=1 << 40, max_request_bytes=64 * MIB):
 
 
 def fed(reader, data, piece=PIECE):
-    """What is found of the data, and how much of it has been read by then."""
+    """The parsed requests, and the number of bytes read by then."""
     found = []
     for start in range(0, len(data), piece):
         found += reader.feed(data[start : start + piece])

@@ -1,4 +1,4 @@
-"""What is decompressed slice by slice is what zlib makes of the whole."""
+"""Decompression slice by slice gives the same bytes as zlib on the whole."""
 
 import gzip
 import random

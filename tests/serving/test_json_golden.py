@@ -1,4 +1,4 @@
-"""JSON in and out, beside what TF Serving's own code made of it.
+"""Parsed and formatted JSON, compared with recorded results of TF Serving's own code.
 
 The files in golden/ were written by util/json_tensor.cc of TF Serving (commit 9d981c5c) with RapidJSON 1.1.0, compiled:
 bodies with the tensors, examples or errors that it reads, tensors with the bytes that it prints. Text stands there as
@@ -58,7 +58,7 @@ def array(tensor):
 
 
 def read(case):
-    """What the server reads of a body: inputs by name and whether they are rows, or the signature and the examples."""
+    """The parsed body: inputs by name and whether they are rows, or the signature and the examples."""
     body = case["body"].encode("latin-1")
     request = parse_body(body, reads_doubles=case["call"] != "classify")
     signature = request.get("signature_name", "")

@@ -58,7 +58,7 @@ def serving(version: pathlib.Path, wrong: float = 0.0, broken: tuple[str, ...] =
     Args:
         wrong: Added to every probability.
         broken: Signatures that are answered with an error.
-        seconds: What each answer takes beside its computation.
+        seconds: Additional seconds of each answer.
     """
     servable = Servable(version)
     numeric = {name for name, info in servable.signatures["serving_raw"].inputs.items() if info.dtype == 1}
@@ -292,7 +292,7 @@ def test_bars_are_set_beside_the_ratios_only_where_they_are_asked_for(report, ca
 
 @pytest.mark.slow
 def test_a_server_that_takes_longer_is_seen_beside_another(folder, tmp_path, capsys):
-    settings = SMALL.model_copy(update={"kinds": ("rest_columnar", "grpc_packed", "rest_b64"), "seconds": 0.2})
+    settings = SMALL.model_copy(update={"kinds": ("rest_columnar", "grpc_packed", "rest_b64"), "seconds": 0.4})
     version = folder / "lr" / "1"
     with serving(version) as (url, address), serving(version, broken=("serving_default",), seconds=0.005) as other:
         found = measure_beside(folder / "lr", folder / LOG, settings, (), other, url, address)

@@ -20,7 +20,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Behaviour:
-    """What a server of these tests does: answers at once, unless told to stall, to fail or to cut."""
+    """The test server's behaviour: it answers at once, unless told to stall, to fail or to cut the connection."""
 
     def __init__(self, stall: tuple[float, float] = (0.0, 0.0), fail_every: int = 0, cut_every: int = 0, mute=False):
         self.stall, self.fail_every, self.cut_every, self.mute = stall, fail_every, cut_every, mute
@@ -122,7 +122,7 @@ def test_a_stall_that_a_closed_loop_hides_is_seen_by_an_open_one(protocol):
 
 
 def test_waiting_for_a_free_connection_is_latency():
-    """With one connection the requests due in the stall queue up behind the one that is stalled."""
+    """With one connection, the requests due during the stall queue up behind the stalled request."""
     arrivals = np.arange(0.1, 0.7, 0.02)
     found = run("rest", Behaviour((0.2, 0.5)), arrivals=arrivals, connections=1)
     assert len(found.latencies) == len(arrivals)

@@ -1,4 +1,4 @@
-"""Where versions and their files lie, and the golden rows that travel with them."""
+"""The paths of versions and their files, and the golden rows inside a version."""
 
 import numpy as np
 import pytest

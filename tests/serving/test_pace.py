@@ -1,4 +1,4 @@
-"""Which requests run on the event loop's own thread, and that a slow signature keeps nobody waiting."""
+"""Short requests run on the event loop's thread; a slow signature delays no other request."""
 
 import contextlib
 import http.client

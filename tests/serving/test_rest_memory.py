@@ -1,4 +1,4 @@
-"""What a REST request takes is held before it is decompressed and parsed, and given back after its answer."""
+"""A REST request's memory is reserved before it is decompressed and parsed, and released after the answer."""
 
 import concurrent.futures
 import gzip

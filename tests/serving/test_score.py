@@ -201,7 +201,7 @@ def test_a_log_of_malformed_lines_only_has_rows_without_scores(models, tmp_path)
 def test_scores_that_are_no_numbers_are_counted_apart():
     empty = pa.RecordBatch.from_pydict({})
     rows = [LogBatch("log.tsv", empty, np.array(lines), []) for lines in ([1, 3], [4, 7])]
-    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, rows, 2)
+    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, rows, 2, ())
     found = counts.tasks["ctr"]
     assert found["first_not_finite"] == "log.tsv:3"
     assert (counts.scored, counts.rejected, found["not_finite"], found["sum"]) == (4, 2, 2, 1.25)
@@ -267,7 +267,7 @@ def small_chunks(monkeypatch) -> None:
 
 
 def unfinished(models: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    """A scoring of a.tsv and b.tsv.gz, of which b cannot be read to its end; what of it is there."""
+    """The scores of a.tsv and of the truncated b.tsv.gz, up to where it can be read."""
     (folder / "a.tsv").write_text(text())
     (folder / "b.tsv.gz").write_bytes(WHOLE[:-100])
     paths = ["--model", models / "tsv", "--input", f"{folder}/[ab].tsv*", "--output", folder / "out"]
@@ -512,7 +512,7 @@ def test_what_cannot_be_used_is_one_line(models, tmp_path):
 
 @pytest.mark.slow
 def test_scores_that_are_not_finite_are_null_counted_and_exit_1(models, tmp_path, small_pieces, monkeypatch):
-    """A servable of this release answers them to no row, so that some of its answers are replaced here."""
+    """A servable of this release gives no such answer, so the test replaces some answers."""
     lines = [(0, float(row), "x" * (row % 5)) for row in range(120)]
     log = tmp_path / "log.tsv"
     log.write_text("bad\n" + text(lines))

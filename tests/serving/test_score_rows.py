@@ -20,7 +20,7 @@ def version(shared_folder) -> pathlib.Path:
 
 
 def by_raw(version: pathlib.Path, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
-    """What the signature serving_raw answers to all rows at once."""
+    """The answers of the signature serving_raw to all rows at once."""
     servable = Servable(version)
     try:
         return servable.run("serving_raw", raw_arrays(batch, SPEC))
@@ -42,7 +42,7 @@ def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
     monkeypatch.setattr("ctrpipe.serving.rows.MODEL_ROWS", 7)
     monkeypatch.setattr("ctrpipe.transforms.features.pack_rows.GRAPH_ROWS", 10)
     batch = rows(count, seed=2)
-    # As the reader gives them: in several chunks, of which one may have no row and one values of its own.
+    # Several chunks, as the reader gives them: one may be empty, and one may have values of its own.
     chunks = [batch.slice(0, count // 3), batch.slice(0, 0), batch.slice(count // 3)]
     found, expected = scorer(pa.Table.from_batches(chunks)), by_raw(version, batch)
     assert list(found) == ["ctr", "cvr"]

@@ -70,7 +70,7 @@ def test_a_signal_that_another_thread_takes_ends_the_server(small_model, free_po
 
 @pytest.mark.slow
 def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unused_port):
-    """One of each protocol longer than the other's grace used to be, one that waits behind another, one half sent."""
+    """One long request per protocol, one that waits behind another, and one that is half sent."""
     models.save(tmp_path / "1")
     slow = {"signature_name": "slow"}
     answers = []

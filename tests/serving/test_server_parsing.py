@@ -1,4 +1,4 @@
-"""The fast ways of the server beside slow ones that are known to be right."""
+"""The server's fast parsers against slow reference parsers."""
 
 import json
 import math
@@ -107,7 +107,7 @@ def with_nans(chance, document):
 
 
 def test_nan_is_read_as_the_scanner_reads_it():
-    """In values, beside nulls, and as a word within strings and names."""
+    """NaN in values, next to nulls, and as a word within strings and names."""
     chance, usual = random.Random(0), 0
     for _ in range(1000):
         document = {"k": with_nans(chance, random_document(chance)), "NaN": chance.choice([1, None, "NaN", math.nan])}
@@ -147,7 +147,7 @@ def test_what_has_more_than_nan_goes_to_the_scanner(body):
 @pytest.mark.parametrize("text", ["NaN", "BaNaNa", "a,NaN"])
 @pytest.mark.parametrize("others", ["", "x" * 2000])
 def test_the_word_nan_in_strings_alone_is_usual(text, others):
-    """As of a missing category that a client has written as text."""
+    """A client may write a missing category as the text NaN."""
     document = {"instances": [{"a": text, "b": 1.5}, {"a": "NaN", "b": others}]}
     assert parse_usual_body(json.dumps(document).encode()) == document
 
@@ -253,7 +253,7 @@ def test_numbers_that_no_double_holds_are_an_error():
 
 
 def long_body(item, last="0", name="inputs"):
-    """A body of so many bytes that words are looked for by pairs of their letters."""
+    """A body long enough for the search by pairs of letters."""
     return f'{{"{name}": [{item}, {"12345, " * 300}{last}]}}'.encode()
 
 

@@ -98,7 +98,7 @@ def test_an_answer_of_grpc_is_held_until_its_client_has_read_it():
 
 @contextlib.contextmanager
 def served(budget, size):
-    """HOST and PORT of a server whose answers have so many bytes, and the server."""
+    """HOST and PORT of a server with answers of `size` bytes, and the server."""
     http = HttpServer(App(lambda request: Response(200, bytes(size))), 4, Limits(1000, 5.0), budget)
     server = uvicorn_server(http)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -81,7 +81,7 @@ def of_tags() -> np.ndarray:
 
 
 def probabilities() -> np.ndarray:
-    """What a logistic regression with WEIGHTS, TAGS and a weight of 0.5 for site b says, by numpy."""
+    """The logistic regression with WEIGHTS, TAGS and a weight of 0.5 for site b, in numpy."""
     units = []
     for vectors in (FIRST, SECOND):
         known = np.nan_to_num(vectors.astype(np.float64))

@@ -41,7 +41,7 @@ def test_bars_are_of_the_means_over_the_seeds():
 @pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_is_checked_once_and_then_read")
 @pytest.mark.slow
 def test_attention_finds_what_a_sum_does_not(tmp_path):
-    """A small log of few categories, so that a minute suffices; the benchmark's own log asks more of both."""
+    """A small log with few categories takes a minute; the study's own log is larger in both."""
     log = make_log(HistoryClickModel(length=24, categories=10), 12_000, tmp_path)
     training = attention.TRAINING.model_copy(update={"epochs": 6, "batch_size": 256})
     aucs = {}

@@ -1,4 +1,4 @@
-"""Images of the deploy files have digests, or are the ones that an operator pins with one command."""
+"""Images of the deploy files have digests, or one command pins them."""
 
 import importlib.util
 import os

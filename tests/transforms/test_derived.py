@@ -21,6 +21,7 @@ from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.formulas import NumpyOperations, evaluate, parse
 from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.derived.vector import VectorOf
+from ctrpipe.transforms.log.derived.weighted import WeightedLists
 from ctrpipe.transforms.log.payload import payload_schema
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.readers import LogReader
@@ -165,17 +166,53 @@ def test_a_vector_of_columns_is_whole_or_missing():
     np.testing.assert_array_equal(vector_array(derived_array(vector, rows)), expected)
 
 
+def test_two_lists_are_values_with_weights():
+    made = WeightedLists(kind="weighted", values="tags", weights="w")
+    tags, weights = ["a|b", "", "x:y", "a|b|c", "q"], ["0.5|1e-1", "", "2", "-1|0", ""]
+    expected = [b"a:0.5|b:1e-1", b"", b"x:y:2", b"a:-1|b:0|c:1", b"q:"]
+    packed = derived_tensor(made, {"tags": tf.constant(tags), "w": tf.constant(weights)})
+    assert packed.numpy().tolist() == expected  # a value without a weight has the weight 1, as `q:` has
+    rows = {"tags": tags[:3], "w": weights[:3]}
+    columns = {name: pa.array([text.encode() or None for text in texts], pa.binary()) for name, texts in rows.items()}
+    assert derived_array(made, columns).fill_null(b"").to_pylist() == expected[:3]
+    shared = derived_tensor(made, {"tags": tf.constant(["a|b", "c"]), "w": tf.constant(["3|4"])})
+    assert shared.numpy().tolist() == [b"a:3|b:4", b"c:3"]
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+def test_two_lists_of_a_log_have_the_same_length_and_numbers(tmp_path, name):
+    lists = [("a|b", "0.5|1"), ("a", "0.5|1"), ("a|b", "1|x"), ("", ""), ("a", "1e60")]
+    path = tmp_path / f"log.{name}"
+    if name == "csv":
+        path.write_text("click,tags,w\n" + "".join(f"1,{tags},{weights}\n" for tags, weights in lists))
+    else:
+        parts = [[text.split("|") if text else None for text in column] for column in zip(*lists, strict=True)]
+        pa.parquet.write_table(pa.table({"click": [1] * 5, "tags": parts[0], "w": parts[1]}), path)
+    features = [{"kind": "multivalent", "columns": ["both"], "max_length": 2, "weights": ":"}]
+    made = {"both": {"kind": "weighted", "values": "tags", "weights": "w"}}
+    log = described(features, made, format=name, header=name == "csv")
+    [batch] = LogReader(log).read(str(path))
+    assert batch.rows.to_pydict()["tags"] == [b"a|b", None] and batch.rows.to_pydict()["w"] == [b"0.5|1", None]
+    assert [reject.reason for reject in batch.rejects] == [
+        "w: 2 values, but tags, with which it is aligned, has 1",
+        "w: 'x' is not a number",
+        "w: '1e60' is too large for a 32-bit float",
+    ]
+
+
 DERIVED = {
     "rate": {"kind": "expression", "of": "clicks / shows"},
     "site_ad": {"kind": "cross", "of": ["site", "ad"]},
     "likes": {"kind": "lookup", "key": "topic", "map": "topics"},
     "title": {"kind": "vector", "of": ["t1..t2"]},
+    "tags": {"kind": "weighted", "values": "names", "weights": "sizes"},
 }
 FEATURES = [
     {"kind": "categorical", "columns": ["site", "site_ad"]},
     {"kind": "numeric", "columns": ["rate", "shows"], "transform": "quantile_bucketize", "buckets": 4},
     {"kind": "numeric", "columns": ["likes"], "transform": "standardize"},
     {"kind": "vector", "columns": ["title"], "length": 2},
+    {"kind": "multivalent", "columns": ["tags"], "max_length": 2, "weights": ":", "pooling": "mean"},
 ]
 
 
@@ -186,15 +223,11 @@ def described(features=FEATURES, derived=DERIVED, **data) -> LogSpec:
 
 def test_a_request_holds_the_sources_and_an_explanation_the_derived_column():
     log = described()
-    assert log.feature_columns == ["site", "shows", "clicks", "ad", "topic", "topics", "t1", "t2"]
-    assert log.numeric_columns == ["shows", "clicks", "t1", "t2"] and log.text_columns == [
-        "site",
-        "ad",
-        "topic",
-        "topics",
-    ]
-    assert log.explained_columns == ["site", "site_ad", "rate", "shows", "likes", "title"]
-    assert log.vocabulary_columns == ["site", "site_ad"] and log.weight_separators == {"topics": ":"}
+    assert log.feature_columns == ["site", "shows", "clicks", "ad", "topic", "topics", "t1", "t2", "names", "sizes"]
+    assert log.numeric_columns == ["shows", "clicks", "t1", "t2"]
+    assert log.text_columns == ["site", "ad", "topic", "topics", "names", "sizes"]
+    assert log.explained_columns == ["site", "site_ad", "rate", "shows", "likes", "title", "tags"]
+    assert log.vocabulary_columns == ["site", "site_ad", "tags"] and log.weight_separators == {"topics": ":"}
     other = described(derived={**DERIVED, "rate": {"kind": "expression", "of": "clicks"}})
     assert differences(log, other) == ["columns of another transform: rate"]
 
@@ -202,13 +235,15 @@ def test_a_request_holds_the_sources_and_an_explanation_the_derived_column():
 @pytest.mark.slow
 def test_training_and_serving_agree_to_the_bit(tmp_path):
     random = np.random.default_rng(2)
-    lines = ["click,site,ad,clicks,shows,topic,topics,t1,t2"]
+    lines = ["click,site,ad,clicks,shows,topic,topics,t1,t2,names,sizes"]
     for row in range(300):
         clicks, shows = random.integers(0, 20), random.integers(0, 30)
         topics = "|".join(f"{name}:{random.normal():.3f}" for name in random.choice(list("abcd"), 2, replace=False))
         cells = [row % 2, f"s{random.integers(4)}.0", f"a{random.integers(5)}", clicks, shows]
         cells += [random.choice(list("abcd")), topics, f"{random.normal():.4f}", f"{random.normal():.4f}"]
-        lines.append(",".join("" if place and random.random() < 0.1 else str(cell) for place, cell in enumerate(cells)))
+        cells = ["" if place and random.random() < 0.1 else str(cell) for place, cell in enumerate(cells)]
+        lists = [f"{random.choice(list('xyz'))}|w", f"{random.normal():.2f}|2"] if row % 9 else ["", ""]
+        lines.append(",".join(cells + lists))
     path = tmp_path / "log.csv"
     path.write_text("\n".join(lines) + "\n")
     log = described()
@@ -225,7 +260,7 @@ def test_training_and_serving_agree_to_the_bit(tmp_path):
         parts = [
             graph({name: values[start : start + size] for name, values in raw.items()}) for start in range(0, 300, size)
         ]
-        for name in ("ids", "dense"):
+        for name in ("ids", "dense", "slot_weights"):
             np.testing.assert_array_equal(np.concatenate([np.asarray(part[name]) for part in parts]), packed[name])
     # The vocabulary and the moments are those of the values themselves.
     table = rows.to_pydict()
@@ -240,6 +275,9 @@ def test_training_and_serving_agree_to_the_bit(tmp_path):
     assert summary.numbers["likes"].mean == pytest.approx(np.nanmean(likes), rel=1e-5)
     expected = np.nan_to_num((np.array(likes) - np.nanmean(likes)) / np.nanstd(likes))
     np.testing.assert_allclose(packed["dense"][:, 0], expected, atol=1e-5)
+    sizes = [text.split(b"|") if text else None for text in table["sizes"]]
+    weights = [np.array(pair, float) / np.abs(np.array(pair, float)).sum() if pair else [1, 0] for pair in sizes]
+    np.testing.assert_allclose(packed["slot_weights"], weights, rtol=1e-5)
     rates = [c / s if c is not None and s else NAN for c, s in zip(table["clicks"], table["shows"], strict=True)]
     assert summary.numbers["rate"].count == np.isfinite(rates).sum()
 
@@ -311,6 +349,16 @@ def test_training_and_serving_agree_to_the_bit(tmp_path):
             [{"kind": "categorical", "columns": ["site"], "role": "item"}, {"kind": "categorical", "columns": ["p"]}],
             {"p": {"kind": "cross", "of": ["user", "site"]}},
             "derived.p: site is a column of the candidate; write role: item for the feature p",
+        ),
+        (
+            [{"kind": "multivalent", "columns": ["p"], "max_length": 3}],
+            {"p": {"kind": "weighted", "values": "a", "weights": "b"}},
+            "derived.p: p needs separator: '|' and weights: ':'",
+        ),
+        (
+            [{"kind": "multivalent", "columns": ["p"], "max_length": 3, "weights": ":"}],
+            {"p": {"kind": "weighted", "values": "a", "weights": "a"}},
+            "name two columns",
         ),
         ([{"kind": "categorical", "columns": ["p"]}], {"p": {"kind": "cross", "of": ["a"]}}, "at least 2 items"),
         ([{"kind": "categorical", "columns": ["p"]}], {"p": {"kind": "cross", "of": ["a", "a"]}}, "named twice"),

@@ -59,7 +59,7 @@ def test_an_id_takes_its_effect_along():
     old, new = before.ids["C5"], after.ids["C5"]
     place = next(place for place in range(48) if new[place] != old[place] and new[place] < 48)
     was = int(new[place])
-    # Up to the scale by which a column's effects have mean 0 and variance 1 on each day.
+    # Up to the scale that gives a column's effects mean 0 and variance 1 on each day.
     other = next(place for place in range(48) if new[place] == old[place])
     third = next(place for place in range(other + 1, 48) if new[place] == old[place])
 

@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: compressions, encodings, delimiters, and files that are no log."""
+"""File types by their first bytes: compressions, encodings, delimiters, and files that are not logs."""
 
 import bz2
 import csv

@@ -15,7 +15,7 @@ def letters(text: str) -> pa.Array:
 
 
 def former(**limits) -> Former:
-    """Of five values a and b were seen yesterday, c and d a training before, e two before."""
+    """Five values: a and b were seen yesterday, c and d one training earlier, e two earlier."""
     return Former(vocabularies={"x": letters("abcde")}, ages={"x": [2, 2, 1]}, **limits)
 
 

@@ -74,7 +74,7 @@ def array(values: list) -> pa.Array:
 
 
 def ours_beside_stock(spec: LogSpec, rows: Rows, folder: pathlib.Path):
-    """What our function and TFT's own analyzers make of the rows, in one transform graph."""
+    """The results of our function and of TFT's own analyzers on the rows, in one transform graph."""
     known = learned(spec, rows, folder)
     types = {name: tf.float32 if isinstance(values[0], float) else tf.string for name, values in rows.items()}
 

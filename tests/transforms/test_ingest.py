@@ -104,7 +104,7 @@ def test_a_hash_split_draws_by_the_seed_and_the_line_from_0(tmp_path):
 
 
 def test_hash_split_draws_for_each_row_alone(tmp_path, monkeypatch):
-    """What a row draws follows from its file and line: not from how the log was cut, nor from malformed rows before."""
+    """A row's random draw depends on its file and line alone, not on the parts of the log or on malformed rows."""
     log = spec(split={"by": "hash"}, max_bad_row_rate=0.1)
     (tmp_path / "whole").mkdir()
     run(tmp_path / "whole", lines(300), log)

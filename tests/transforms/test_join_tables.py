@@ -67,7 +67,7 @@ def test_a_log_is_joined_with_tables_of_several_formats(tmp_path):
 
 @pytest.mark.parametrize("memory", [1.0, 1e-9])
 def test_the_newest_row_before_the_impression_is_taken(tmp_path, monkeypatch, memory):
-    """Also where the tables are larger than what DuckDB may take of the memory, and in the order of the log."""
+    """The order of the log is kept, even if the tables exceed DuckDB's memory limit."""
     monkeypatch.setattr("ctrpipe.transforms.tables.join._MEMORY_SHARE", memory)
     monkeypatch.setattr("ctrpipe.transforms.tables.join._FEWEST_BYTES", 64 << 20)
     random = np.random.default_rng(0)

@@ -63,7 +63,7 @@ def lists(folder: pathlib.Path, name: str) -> dict[str, str]:
 
 
 def line_of_rows(lines: pd.DataFrame) -> np.ndarray:
-    """Of each row of an expanded log, the line that it comes from."""
+    """The source line of each row of an expanded log."""
     return np.repeat(np.arange(len(lines)), lines["impressions"].astype(int))
 
 

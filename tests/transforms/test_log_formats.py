@@ -54,7 +54,7 @@ def read(path, log):
 
 
 def read_planned(path, log):
-    """As `read`, by range."""
+    """Reads the file by ranges; returns the same as `read`."""
     rows, rejects = [], []
     for part in plan([str(path)], log):
         some, bad = collect(LogReader(log).read_range(part))
@@ -141,7 +141,7 @@ def test_a_damaged_zstd_file_is_one_line(tmp_path, damage):
 
 
 def write_days(tmp_path, file_format):
-    """Writes one file a day; day 3 has two, and files that no log has lie beside them."""
+    """Writes one file per day and two for day 3, next to files that do not belong to a log."""
     for number, day in enumerate(("2026-11-01", "2026-11-02", "2026-11-03", "2026-11-03")):
         folder = tmp_path / f"day={day}" / "shop=a%2Fb"
         folder.mkdir(parents=True, exist_ok=True)

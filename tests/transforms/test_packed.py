@@ -14,7 +14,7 @@ from ctrpipe.transforms.features.packed_files import PackedReader, PackedWriter,
 
 
 def rows(first: int, count: int, slots: int = 3) -> dict[str, np.ndarray]:
-    """The label is the row's number, so that it says where a row comes from; all else follows from it."""
+    """The label is the row's number. It identifies the row and determines all other values."""
     number = np.arange(first, first + count)
     return {
         "ids": (number[:, None] * 10 + np.arange(slots)).astype(np.int32),
@@ -68,7 +68,7 @@ def numbers(batches) -> list[int]:
 
 
 def assert_whole(batches) -> None:
-    """Every row is as it was written."""
+    """Asserts that every row equals the written one."""
     for inputs, label in batches:
         for index, number in enumerate(label[:, 0].astype(int)):
             expected = rows(number, 1)
@@ -188,7 +188,7 @@ def damage(path, place: float) -> None:
 
 @pytest.mark.parametrize("seed", [None, 1])
 def test_a_changed_byte_is_found_and_the_file_named(tmp_path, seed):
-    """Without a checksum such an id would be trained on."""
+    """Without the checksum, training would use the damaged id."""
     random = np.random.default_rng(0)
     file = tmp_path / "part.parquet"
     write(file, {**rows(0, 400), "ids": random.integers(0, 1 << 30, (400, 3), np.int32)})

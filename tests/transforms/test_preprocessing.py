@@ -71,7 +71,7 @@ def test_vocabulary_names_differ_for_different_columns():
 
 
 def of_column(function, values, learned, *options) -> np.ndarray:
-    """What a function of [N, C] values makes of a column, between another two."""
+    """The result of a function of [N, C] values for one column between two others."""
     columns = tf.stack([tf.zeros(len(values)), tf.constant(values, tf.float32), tf.fill(len(values), 1e9)], axis=1)
     rows = [np.linspace(-1, 1, len(learned)), np.array(learned, np.float64), np.linspace(5, 6, len(learned))]
     return function(columns, tf.constant(rows, tf.float64), *options).numpy()[:, 1]

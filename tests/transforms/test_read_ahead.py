@@ -1,6 +1,6 @@
 """A log that is read before it is asked for gives what it would have given then, and leaves nothing behind.
 
-In processes of their own: what they leave behind when they are stopped is looked at.
+Reading ahead, in separate processes: the tests check the remains of a stopped process.
 """
 
 import json

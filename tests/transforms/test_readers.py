@@ -35,7 +35,7 @@ def read(path, log=None, labels=True):
 
 
 def read_ranges(path, log=None, labels=True):
-    """As `read`, of each range that is planned."""
+    """Reads each planned range; returns the rows and rejects of each."""
     reader, ranges = LogReader(log or spec(), labels), plan([str(path)], log or spec(), labels)
     return [collect(reader.read_range(part)) for part in ranges]
 
@@ -243,7 +243,7 @@ def read_line(line: bytes, is_csv: bool) -> tuple | str:
 
 
 def slowly(content: bytes, is_csv: bool):
-    """As `read`, line by line."""
+    """Reads line by line in Python; returns what `read` must return."""
     rows, rejects = [], []
     found = content.split(b"\n")
     for number, line in enumerate(found if found[-1] else found[:-1], 1):
@@ -325,7 +325,7 @@ def test_a_log_of_malformed_lines_is_read_as_a_slow_reader_reads_it(tmp_path, mo
 
 @pytest.mark.parametrize("count", [1, 3, 8, 1000])
 def test_quotes_of_every_column_are_no_reason_to_look_at_lines(tmp_path, monkeypatch, count):
-    """Nor is one bad line for the others: Python looks at what is suspect only."""
+    """One bad line does not slow down the others: only suspect lines are read by Python."""
     seen: list[bytes] = []
     fault = lines.Lines._fault
     monkeypatch.setattr(lines.Lines, "_fault", lambda self, line, width: seen.append(line) or fault(self, line, width))

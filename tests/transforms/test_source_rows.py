@@ -1,4 +1,4 @@
-"""Which rows of yesterday's tables stand for today's values."""
+"""The rows of yesterday's tables for today's values."""
 
 import numpy as np
 import pyarrow as pa

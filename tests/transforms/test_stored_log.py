@@ -1,4 +1,4 @@
-"""A log in a store beside its copy on a disk: the same rows, bytes and errors."""
+"""A log in a store gives the same rows, bytes and errors as its copy on a disk."""
 
 import gzip
 import json

@@ -27,7 +27,7 @@ def numbers(values) -> pa.Array:
 
 
 def found(column: pa.Array, kind: str = "categorical", keys: dict | None = None, **data: object) -> list[str]:
-    """Returns the findings about a column beside an honest one."""
+    """Returns the findings about a column, in a log with one honest column."""
     longest = {"max_length": 3} if kind in ("multivalent", "sequence") else {}
     spec = LogSpec.model_validate(
         {

@@ -156,7 +156,7 @@ ODD = LogSpec.model_validate(
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [0, 8])
 def test_every_value_is_found_as_it_is(tmp_path, monkeypatch, most):
-    """With line breaks, NULs and blanks, in a separate column table and beside those of the shared one."""
+    """Values with line breaks, NULs and blanks, in a column's own table and in the shared one."""
     monkeypatch.setattr(vocabularies, "MOST_TABLES", most)
     counts = {value.encode(): 1 + number % 5 for number, value in enumerate(VALUES)}
     values = [value for value, count in counts.items() for _ in range(count)]

@@ -135,7 +135,7 @@ def test_slots_have_the_weights_of_their_values(tmp_path, pooling, weights):
 
 
 def test_a_request_with_an_odd_weight_is_answered(tmp_path):
-    """What no weight is belongs to the name, which is then unknown; a huge weight stays finite."""
+    """A suffix that is not a weight belongs to the name, which is then unknown; a huge weight stays finite."""
     counter = LogCounter.of_log(spec())
     counter.add({"tags": pa.array([b"t1:1"], pa.binary())})
     learned = Learned(spec(), counter.summary(), tmp_path)

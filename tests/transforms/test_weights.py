@@ -1,4 +1,4 @@
-"""The column of the rows' weights: read, checked, packed, and never a feature."""
+"""The weight column: it is read, checked and packed, and is never a feature."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""123.0 is the value 123, wherever a number becomes a category, a key, a user or an item."""
+"""123.0 is read as 123 for a category, a key, a user or an item."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Several ways to write one value: what a served model receives is understood as the log of the training was."""
+"""Several ways to write one value: a served model reads requests as it read the training log."""
 
 import numpy as np
 import pyarrow as pa

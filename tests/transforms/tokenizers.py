@@ -1,4 +1,4 @@
-"""What the tests of both tokenizers share."""
+"""Helpers for the tests of both tokenizers."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ from ctrpipe.transforms.text.tokenizer_files import CONFIG, MERGES, TOKENS, WHOL
 
 
 def run_in_the_loader(tokenize: Callable[[tf.Tensor], tf.Tensor], texts: list[str], folder: pathlib.Path) -> np.ndarray:
-    """What a graph of `tokenize`, string [N] -> [N, T], gives in the loader of TF Serving."""
+    """The output of a graph of `tokenize`, string [N] -> [N, T], in TF Serving's loader."""
     module = tf.Module()
     signature = tf.function(
         lambda text: {"tokens": tokenize(text)}, input_signature=[tf.TensorSpec([None], tf.string, name="text")]
@@ -32,7 +32,7 @@ def make_whole(folder: pathlib.Path, listed: bool = True, **changes) -> pathlib.
     Args:
         folder: A checkpoint.
         listed: Whether a merge is a list of two tokens; before 0.20 it was one string.
-        **changes: What other values the parts have: model={"dropout": 0.1}.
+        **changes: Other values of the parts, such as model={"dropout": 0.1}.
     """
     if (folder / WORDS).exists():
         tokens = (folder / WORDS).read_text().split("\n")[:-1]

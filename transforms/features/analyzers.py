@@ -235,6 +235,7 @@ class LogCounter:
             a vocabulary are counted together. None: each column is counted on its own.
         times: The columns of times whose format does not say what eight digits are.
         weights: Maps each column whose tokens have weights to the separator between a token and its weight.
+        within: Maps each column whose tokens have several values to the separator of these.
     """
 
     def __init__(
@@ -246,9 +247,11 @@ class LogCounter:
         owners: Mapping[str, str] | None = None,
         times: Collection[str] = (),
         weights: Mapping[str, str] = types.MappingProxyType({}),
+        within: Mapping[str, str] = types.MappingProxyType({}),
     ):
         self._separators = separators
         self._weights = weights
+        self._within = within
         self._capacity = capacity
         self._documents = {column: _ValueCounter(capacity) for column in documents}
         self._document_rows = dict.fromkeys(documents, 0)
@@ -269,6 +272,7 @@ class LogCounter:
             vocabularies,
             [name for name, time_format in spec.time_formats.items() if time_format == "auto"],
             {name: each.weight_separator for name, each in features.items() if each.weight_separator},
+            {name: each.inner_separator(name) for name, each in features.items() if each.inner_separator(name)},
         )
 
     @property
@@ -282,7 +286,8 @@ class LogCounter:
         Nulls, empty values and numbers that are not finite count as missing.
         """
         for column, separator in self._separators.items():
-            self._values[self._owners[column]].add(_count(rows[column], separator, self._weights.get(column)))
+            signs = (separator, self._weights.get(column), self._within.get(column))
+            self._values[self._owners[column]].add(_count(rows[column], *signs))
         for column, documents in self._documents.items():
             batch = _count_documents(rows[column], self._separators[column] or "")
             documents.add(batch.counts)
@@ -368,12 +373,16 @@ class _ValueCounter:
         self._bound += int(next_count)
 
 
-def _count(values: pa.Array, separator: str | None, before_weight: str | None = None) -> ValueCounts:
+def _count(
+    values: pa.Array, separator: str | None, before_weight: str | None = None, within: str | None = None
+) -> ValueCounts:
     """Returns the counts of a batch's values or, with a separator, of their tokens without their weights."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
     if separator is not None:
+        if within is not None:
+            distinct = pc.replace_substring(distinct, within, separator)
         tokens = pc.split_pattern(distinct, separator)
         counts = np.repeat(counts, pc.list_value_length(tokens))
         distinct = tokens.values

@@ -166,7 +166,7 @@ def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
 
 
 def rows_out_of_order(files: Sequence[pathlib.Path]) -> np.ndarray:
-    """Returns the number of rows whose label of a task exceeds that of the previous task, int64 [tasks - 1].
+    """Returns the number of rows whose label of a task exceeds the previous task's label, int64 [tasks - 1].
 
     Raises:
         InputError: a file is damaged.

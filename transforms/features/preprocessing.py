@@ -215,7 +215,9 @@ def layout(spec: LogSpec, vocabulary_size: VocabularySize) -> FeatureMap:
         widths = () if numbers_alone else tuple(dense.values())
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers, widths)
         of_item = tuple(name for name in dense if name in spec.item_columns or _is_made_item(spec, name))
-        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling, item_dense=of_item)
+        embedded = tuple(name for name in dense if spec.feature_by_column[name].is_embedded)
+        rate = spec.data.negative_sampling
+        return dataclasses.replace(described, negative_sampling=rate, item_dense=of_item, embedded=embedded)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 

@@ -29,8 +29,8 @@ class ClickModel:
             columns that follow another column.
         pair_strength: Standard deviation of the sum of the pair terms, in logits.
         triple_strength: Standard deviation of the sum of the triple terms, in logits.
-        base_rate: Expected click-through rate; None for that of the format.
-        pairs, triples: Columns of each term; None for those of the format.
+        base_rate: Expected click-through rate; None for the format's rate.
+        pairs, triples: Columns of each term; None for the format's terms.
         world: Seed of the effects. Logs with different row seeds and the same world have the same effects, so a model
             trained on one can be evaluated on the other.
 

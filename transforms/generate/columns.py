@@ -180,7 +180,7 @@ Column = Categorical | Integer
 
 
 def code_shares(column: Column) -> np.ndarray:
-    """Returns the share of rows of each code, float64 `[codes + 1]`; the last is that of missing values."""
+    """Returns the share of rows of each code, float64 `[codes + 1]`; the last is the share of missing values."""
     middle = np.full(QUANTILES, QUANTILES // 2, np.uint16)
     codes = column.code_of(column.table.values(np.arange(QUANTILES), middle.astype(np.int64)))
     shares = np.bincount(codes, minlength=column.codes + 1) / QUANTILES

@@ -79,8 +79,8 @@ def generate_kddcup2012(
     """Writes training.txt, query.txt, title.txt, description.txt, keyword.txt, user.txt and truth.parquet.
 
     The same arguments give the same bytes. In logs of equal length, an id has the same text and effect for any seed, so
-    a model trained on one log can be evaluated on another. There are `rows` / 6 distinct queries, each of which takes
-    about 30 bytes of memory.
+    a model trained on one log can be evaluated on another. There are `rows` / 6 distinct queries;
+    each takes about 30 bytes of memory.
 
     Args:
         rows: Number of lines of training.txt, at least 1. A line has one or more impressions.

@@ -17,6 +17,7 @@ from ctrpipe.transforms.log.values import (
     as_floats,
     as_texts,
     check_aligned,
+    check_list_of_numbers,
     check_times,
     check_utf8,
     check_utf8_of,
@@ -72,7 +73,9 @@ class RowChecks:
         )
         self._separators = spec.separators
         self._weights = spec.weight_separators
+        self._within = spec.inner_separators
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
+        self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
         self._written = {
             column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
@@ -130,6 +133,10 @@ class RowChecks:
             columns[name] = to_vectors(raw.columns[name], name, faults, feature, self._written[name])
         for aligned in self._aligned:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
+        for named in self._lists_of_weights:
+            between = self._separators[named[0]]
+            check_aligned({name: columns[name] for name in named}, between, faults)
+            check_list_of_numbers(columns[named[-1]], named[-1], between, faults)
         for name in self._label_columns:
             rule, several = self._label_rules[name], len(self._label_rules) > 1
             columns[name] = to_labels(raw.columns[name], name, faults, rule, self._label_written, several)
@@ -182,7 +189,9 @@ class RowChecks:
         if name in self._weights:
             between = (self._separators[name], self._weights[name])
             return to_weighted(values, name, faults, between, name in self._whole)
-        return whole_numbers(values, self._separators.get(name)) if name in self._whole else values
+        if name not in self._whole:
+            return values
+        return whole_numbers(values, self._separators.get(name), self._within.get(name))
 
 
 def _check_one_known(labels: Mapping[str, pa.Array], faults: dict[int, str]) -> None:

@@ -21,7 +21,7 @@ _USUAL_CONTROLS = frozenset(b"\x01\x02\x03\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f")
 _UNUSUAL = bytes(sorted({*range(32), 127} - _USUAL_CONTROLS))
 _BINARY_SHARE = 0.02  # of unusual control bytes, above which a file is binary; compressed bytes have .08 of them
 _ENOUGH = 8  # bytes beyond ASCII that are UTF-8 by no accident
-_BEGINNING = 64  # bytes, of which each ORC file has eight unusual ones and more
+_BEGINNING = 64  # bytes; each ORC file has at least eight unusual ones
 _FEW = 4  # unusual control bytes that even a short text may have
 
 _CONVERT = "write it as CSV, JSON lines or Parquet"

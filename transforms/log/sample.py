@@ -46,7 +46,7 @@ ROWS = 10_000
 _BYTES = 1 << 23
 _DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
 _SHARE = 0.99  # of a column's values that are numbers
-_NEARLY = 0.02  # share of the lines by which a delimiter may be behind another
+_NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
@@ -351,7 +351,7 @@ def _are_numbers(values: Sequence[str], sign: str) -> bool:
 
 
 def _delimiter(lines: list[str]) -> str:
-    """Returns the delimiter by which most lines have the same number of values.
+    """Returns the delimiter that gives most lines the same number of values.
 
     A few lines may differ: of the delimiters that are nearly as good as the best, those by which the first line has the
     usual number come first, then not the comma if it is a decimal sign, then the best.

@@ -16,6 +16,7 @@ from ctrpipe.transforms.log.derived.cross import Cross
 from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.derived.vector import VectorOf
+from ctrpipe.transforms.log.derived.weighted import WeightedLists
 from ctrpipe.transforms.log.first_bytes import codec_of, is_utf8_codec
 from ctrpipe.transforms.log.impression_lists import ImpressionLists
 from ctrpipe.transforms.log.kinds.categorical import Categorical
@@ -405,7 +406,7 @@ Feature = Annotated[
 ]
 
 
-DerivedColumn = Annotated[Cross | Expression | Lookup | VectorOf, pydantic.Field(discriminator="kind")]
+DerivedColumn = Annotated[Cross | Expression | Lookup | VectorOf | WeightedLists, pydantic.Field(discriminator="kind")]
 
 
 class LogSpec(Section):
@@ -456,7 +457,7 @@ class LogSpec(Section):
             feature.check_shared(self.feature_by_column)
         self._check_derived()
         names = self.feature_columns
-        if leaked := sorted({*labels, self.data.weight} & set(names)):
+        if leaked := [name for name in names if name in (*labels, self.data.weight)]:
             raise ValueError(f"derived: {leaked[0]} is a label or the weight, which no request has; remove it")
         if self.data.columns:
             if both := sorted(set(self.derived) & set(self.data.columns)):
@@ -531,9 +532,9 @@ class LogSpec(Section):
         return {column: feature for feature in self.features for column in feature.columns}
 
     @property
-    def inputs(self) -> dict[str, Kind]:
+    def inputs(self) -> dict[str, Feature]:
         """How each column is read that a log has and a request holds: those of features, and what others derive of."""
-        columns: dict[str, Kind] = {
+        columns: dict[str, Feature] = {
             column: feature for column, feature in self.feature_by_column.items() if column not in self.derived
         }
         for derived in self.derived.values():
@@ -698,6 +699,12 @@ class LogSpec(Section):
     def weight_separators(self) -> dict[str, str]:
         """Maps each column whose elements have weights to the separator between an element and its weight."""
         separators = {column: feature.weight_separator for column, feature in self.inputs.items()}
+        return {column: separator for column, separator in separators.items() if separator}
+
+    @property
+    def inner_separators(self) -> dict[str, str]:
+        """Maps each column whose items have several values to the separator of these."""
+        separators = {column: feature.inner_separator(column) for column, feature in self.inputs.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property

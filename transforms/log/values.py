@@ -18,11 +18,16 @@ from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import Label, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
+from ctrpipe.transforms.log.words import NUMBER_PATTERN
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OR_INFINITY = rb"[+-]?(?i:inf|infinity)"
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+# What to do where the elements of a history have the separator in them.
+SEVERAL_VALUES = "; if an item has several values, set within, values_per_item and another separator"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,12 +204,13 @@ def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
     return pc.if_else(absent, pa.scalar(None, pa.float32()), values)
 
 
-def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
+def whole_numbers(values: pa.Array, separator: str | None = None, within: str | None = None) -> pa.Array:
     """Replaces 123.0 by 123 in binary values, like the served graph.
 
     Args:
         values: The values.
-        separator: What parts the elements of a list, each of which is a value; None for single values.
+        separator: Separates the elements of a list; None for single values.
+        within: Separates the values of an element; None for one value.
     """
     _, _, contents = values.buffers()
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
@@ -212,7 +218,11 @@ def whole_numbers(values: pa.Array, separator: str | None = None) -> pa.Array:
     if separator is None:
         return pc.replace_substring_regex(values, WHOLE_NUMBER, r"\1")
     elements = pc.split_pattern(values.fill_null(b""), separator)
-    plain_elements = pc.replace_substring_regex(elements.values, WHOLE_NUMBER, r"\1")
+    plain_elements = (
+        pc.replace_substring_regex(elements.values, WHOLE_NUMBER, r"\1")
+        if within is None
+        else whole_numbers(elements.values, within)
+    )
     lists = pa.ListArray.from_arrays(elements.offsets, plain_elements)
     absent = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
     return _null_where(absent, pc.binary_join(lists, separator.encode()))
@@ -291,16 +301,22 @@ def join_lists(
     faults: dict[int, str],
     keep_missing: bool = False,
     exact: bool = False,
+    within: str | None = None,
 ) -> pa.Array:
     """Joins each list of a Parquet column to a binary value with separators; null for an empty list.
 
     With `keep_missing`, a missing element keeps its place as an empty value. With `exact`, an element that is no exact
-    whole number makes its row malformed.
+    whole number makes its row malformed. With `within`, an element may be a list, whose elements it joins.
 
     Raises:
         InputError: the elements are not single values.
     """
     flat = plain(pc.list_flatten(values))
+    if within is not None and is_list(flat.type):
+        inner: dict[int, str] = {}
+        flat = join_lists(flat, within, name, path, inner, exact=exact)
+        for element, fault in inner.items():
+            faults.setdefault(pc.list_parent_indices(values)[element].as_py(), fault)
     if pa.types.is_nested(flat.type):
         raise no_value_per_row(path, name, values.type)
     parents = pc.list_parent_indices(values)
@@ -313,7 +329,8 @@ def join_lists(
     present = elements.is_valid()
     parents, elements = parents.filter(present).to_numpy(), elements.filter(present)
     for row in parents[pc.match_substring(elements, separator).to_numpy(zero_copy_only=False)].tolist():
-        faults.setdefault(row, f"{name}: an element of the list has the separator '{separator}' in it")
+        fault = f"{name}: an element of the list has the separator '{separator}' in it"
+        faults.setdefault(row, fault + (SEVERAL_VALUES if keep_missing else ""))
     ends = np.cumsum(np.bincount(parents, minlength=len(values)))
     lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), elements)
     return as_binary(pc.binary_join(lists, separator.encode()), name, path)
@@ -333,6 +350,20 @@ def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[
         for row in np.flatnonzero(lengths[name] != lengths[first]).tolist():
             both = f"{lengths[name][row]} values, but {first}, with which it is aligned, has {lengths[first][row]}"
             faults.setdefault(row, f"{name}: {both}")
+
+
+def check_list_of_numbers(values: pa.Array, name: str, separator: str, faults: dict[int, str]) -> None:
+    """Adds rows with an element that is no finite number to `faults`, for lists of text."""
+    lists = pc.split_pattern(values, separator)
+    parents = pc.list_parent_indices(lists).to_numpy()
+    elements = pc.list_flatten(lists)
+    is_number = pc.match_substring_regex(elements, f"^(?:{NUMBER_PATTERN})$").to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(~is_number).tolist():
+        faults.setdefault(int(parents[place]), f"{name}: {shown(elements[place])} is not a number")
+    wrong: dict[int, str] = {}
+    to_floats(elements.filter(pa.array(is_number)), name, wrong, TextNumbers())
+    for place, fault in wrong.items():
+        faults.setdefault(int(parents[is_number][place]), fault)
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -125,7 +125,7 @@ class KnownSet:
 
 
 def reading(sample: LogSample) -> dict[str, Any]:
-    """Returns the keys of `data` by which a file is read, without its made-up column names."""
+    """Returns the keys of `data` for reading a file, without its made-up column names."""
     return {key: value for key, value in sample.data.items() if key != "columns"}
 
 

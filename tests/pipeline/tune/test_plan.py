@@ -11,7 +11,7 @@ from ctrpipe.pipeline.config import SearchRange
 from ctrpipe.pipeline.training.buildable import why_impossible
 from ctrpipe.pipeline.tune.default_space import default_space
 from ctrpipe.pipeline.tune.plan import make_plan, read_budget
-from tests.models.small_models import FAMILIES, cases_of
+from tests.models.small_models import KINDS, cases_of
 from tests.pipeline.tune.small_study import CONFIG, small_plan, write_config
 
 TEXT = {"kind": "text", "columns": ["C1"], "length": 8, "tokens": "vocabulary", "separator": " ", "top_k": 50}
@@ -203,7 +203,7 @@ def model_needs_text(name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", cases_of(FAMILIES, [info.name for info in available() if not info.needs_text]))
+@pytest.mark.parametrize("model", cases_of(KINDS, [info.name for info in available() if not info.needs_text]))
 def test_the_ends_of_a_model_s_space_can_be_built(tmp_path, model):
     features = [*CONFIG["features"], *history_of(model)]
     plan = small_plan(tmp_path, model=named(model), features=features, data=data_of(model), search=None)

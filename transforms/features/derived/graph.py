@@ -12,6 +12,7 @@ from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.formulas import evaluate, parse
 from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.derived.vector import VectorOf
+from ctrpipe.transforms.log.derived.weighted import BEFORE, WeightedLists
 from ctrpipe.transforms.log.weighted import LARGEST, weight_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER
 
@@ -39,11 +40,15 @@ def derived_tensor(derived: Derived, columns: Mapping[str, tf.Tensor], whole_key
             numbers = tf.cast(tf.broadcast_to(result, tf.shape(wide[0])), tf.float32)
             return tf.where(tf.math.is_finite(numbers), numbers, _NAN)
         case Lookup():
-            return _looked_up(derived, *sources, whole_keys)
+            keys, maps = sources
+            return _looked_up(derived, keys, maps, whole_keys)
         case VectorOf():
             vectors = tf.stack(sources, axis=1)
             known = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
             return tf.where(known, vectors, _NAN)
+        case WeightedLists():
+            values, weights = sources
+            return _weighted(derived, values, weights)
     raise AssertionError(derived)
 
 
@@ -54,6 +59,18 @@ def _of_one_length(columns: list[tf.Tensor]) -> list[tf.Tensor]:
     for column in columns[1:]:
         shape = tf.broadcast_dynamic_shape(shape, tf.shape(column))
     return [tf.broadcast_to(column, shape) for column in columns]
+
+
+def _weighted(made: WeightedLists, values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    names, numbers = (tf.strings.split(column, made.separator) for column in (values, weights))
+    rows = names.value_rowids()
+    place = tf.range(tf.shape(rows, tf.int64)[0]) - tf.gather(names.row_starts(), rows)
+    # After the last weight comes a 1, for values without one.
+    flat = tf.concat([numbers.flat_values, ["1"]], axis=0)
+    has_weight = place < tf.gather(numbers.row_lengths(), rows)
+    index = tf.where(has_weight, tf.gather(numbers.row_starts(), rows) + place, tf.shape(flat, tf.int64)[0] - 1)
+    pairs = names.with_flat_values(tf.strings.join([names.flat_values, tf.gather(flat, index)], BEFORE))
+    return tf.where(tf.equal(values, ""), "", tf.strings.reduce_join(pairs, axis=1, separator=made.separator))
 
 
 def _looked_up(lookup: Lookup, keys: tf.Tensor, maps: tf.Tensor, whole_keys: bool) -> tf.Tensor:

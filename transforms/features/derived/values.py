@@ -15,6 +15,7 @@ from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.formulas import NumpyOperations, evaluate, parse
 from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.derived.vector import VectorOf
+from ctrpipe.transforms.log.derived.weighted import BEFORE, WeightedLists
 from ctrpipe.transforms.log.payload import decoded
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.vectors import from_array
@@ -57,12 +58,26 @@ def derived_array(derived: Derived, rows: Mapping[str, pa.Array]) -> pa.Array:
         case VectorOf():
             vectors = np.stack([_floats(column) for column in columns], axis=1)
             return from_array(vectors, np.isfinite(vectors).all(axis=1))
+        case WeightedLists():
+            return _weighted(derived, *columns)
     raise AssertionError(derived)
 
 
 def _floats(column: pa.Array) -> np.ndarray:
     floats: np.ndarray = column.fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32)
     return floats
+
+
+def _weighted(made: WeightedLists, values: pa.Array, weights: pa.Array) -> pa.Array:
+    values, weights = (decoded(column).cast(pa.binary()) for column in (values, weights))
+    names, numbers = (pc.split_pattern(column.fill_null(b""), made.separator) for column in (values, weights))
+    pairs = pc.binary_join_element_wise(pc.list_flatten(names), pc.list_flatten(numbers), BEFORE.encode())
+    joined = pc.binary_join(pa.ListArray.from_arrays(_offsets(names), pairs), made.separator.encode())
+    return pc.replace_with_mask(joined, values.is_null(), pa.scalar(None, joined.type))
+
+
+def _offsets(lists: pa.Array) -> pa.Array:
+    return pa.array(np.append(0, np.cumsum(pc.list_value_length(lists).to_numpy())), pa.int32())
 
 
 def _looked_up(lookup: Lookup, keys: pa.Array, maps: pa.Array) -> pa.Array:

@@ -54,6 +54,9 @@ class NumericTransform(KindTransform[Numeric]):
             return {"dense": standardize(values, tf.constant(learned))}
         if self.feature.transform == "quantile_normalize":
             return {"dense": quantile_normalize(values, tf.constant(learned))}
+        if self.feature.transform == "embed":
+            uniform = quantile_normalize(values, tf.constant(learned))
+            return {"dense": tf.where(tf.math.is_nan(values), -1.0, uniform)}
         if self.feature.is_hook:
             dense = hook_transform(self.feature.transform)(values)
             return {"dense": tf.where(tf.math.is_finite(dense), dense, 0.0)}
@@ -71,7 +74,7 @@ class NumericTransform(KindTransform[Numeric]):
         """Returns the numbers of a column's transform, float64.
 
         `standardize`: [2], mean and variance. `min_max`: [2], minimum and maximum. `quantile_bucketize`: [buckets - 1],
-        the boundaries. `quantile_normalize`: [NORMALIZE_QUANTILES], the quantiles. Others: [0].
+        the boundaries. `quantile_normalize` and `embed`: [NORMALIZE_QUANTILES], the quantiles. Others: [0].
         """
         if self.feature.transform == "standardize":
             return np.array([measured.mean, measured.variance])
@@ -79,7 +82,7 @@ class NumericTransform(KindTransform[Numeric]):
             return np.array([measured.minimum, measured.maximum]) if measured.count else np.zeros(2)
         if self.feature.transform == "quantile_bucketize":
             return measured.quantiles(self._buckets)[1:-1]
-        if self.feature.transform == "quantile_normalize":
+        if self.feature.transform in ("quantile_normalize", "embed"):
             return measured.quantiles(NORMALIZE_QUANTILES - 1)
         return np.zeros(0)
 

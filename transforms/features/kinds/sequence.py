@@ -20,7 +20,7 @@ from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.text.ragged import last_parts
+from ctrpipe.transforms.text.ragged import first_filled, last_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,8 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
     def _ids(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the ids of the last max_length values of each row, in order; an empty value has the missing id."""
         kept = last_parts(values, self.feature.separator, self.feature.max_length)
+        if self.feature.item_values(column) > 1:
+            return self._ids_of_several(column, values, kept, vocabularies)
         kept = kept.with_flat_values(self.whole_numbers(kept.flat_values, column))
         tokens = kept.to_tensor("", shape=[None, self.feature.max_length])
         owner = self.feature.owner_of(column)
@@ -43,6 +45,26 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         lengths = tf.where(tf.equal(values, ""), constant(0), tf.cast(kept.row_lengths(), tf.int64))
         is_item = tf.range(self.feature.max_length, dtype=tf.int64) < lengths[:, None]
         return tf.where(is_item, local, constant(PADDING))
+
+    def _ids_of_several(
+        self, column: str, values: tf.Tensor, kept: tf.RaggedTensor, vocabularies: Vocabularies
+    ) -> tf.Tensor:
+        """Returns the ids of items of several values, [N, max_length * values]; an item without one has the missing
+        id.
+        """
+        length, most = self.feature.max_length, self.feature.item_values(column)
+        items = kept.to_tensor("", shape=[None, length])
+        parts = first_filled(tf.reshape(items, [-1]), self.feature.inner_separator(column), most)
+        parts = parts.with_flat_values(self.whole_numbers(parts.flat_values, column))
+        tokens = parts.to_tensor("", shape=[None, most])
+        owner = self.feature.owner_of(column)
+        local = self._owner(owner).look_up_tokens(owner, tokens, vocabularies)
+        count = tf.maximum(tf.cast(parts.row_lengths(), tf.int64), 1)  # an empty item is one missing value
+        is_value = tf.range(most, dtype=tf.int64) < count[:, None]
+        lengths = tf.where(tf.equal(values, ""), constant(0), tf.cast(kept.row_lengths(), tf.int64))
+        is_item = tf.reshape(tf.range(length, dtype=tf.int64) < lengths[:, None], [-1, 1])
+        ids = tf.where(is_value & is_item, local, constant(PADDING))
+        return tf.reshape(ids, [-1, length * most])
 
     def _owner(self, owner: str) -> "CategoricalTransform | SequenceTransform":
         """Returns the transform of the column whose vocabulary the values are in."""
@@ -61,7 +83,9 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         is_own = owner == place.column
         pooling = "mean" if is_own and feature.pooling == "attention" else feature.pooling
         shared_with = "" if is_own else owner
-        return (place.name, "sequence", size, place.slots, feature.role, pooling, shared_with, feature.columns[0])
+        read = (feature.role, pooling, shared_with, feature.columns[0])
+        several = feature.item_values(place.column)
+        return (place.name, "sequence", size, place.slots, *read, *((False, several) if several > 1 else ()))
 
 
 # The transforms of the kinds that lend a vocabulary (see Kind.lends_vocabulary).

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.derived.derived import Derived, kind_of
+from ctrpipe.transforms.log.derived.derived import Derived, Source, kind_of
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.section import ColumnNames
@@ -40,7 +40,7 @@ class Cross(Derived):
             raise ValueError(f"a column is named twice: {', '.join(names)}")
         return names
 
-    def sources(self) -> dict[str, Kind]:
+    def sources(self) -> dict[str, Source]:
         return {name: Categorical(kind="categorical", columns=[name]) for name in self.of}
 
     def faults(self, features: Mapping[str, Kind]) -> Iterator[str]:

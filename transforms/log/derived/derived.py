@@ -4,8 +4,13 @@ import abc
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind
+from ctrpipe.transforms.log.kinds.multivalent import Multivalent
+from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.section import Section
+
+Source = Numeric | Categorical | Multivalent  # how a column is read that derived columns are made of
 
 
 class Derived(Section, abc.ABC):
@@ -14,8 +19,13 @@ class Derived(Section, abc.ABC):
     makes: ClassVar[tuple[str, ...]]
     """The kinds of features that its values can be."""
 
+    @property
+    def aligned(self) -> tuple[str, ...]:
+        """The columns whose lists have the same length; the last one has numbers. () if there are none."""
+        return ()
+
     @abc.abstractmethod
-    def sources(self) -> dict[str, Kind]:
+    def sources(self) -> dict[str, Source]:
         """Returns the columns it is made of, each with how it is read if it is no feature itself."""
 
     def faults(self, features: Mapping[str, Kind]) -> Iterator[str]:

@@ -4,9 +4,8 @@ from typing import ClassVar, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.derived.derived import Derived
+from ctrpipe.transforms.log.derived.derived import Derived, Source
 from ctrpipe.transforms.log.derived.formulas import parse
-from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 
 
@@ -40,6 +39,6 @@ class Expression(Derived):
         parse(text)
         return text
 
-    def sources(self) -> dict[str, Kind]:
+    def sources(self) -> dict[str, Source]:
         names = parse(self.of).columns
         return {name: Numeric(kind="numeric", columns=[name], transform="standardize") for name in names}

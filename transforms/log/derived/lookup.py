@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.derived.derived import Derived, kind_of
+from ctrpipe.transforms.log.derived.derived import Derived, Source, kind_of
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
@@ -46,12 +46,11 @@ class Lookup(Derived):
         self.sources()
         return self
 
-    def sources(self) -> dict[str, Kind]:
+    def sources(self) -> dict[str, Source]:
         signs = {"separator": self.separator, "weights": self.weights}
-        return {
-            self.key: Categorical(kind="categorical", columns=[self.key]),
-            self.map: Multivalent(kind="multivalent", columns=[self.map], max_length=1, **signs),
-        }
+        entries = {"kind": "multivalent", "columns": [self.map], "max_length": 1, **signs}
+        key = Categorical(kind="categorical", columns=[self.key])
+        return {self.key: key, self.map: Multivalent.model_validate(entries)}
 
     def faults(self, features: Mapping[str, Kind]) -> Iterator[str]:
         key, entries = features[self.key], features[self.map]

@@ -4,8 +4,7 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.derived.derived import Derived
-from ctrpipe.transforms.log.kinds.kind import Kind
+from ctrpipe.transforms.log.derived.derived import Derived, Source
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.section import ColumnNames
 
@@ -35,7 +34,7 @@ class VectorOf(Derived):
             raise ValueError("a column is named twice")
         return names
 
-    def sources(self) -> dict[str, Kind]:
+    def sources(self) -> dict[str, Source]:
         return {name: Numeric(kind="numeric", columns=[name], transform="standardize") for name in self.of}
 
     def does_not_fit(self, column: str, feature: Any) -> str:

@@ -1,4 +1,4 @@
-"""The formats of typed columns: a file is a row of pieces, each of which is read as Arrow record batches."""
+"""The formats of typed columns: a file is a sequence of pieces; each piece is read as Arrow record batches."""
 
 import abc
 import contextlib
@@ -59,6 +59,7 @@ class Columnar(Format):
         self._vectors = frozenset(spec.vector_lengths)
         self._separators = spec.separators
         self._weights = spec.weight_separators
+        self._within = spec.inner_separators
         self._sequences = frozenset(spec.columns_of("sequence"))
         self._whole = frozenset(spec.whole_number_columns)
 
@@ -109,7 +110,8 @@ class Columnar(Format):
                 columns[name] = join_lists(lists, self._separators[name], name, path, faults)
             elif is_list(values.type) and name in self._separators:
                 separator, is_sequence = self._separators[name], name in self._sequences
-                columns[name] = join_lists(values, separator, name, path, faults, is_sequence, name in self._whole)
+                settings = (is_sequence, name in self._whole, self._within.get(name))
+                columns[name] = join_lists(values, separator, name, path, faults, *settings)
             else:
                 columns[name] = as_binary(values, name, path, faults if name in self._whole else None)
         lines = first_row + np.arange(batch.num_rows)

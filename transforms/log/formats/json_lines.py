@@ -22,6 +22,7 @@ from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines
 from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import SEVERAL_VALUES
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 
@@ -37,15 +38,15 @@ class JsonText(TextFormat):
         self._numeric = frozenset([*spec.numeric_columns, *spec.target_columns])
         self._weights = spec.weight_separators
         self._whole = frozenset(spec.whole_number_columns)
+        self._within = spec.inner_separators
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         lines = text.split(b"\n")[:-1]
-        return parse_objects(
-            lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, self._weights
-        )
+        signs = (self._weights, self._within)
+        return parse_objects(lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, *signs)
 
 
 class JsonLines(JsonText):
@@ -81,6 +82,7 @@ def parse_objects(
     numeric: Collection[str] = (),
     whole: Collection[str] = (),
     weights: Mapping[str, str] = types.MappingProxyType({}),
+    within: Mapping[str, str] = types.MappingProxyType({}),
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
@@ -95,6 +97,7 @@ def parse_objects(
         numeric: The columns of numbers.
         whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
         weights: Maps each column of elements with weights, which an object may hold, to the separator between both.
+        within: Maps each column of lists of lists to the separator of the inner ones.
     """
     rows: list[list[bytes | None]] = []
     wrong: dict[int, str] = {}
@@ -112,6 +115,8 @@ def parse_objects(
                     value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
+                if isinstance(value, list) and name in within:
+                    value = [_inner(element, name, within[name]) for element in value]
                 row.append(_as_bytes(value, name, separators.get(name), name in ordered))
             rows.append(row)
         except json.JSONDecodeError as error:
@@ -139,11 +144,19 @@ def _nested(values: dict[str, Any], name: str) -> Any:
 def _plain(value: Any, name: str, exact: bool) -> Any:
     """Returns a number, or a list with its numbers, as the text that the same number of Parquet has."""
     if isinstance(value, list):
-        return [_plain(element, name, exact) if isinstance(element, _Float) else element for element in value]
+        return [_plain(each, name, exact) if isinstance(each, _Float | list) else each for each in value]
     number = float(value)
     if exact and abs(number) > exact_limit(64):
         raise _Wrong(inexact(name, value, 64))
     return text_of_float(number)
+
+
+def _inner(element: Any, name: str, within: str) -> Any:
+    """Returns a list in a list as one text."""
+    if not isinstance(element, list):
+        return element
+    joined = _as_bytes(element, name, within)
+    return None if joined is None else joined.decode("utf-8", "surrogatepass")
 
 
 def _weighted(element: str, weight: Any, name: str, separator: str) -> str:
@@ -163,6 +176,7 @@ def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool =
         elements = [_as_bytes(element, name, None) for element in value]
         between = separator.encode()
         if any(between in element for element in elements if element):
-            raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it")
+            several = SEVERAL_VALUES if keep_missing else ""
+            raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it{several}")
         return between.join(element or b"" for element in elements if element or keep_missing) or None
     raise _Wrong(f"{name}: expected one value, found {'a list' if isinstance(value, list) else 'an object'}")

@@ -40,7 +40,7 @@ def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) ->
     """Returns the format of a file: the configured one, unless its first bytes show another.
 
     A file of columns names its columns, and may be read with the description of any log: the files of `ctrpipe prepare
-    requests` are always Parquet. So may an array of JSON with that of JSON lines, and the other way round.
+    requests` are always Parquet. JSON arrays and JSON lines may be read with each other's description, too.
 
     Args:
         path: The file. If it cannot be read, the format that is returned reports the error.

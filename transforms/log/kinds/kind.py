@@ -61,6 +61,11 @@ class Kind(Section, abc.ABC):
         return False
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether each column is a number of which the model makes an embedding, as of a field."""
+        return False
+
+    @property
     def vector_length(self) -> int:
         """The number of elements of each column's values; 0 if they are no vectors."""
         return 0
@@ -89,6 +94,10 @@ class Kind(Section, abc.ABC):
     def list_separator(self) -> str | None:
         """The separator between the elements of a value that may hold a list; None for single values."""
         return None
+
+    def inner_separator(self, column: str) -> str:
+        """Returns the separator between the values of one element of a list; "" if it has one value."""
+        return ""
 
     @property
     def weight_separator(self) -> str:

@@ -9,7 +9,7 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns, Seen
 
 BUCKETS = ("log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max")
-TRANSFORMS = (*BUCKETS, "standardize", "quantile_normalize")
+TRANSFORMS = (*BUCKETS, "standardize", "quantile_normalize", "embed")
 
 
 class Numeric(Columns):
@@ -20,8 +20,9 @@ class Numeric(Columns):
     (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
 
     Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
-    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2); the transform of
-    a package.
+    on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2). `embed`: the
+    same, missing = -1, and the model makes an embedding of it by `model.number_embedding`, periodic functions or
+    AutoDis, as of a field. The transform of a package is dense too.
 
     Every transform first clips x to the range of the training rows, widened on each side by its own width: where they
     have 0 to 10, 1e30 and infinity are 20, and -1e30 is -10. The run says how many validation and test rows it clips.
@@ -30,6 +31,7 @@ class Numeric(Columns):
         features:
           - {columns: [I1..I13], kind: numeric, transform: quantile_bucketize, buckets: 50}
           - {columns: [age], kind: numeric, transform: standardize}
+          - {columns: [price], kind: numeric, transform: embed}
     """
 
     is_number: ClassVar[bool] = True
@@ -39,7 +41,8 @@ class Numeric(Columns):
     """The kind of feature."""
     transform: str = pydantic.Field("log_bucketize", examples=["quantile_bucketize", "standardize"])
     """How the number is encoded: `log_bucketize`, `bars_bucketize`, `quantile_bucketize` and `min_max` give a bucket (a
-    field); `standardize`, `quantile_normalize` and transforms of installed packages (docs/hooks.md) a dense feature.
+    field); `standardize`, `quantile_normalize`, `embed` and transforms of installed packages (docs/hooks.md) a dense
+    feature. A model embeds the one of `embed`, and lists it with its fields.
     """
     buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
     """Number of buckets. `quantile_bucketize` requires it; `min_max` has 101 buckets if it is null."""
@@ -57,6 +60,10 @@ class Numeric(Columns):
         return self.transform not in BUCKETS
 
     @property
+    def is_embedded(self) -> bool:
+        return self.transform == "embed"
+
+    @property
     def is_hook(self) -> bool:
         """Whether the transform is of an installed package."""
         return self.transform not in TRANSFORMS
@@ -67,7 +74,7 @@ class Numeric(Columns):
 
     @property
     def measured(self) -> Literal["nothing", "moments", "quantiles"]:
-        return "quantiles" if self.transform in ("quantile_bucketize", "quantile_normalize") else "moments"
+        return "quantiles" if self.transform in ("quantile_bucketize", "quantile_normalize", "embed") else "moments"
 
     @property
     def scale(self) -> str:

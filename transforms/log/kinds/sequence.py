@@ -1,7 +1,7 @@
 """The kind `sequence`."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -34,6 +34,17 @@ class ItemSequence(WithVocabulary):
     The named column may also be a sequence with its own vocabulary: the words of a document and of a query can share
     one. A model of histories has no candidate then; `starspace` and `two_tower` read both sequences.
     """
+    within: str | None = pydantic.Field(None, min_length=1, examples=[","])
+    """Separator between several values of one item, as in `c1,c2|c3` for two items. Parquet and JSON may have lists of
+    lists. null: an item has one value.
+    """
+    values_per_item: dict[str, Annotated[int, pydantic.Field(ge=2, le=100)]] = pydantic.Field(
+        {}, examples=[{"categories": 3}]
+    )
+    """Maximum number of values of one item, by column, for the columns whose items have several; further values are
+    ignored. A model of histories reads the mean of an item's embeddings, every other model pools all values. Such a
+    column has its own vocabulary, or that of another sequence. Needs `within`.
+    """
     pooling: Literal["sum", "mean", "attention"] = "mean"
     """How models with one embedding per field combine the items: `sum` or `mean` of their embeddings, or `attention`:
     their mean, weighted by the softmax of their dot products with the embedding of the column in `shared_with`.
@@ -60,6 +71,23 @@ class ItemSequence(WithVocabulary):
             raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _items_of_several_values(self) -> "ItemSequence":
+        if (self.within is None) != (not self.values_per_item):
+            raise ValueError("within and values_per_item belong together; give both, or neither")
+        if absent := [name for name in self.values_per_item if name not in self.columns]:
+            raise ValueError(f"values_per_item: {absent[0]} is not one of columns; remove it")
+        if self.within is not None and (self.within in self.separator or self.separator in self.within):
+            raise ValueError(f"within: {self.within!r} and separator: {self.separator!r} must be different signs")
+        return self
+
+    def item_values(self, column: str) -> int:
+        """Returns the maximum number of values of one item."""
+        return self.values_per_item.get(column, 1)
+
+    def inner_separator(self, column: str) -> str:
+        return (self.within or "") if column in self.values_per_item else ""
+
     @property
     def list_separator(self) -> str | None:
         return self.separator
@@ -72,7 +100,10 @@ class ItemSequence(WithVocabulary):
         return self.owner_of(column) == column
 
     def only(self, column: str, whole_numbers: bool) -> Self:
-        alone = {"columns": [column], "shared_with": None, "whole_numbers": whole_numbers}  # the owner may be cut
+        # The owner may be cut.
+        alone: dict[str, Any] = {"columns": [column], "shared_with": None, "whole_numbers": whole_numbers}
+        if column not in self.values_per_item:
+            alone |= {"within": None, "values_per_item": {}}
         return self.model_copy(update=alone)
 
     def lends_vocabulary(self, column: str) -> bool:
@@ -87,6 +118,11 @@ class ItemSequence(WithVocabulary):
             owner = self.owner_of(column)
             if owner == column:
                 continue
+            if column in self.values_per_item and features.get(owner) and features[owner].is_single:
+                raise ValueError(
+                    f"features: {column} has several values an item, and {owner}, which it shares, has one; give null "
+                    "in shared_with"
+                )
             shared = features.get(owner)
             if shared is None or not shared.lends_vocabulary(owner):
                 raise ValueError(
@@ -99,10 +135,11 @@ class ItemSequence(WithVocabulary):
                 )
 
     def slots(self, column: str) -> dict[str, int]:
-        return {column: self.max_length}
+        return {column: self.max_length * self.item_values(column)}
 
     def meaning(self, column: str) -> tuple[object, ...]:
-        return (self.kind, self.role, self.max_length, self.owner_of(column), self.pooling)
+        several = (self.item_values(column),) if column in self.values_per_item else ()
+        return (self.kind, self.role, self.max_length, self.owner_of(column), self.pooling, *several)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         yield from seen.list_notes(column, self.separator)

@@ -1,0 +1,208 @@
+"""Compiles `ctrpipe sweep` and `ctrpipe tune` to pipelines for Kubeflow, with each training in a pod of its own."""
+
+import json
+import math
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kfp import dsl
+
+from ctrpipe.common.code_version import code_version
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.stores import is_url
+from ctrpipe.pipeline.config import RunConfig, Source, load_config
+from ctrpipe.pipeline.kubeflow.compile import (
+    check_cluster,
+    check_steps,
+    compiled,
+    set_container,
+    step_component,
+    with_account,
+    write_package,
+)
+from ctrpipe.pipeline.kubeflow.task import (
+    CONFIRM_STUDY,
+    PLAN_STUDY,
+    PLAN_SWEEP,
+    PROPOSE_TRIALS,
+    SUMMARISE_SWEEP,
+    TRAIN_POINT,
+    TRAIN_TRIAL,
+)
+from ctrpipe.pipeline.sweep.plan import make_plan, read_sweep
+from ctrpipe.pipeline.tune.plan import SEEDS, Budget, Objective
+from ctrpipe.pipeline.tune.plan import make_plan as make_study
+
+PARALLEL = 4  # trainings at the same time
+_ITEMS = "List[str]"
+
+
+def compile_sweep(
+    source: Source,
+    settings: tuple[str, ...],
+    grid: tuple[str, ...],
+    output: pathlib.Path,
+    seeds: int | None = None,
+    parallel: int = PARALLEL,
+) -> list[str]:
+    """Writes the pipeline of a sweep: one step plans it, one pod trains each point with each seed, one step compares.
+
+    Args:
+        source: A run's configuration, or a sweep file.
+        settings: Overrides for every point, such as `training.epochs=2`.
+        grid: Values of a key, such as `model.top_k=2,5,10`, for a run's configuration.
+        output: The file.
+        seeds: The number of trainings per point. None for that of the file, or 3.
+        parallel: The number of trainings at the same time.
+
+    Returns:
+        The names of the steps.
+
+    Raises:
+        InputError: a point, the configuration or the file cannot be used.
+    """
+    plan = make_plan(source, settings, grid, seeds)
+    file, config = read_sweep(source, grid)
+    values = {
+        "sweep": file.model_dump(mode="json"),
+        "config": _values(load_config(config, settings)),
+        "settings": list(settings),
+        "seeds": plan.seeds,
+    }
+    make = _Steps(plan.base, json.dumps(values), {"table": "Markdown"})
+
+    def steps(given: dict[str, Any]) -> None:
+        planned = make.task(PLAN_SWEEP, **given)
+        made = {"arguments": planned.outputs["arguments"]}
+        with dsl.ParallelFor(planned.outputs["items"], name="Trainings", parallelism=parallel) as item:
+            trained = make.task(TRAIN_POINT, item=item, **made)
+        make.task(SUMMARISE_SWEEP, **made).after(trained)
+
+    description = f"{len(plan.points)} points with {plan.seeds} seeds on the log {plan.base.name}; code {make.version}"
+    return make.write(plan.name, description, steps, output)
+
+
+def compile_study(
+    source: Source,
+    settings: tuple[str, ...],
+    trials: int,
+    output: pathlib.Path,
+    objective: Objective | None = None,
+    seeds: int = SEEDS,
+    parallel: int = PARALLEL,
+) -> list[str]:
+    """Writes the pipeline of a study, in rounds: one step chooses the points of a round, one pod trains each of them.
+
+    Args:
+        source: A run's configuration.
+        settings: Overrides for every trial.
+        trials: The number of trials.
+        output: The file.
+        objective, seeds: As in `ctrpipe.pipeline.tune.plan.make_plan`.
+        parallel: The number of trials of a round. With 1, the trials are those of `ctrpipe tune`.
+
+    Returns:
+        The names of the steps.
+
+    Raises:
+        InputError: the space, the configuration or the file cannot be used.
+    """
+    plan = make_study(source, settings, Budget(trials=trials), objective, seeds=seeds)
+    base = plan.space.base
+    values = {
+        "config": _values(load_config(source, settings)),
+        "settings": list(settings),
+        "trials": trials,
+        "objective": objective,
+        "seeds": seeds,
+        "parallel": parallel,
+    }
+    make = _Steps(base, json.dumps(values), {"page": "HTML"})
+
+    def steps(given: dict[str, Any]) -> None:
+        last = make.task(PLAN_STUDY, **given)
+        made = {"arguments": last.outputs["arguments"]}
+        for number in range(1, math.ceil(trials / parallel) + 1):
+            proposed = make.task(PROPOSE_TRIALS, **made).after(last)
+            with dsl.ParallelFor(proposed.outputs["items"], name=f"Round {number}") as item:
+                last = make.task(TRAIN_TRIAL, item=item, **made)
+        make.task(CONFIRM_STUDY, **made).after(last)
+
+    description = f"{trials} trials of {base.model.name} on the log {base.name}; code {make.version}"
+    return make.write(f"{plan.name}-tune", description, steps, output)
+
+
+def _values(config: RunConfig) -> dict[str, Any]:
+    """Returns the values that a configuration sets, without its defaults: best.yaml of a study has no others."""
+    return config.model_dump(mode="json", exclude_unset=True)
+
+
+class _Steps:
+    """Makes the steps of a pipeline whose pods share a folder.
+
+    Args:
+        config: The configuration of the steps' containers.
+        plan: What the first step needs beside the pipeline's parameters, as JSON.
+        shown: The type, by name, of what the last step shows beside metrics.
+    """
+
+    def __init__(self, config: RunConfig, plan: str, shown: dict[str, str]):
+        self.version = code_version()
+        self._config = config
+        self._plan = plan
+        last = {"metrics": "Metrics", **shown}
+        arguments = {"arguments": "String"}
+        self._outputs = {
+            PLAN_SWEEP: {**arguments, "items": _ITEMS},
+            PLAN_STUDY: arguments,
+            PROPOSE_TRIALS: {"items": _ITEMS},
+            SUMMARISE_SWEEP: last,
+            CONFIRM_STUDY: last,
+        }
+        self._names: list[str] = []
+
+    def task(self, name: str, **values: Any) -> Any:
+        """Returns the task of a step, which is never cached: its results are in the folder that the pods share."""
+        if name in (PLAN_SWEEP, PLAN_STUDY):
+            values["plan"] = self._plan
+        inputs = {key: _TYPES.get(key, "String") for key in values}
+        made = step_component(self._config, self.version, name, inputs, self._outputs.get(name, {}))(**values)
+        if name not in self._names:
+            self._names.append(name)
+        return set_container(self._config, made.set_display_name(name).set_caching_options(False), name, True)
+
+    def write(
+        self, name: str, description: str, steps: Callable[[dict[str, Any]], None], output: pathlib.Path
+    ) -> list[str]:
+        """Writes the pipeline, and returns the names of its steps."""
+        config = self._config
+        run_folder = check_cluster(config)
+        if is_url(run_folder):
+            raise InputError(f"kubeflow.output: {run_folder}: the pods share a folder; give one on a volume")
+        folder = f"{run_folder.rpartition('/')[0]}/{name}"
+
+        def run(data: list, output: str, settings: list) -> None:  # type: ignore[type-arg]  # kfp reads them
+            steps({"data": data, "output": output, "settings": settings})
+
+        run.__doc__ = _DESCRIPTIONS
+        of_split = config.data.split.files.train if config.data.split.files else []
+        defaults: tuple[Any, ...] = (folder, [])
+        run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
+        title = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        text = compiled(lambda: dsl.pipeline(name=title, description=description)(run))
+        check_steps(config, self._names)
+        write_package(output, with_account(config, text))
+        return self._names
+
+
+_TYPES = {"data": "List", "settings": "List"}  # of the inputs that are not texts
+# kfp reads the parameters' descriptions, which Kubeflow's form for a run shows, from the pipeline's docstring.
+_DESCRIPTIONS = """Trains many settings on one log, each training in a pod of its own.
+
+Args:
+    data: Paths of the log's files, below a mounted volume, or URLs of a store.
+    output: Folder of the results, below a mounted volume. The same folder again continues.
+    settings: Settings of every training as KEY=VALUE, such as training.epochs=2.
+"""

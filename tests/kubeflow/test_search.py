@@ -1,0 +1,150 @@
+"""Sweeps and studies on Kubeflow: every task of the compiled files, against `ctrpipe sweep` and `ctrpipe tune`."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.pipeline.kubeflow import step
+from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.transforms.log.files import FileState
+from tests.e2e.small_run import SHORT_CONFIG, call, one_line
+from tests.kubeflow.launcher import Launcher
+
+ROWS = 400
+VARYING = ("seconds", "train_samples_per_second", "predictions", "kept_model")  # of a training's result, in two folders
+
+
+@pytest.fixture(scope="module")
+def volume(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("volume")
+    kubeflow = {"image": "registry.example/ctrpipe:1", "volumes": {"ctr-data": str(folder)}}
+    config = {**SHORT_CONFIG, "model": {"name": "lr"}, "kubeflow": kubeflow}
+    config["search"] = {"training.learning_rate": {"log": [1e-4, 1e-1]}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert call("generate", "--rows", ROWS, "--output", folder / "log.tsv")[0] == 0
+    return folder
+
+
+class InOneProcess(Launcher):
+    """Runs all tasks in this process, which has imported what they need; test_run.py has a process for each."""
+
+    def execute(self, name, command, container):
+        assert command[:3] == ["python", "-m", step.__name__]
+        ended = CliRunner().invoke(step.main, command[3:])
+        return ended.exit_code, f"{ended.output}{ended.exception or ''}"
+
+
+def compile_with(volume, *options):
+    return call("compile", volume / "config.yaml", "--output", volume / "pipeline.yaml", *options)
+
+
+def launch(volume, bucket, output):
+    parameters = {"data": [str(volume / "log.tsv")], "output": str(output)}
+    launcher = InOneProcess(volume / "pipeline.yaml", bucket, parameters)
+    launcher.run(processes=1)
+    assert not launcher.failed, launcher.failed
+    assert set(launcher.finished) == set(launcher.tasks)
+    return launcher
+
+
+def shown(launcher, task, output):
+    [artifact] = launcher.finished[task]["artifacts"][output]["artifacts"]
+    return artifact
+
+
+def read(file):
+    return json.loads(file.read_text())
+
+
+def comparable(found):
+    """A summary or report without times and places."""
+    if isinstance(found, dict):
+        return {key: comparable(value) for key, value in found.items() if "second" not in key and key not in VARYING}
+    return [comparable(each) for each in found] if isinstance(found, list) else found
+
+
+def test_a_pod_reads_the_transformed_log_that_the_first_step_has_written(tmp_path):
+    states = {"/data/log.tsv": FileState(7, "123")}
+    inputs = RunInputs(("/data/log.tsv",), "hash", states, tmp_path, "", checkpoints={"/data/encoder": "another"})
+    fields = FeatureMap(fields=(), dense=("I1",), tasks=("click", "buy"))
+    splits = ([f"/data/Split-{split}/*"] for split in ("train", "validation", "test"))
+    log = TransformedLog(*splits, fields, tmp_path / "payload", inputs, tmp_path / "graph")
+    assert TransformedLog.from_json(log.to_json()) == log
+
+
+@pytest.mark.slow
+def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume, tmp_path):
+    grid = ("--grid", "training.learning_rate=0.01,0.1", "--seeds", 1)
+    code, output = compile_with(volume, "--sweep", *grid, "--parallel", 2)
+    assert code == 0 and "PlanSweep, TrainPoint, SummariseSweep" in output, output
+    launcher = launch(volume, tmp_path / "bucket", volume / "cluster")
+    assert sum("trainpoint" in name for name in launcher.executed) == 2
+    local = ("sweep", volume / "config.yaml", "--data", volume / "log.tsv", "--output", tmp_path / "here", *grid)
+    code, output = call(*local)
+    assert code == 0, output
+    cluster, here = (
+        json.loads((folder / "sweep.json").read_text()) for folder in (volume / "cluster", tmp_path / "here")
+    )
+    assert comparable(cluster) == comparable(here) and len(here["points"]) == 2
+    assert not (volume / "cluster" / "work").exists()
+    table = (launcher.bucket / "summarisesweep" / "table").read_text()
+    assert f"| **{here['best']}** |" in table and table.count("\n| ") == 3
+    metrics = shown(launcher, "summarisesweep", "metrics")
+    assert metrics["type"]["schemaTitle"] == "system.Metrics" and metrics["metadata"]["trainings"] == 2
+    # The same pipeline again trains nothing, and one training whose result is gone is done again.
+    [gone, *_] = sorted((volume / "cluster" / "results").glob("*.json"))
+    before = gone.read_text()
+    gone.unlink()
+    for number, trained in ((1, 1), (2, 0)):
+        launcher = launch(volume, tmp_path / f"again-{number}", volume / "cluster")
+        assert sum("trainpoint" in name for name in launcher.executed) == 1
+        log = (launcher.bucket / "for-loop-1" / "0" / "trainpoint" / "executor-logs-0").read_text()
+        assert ("All trainings are done already" in log) == (not trained)
+        assert comparable(json.loads(gone.read_text())) == comparable(json.loads(before))
+
+
+@pytest.mark.slow
+def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, tmp_path):
+    code, output = compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0)
+    assert code == 0 and "PlanStudy, ProposeTrials, TrainTrial, ConfirmStudy" in output, output
+    launcher = launch(volume, tmp_path / "bucket", volume / "study")
+    local = ("tune", volume / "config.yaml", "--data", volume / "log.tsv", "--trials", 3, "--seeds", 0)
+    code, output = call(*local, "--output", tmp_path / "here")
+    assert code == 0, output
+    cluster, here = (read(folder / "tune.json") for folder in (volume / "study", tmp_path / "here"))
+    assert comparable(cluster) == comparable(here) and len(here["trials"]) == 3
+    assert (volume / "study" / "best.yaml").read_text() == (tmp_path / "here" / "best.yaml").read_text()
+    assert not (volume / "study" / "trials").exists()
+    page = shown(launcher, "confirmstudy", "page")
+    assert (
+        page["type"]["schemaTitle"] == "system.HTML"
+        and "<!doctype html>" in (launcher.bucket / "confirmstudy" / "page").read_text().lower()
+    )
+    # More trials, two at a time: those that are there stay.
+    assert compile_with(volume, "--tune", 5, "--parallel", 2, "--seeds", 0)[0] == 0
+    launcher = launch(volume, tmp_path / "more", volume / "study")
+    more = json.loads((volume / "study" / "tune.json").read_text())["trials"]
+    assert comparable(more[:3]) == comparable(here["trials"]) and len(more) == 5
+    assert len({trial["settings"]["training.learning_rate"] for trial in more}) == 5
+    logs = [(launcher.bucket / name / "executor-logs-0").read_text() for name in launcher.executed if "train" in name]
+    assert sum("No trial is left to train" in log for log in logs) == 2
+
+
+@pytest.mark.slow
+def test_options_that_do_not_fit_are_one_line(volume):
+    one_line(*compile_with(volume, "--sweep", "--tune", 3), "give --sweep or --tune, not both")
+    one_line(*compile_with(volume, "--grid", "model.name=lr,fm"), "--grid: only with --sweep; leave it out, or give")
+    one_line(*compile_with(volume, "--sweep"), "give --grid KEY=VALUE,VALUE, or a sweep file")
+    one_line(*compile_with(volume, "--seeds", 2), "--seeds: only with --sweep or --tune")
+    one_line(*compile_with(volume, "--tune", 3, "--seeds", 1), "--seeds 1: one training says nothing")
+    one_line(*compile_with(volume, "--tune", 3, "--format", "json"), "--format json: a sweep or study needs a volume")
+    stored = ("--set", "kubeflow.output=s3://bucket/runs/a")
+    one_line(*compile_with(volume, "--tune", 3, *stored), "s3://bucket/runs/a: the pods share a folder; give one on")
+    wrong = ("--set", "kubeflow.resources={Trainer: {cpu: 1}}")
+    one_line(
+        *compile_with(volume, "--tune", 3, *wrong), "kubeflow.resources: Trainer is not a step; the steps are Plan"
+    )
