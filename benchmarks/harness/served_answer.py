@@ -9,8 +9,6 @@ import json
 import pathlib
 import sys
 
-import numpy as np
-
 import ctrpipe
 from benchmarks.harness.preprocess_logs import COLUMNS, NUMBERS
 
@@ -26,8 +24,8 @@ def first_row(log: pathlib.Path) -> dict[str, float | str]:
 def main(folder: pathlib.Path, log: pathlib.Path) -> None:
     """Serves the version that the run pushed, and prints the probability of the log's first row."""
     with ctrpipe.serve(folder) as server:
-        answer = np.asarray(server.predict([first_row(log)]), np.float64)
-    print(json.dumps({"probability": float(answer.ravel()[0])}))
+        [probabilities] = server.predict([first_row(log)]).tasks.values()
+    print(json.dumps({"probability": float(probabilities[0])}))
 
 
 if __name__ == "__main__":
