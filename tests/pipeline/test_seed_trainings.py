@@ -407,7 +407,7 @@ def test_the_report_lists_every_training_and_the_verdict(tmp_path: pathlib.Path)
     write_seeds(tmp_path / "run", Seeds("ctr", *sides, json.loads(json.dumps(found.difference))))
     page = write_report(tmp_path / "run").read_text()
     assert "&lt;i&gt;fm&lt;/i&gt;: AUC" in page and "over rows and seeds (2 and 2)" in page and "<i>fm" not in page
-    assert len(re.findall(r"<td>[78]</td>(<td>0\.6250</td>){4}<td class=\"long\">&lt;b&gt;over", page)) == 4
+    assert len(re.findall(r"<td>[78]</td>(<td class=\"n\">0\.6250</td>){4}<td class=\"long\">&lt;b&gt;over", page)) == 4
     (tmp_path / "run" / "seeds.json").write_text("{")
     with pytest.raises(InputError, match=r"seeds\.json: damaged \(.*\); run `ctrpipe run --seeds` again"):
         write_report(tmp_path / "run")
