@@ -106,6 +106,6 @@ class _Bar:
 
         data = {"text/html": f"<div>{text}</div>", "text/plain": "\n".join(self._lines)}
         if self._shown is None:
-            self._shown = display(data, raw=True, display_id=True)
+            self._shown = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]  # IPython has no types for it
         else:
             self._shown.update(data, raw=True)
