@@ -138,4 +138,5 @@ class LightGBM(LR, Boosted):
 
 
 def _exact(weights: Tensor) -> Tensor:
-    return ops.round(weights / STEP) * STEP
+    """Rounds to multiples of STEP, with the gradient of the weights; the sum below is exact."""
+    return weights + ops.stop_gradient(ops.round(weights / STEP) * STEP - weights)
