@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.common import metrics
 from ctrpipe.common.estimates import (
@@ -51,9 +52,7 @@ def read_predictions(predictions: bytes) -> tuple[Columns, pa.Table]:
     """
     try:
         table = read_table(pa.BufferReader(predictions))
-        labels = as_numpy(table["label"])
-        known = ~np.isnan(labels)
-        table = table.filter(pa.array(known))
+        table = table.filter(pc.invert(pc.is_nan(table["label"])))  # pa.array of a numpy array would import pandas
         columns = {"probability": as_numpy(table["probability"])}
         columns |= {name: as_numpy(table[name]) for name in PLOTTED if name in table.column_names}
     except (pa.ArrowException, OSError, LookupError) as error:

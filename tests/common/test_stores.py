@@ -170,7 +170,7 @@ def test_a_bucket_that_is_not_there(store):
 
 
 def test_a_store_that_does_not_come_back_is_one_line(store, through, monkeypatch):
-    monkeypatch.setenv(stores.RETRY_SECONDS, "1")
+    monkeypatch.setenv(stores.RETRY_SECONDS, "2")
     with faulty(store.port, Rule("slow_down")) as proxy:
         through(proxy)
         with pytest.raises(UnreachableError, match=r"still fails after \d+ tries .*; try again later"):

@@ -92,9 +92,16 @@ class Small(tf.Module):
 
     @tf.function(input_signature=[spec(tf.float32, "seconds")])
     def slow(self, seconds):
-        end = tf.timestamp() + tf.cast(seconds[0], tf.float64)
-        loops = tf.while_loop(lambda _: tf.timestamp() < end, lambda count: [count + 1], [tf.constant(0.0)])
-        return {"y": tf.reshape(loops[0], [1])}
+        """Takes as many seconds as the first row says, and none of the processor's, which other tests need."""
+        one = tf.data.Dataset.from_tensors(0.0)
+        asleep = tf.raw_ops.SleepDataset(
+            input_dataset=tf.data.experimental.to_variant(one),
+            sleep_microseconds=tf.cast(0.5e6 * seconds[0], tf.int64),  # before the element, and before the end
+            output_types=[tf.float32],
+            output_shapes=[tf.TensorShape([])],
+        )
+        waited = tf.data.experimental.from_variant(asleep, one.element_spec).get_single_element()
+        return {"y": tf.reshape(waited, [1])}
 
     @tf.function(input_signature=[spec(tf.float32, "x"), spec(tf.float32, "scale")])
     def with_default(self, x, scale):

@@ -71,7 +71,7 @@ def test_a_run_has_what_the_command_leaves(run):
     assert rows.loc[("all", "baseline"), "auc"] == run.metrics["baseline"]["auc"]
     assert rows.loc[("user = u1", "model"), "log_loss"] == run.metrics["slices"]["user"]["u1"]["log_loss"]
     shows_itself(run, f"{run.metrics['auc']:.4f}")
-    assert len(run.plot().axes) == 6 and png(run.plot())
+    assert len(run.plot().axes) == 7 and png(run.plot())
 
 
 @pytest.mark.large(like="tests/e2e/test_pipeline.py::test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks")

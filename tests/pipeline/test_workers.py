@@ -104,8 +104,9 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.large(like="tests/pipeline/test_workers.py::test_two_workers_train_the_model_of_one_process")
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.large)])
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp_path, monkeypatch):
     """The chief alone reads the parent; the other worker has its weights and moments from the chief.
 

@@ -137,7 +137,7 @@ def test_a_study_goes_on_after_a_kill_as_if_there_had_been_none(done, log, tmp_p
     ]
     process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     for line in process.stderr:
-        if "] [2] " in line:
+        if "] Trial 1, " in line:
             break
     time.sleep(0.3)  # into the third trial
     process.kill()
@@ -189,7 +189,7 @@ def test_workers_share_a_study_and_end_with_ctrl_c(log, tmp_path):
     ]
     process = start(*command, "--trials", 50, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for line in process.stderr:
-        if "] [2] " in line:
+        if "] Trial 1, " in line:
             break
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
