@@ -44,12 +44,12 @@ def _busy_poll_micros() -> int:
 class ServerOptions:
     """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
-    These flags are ours alone: `host` (TF Serving listens on every address); `wait` (TF Serving waits for a folder that
-    is not there); `max_request_bytes`, `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no
-    limits); `rest_api_busy_poll_micros`; `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is
-    built without its request log); `shadow` and `shadow_log`;
-    `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
-    load any folder, and have a trace written to any folder).
+    These flags are ours alone: `host` (TF Serving listens on every address); `wait` (TF Serving waits for a folder
+    that is not there); `rows_as_logged` (TF Serving refuses such rows); `max_request_bytes`,
+    `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no limits);
+    `rest_api_busy_poll_micros`; `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is built
+    without its request log); `shadow` and `shadow_log`; `allow_reload_from_network`, `allow_profiler_from_network`
+    and `allowed_model_roots` (TF Serving lets any client load any folder, and have a trace written to any folder).
     """
 
     model_base_path: Path | str | None = _flag(
@@ -61,6 +61,11 @@ class ServerOptions:
     host: str = _flag("127.0.0.1", "Address to listen on. Not a flag of TF Serving, which listens on all.")
     wait: bool = _flag(
         False, "Wait for a --model_base_path that is not there yet, as TF Serving does. Not a flag of TF Serving."
+    )
+    rows_as_logged: bool = _flag(
+        False,
+        "Over REST take rows as a log has them: numbers for texts, null or no key for missing, lists, further keys. "
+        "Not a flag of TF Serving.",
     )
     max_request_bytes: int = _flag(64 << 20, "Limit of a REST request's body. Not a flag of TF Serving.")
     max_json_memory_bytes: int = _flag(

@@ -11,7 +11,7 @@ import weakref
 import zlib
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -40,6 +40,9 @@ from ctrpipe.serving.server.pace import SHORT_SECONDS, Paces
 from ctrpipe.serving.server.request_log import classify_record, predict_record, regress_record
 from ctrpipe.serving.server.tensors import parse_predict
 
+if TYPE_CHECKING:
+    from ctrpipe.serving.server.logged_rows import LoggedRows
+
 log = logging.getLogger(__name__)
 
 # The error page of libevent, TF Serving's HTTP library (R5, R16).
@@ -63,6 +66,12 @@ _POST = re.compile(
     rf"/v1/models/(?P<name>(?:{_IN_NAME})+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE
 )
 _GET = re.compile(rf"/v1/models(?:/(?P<name>(?:{_IN_NAME})+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
+
+
+def _logged_rows() -> "LoggedRows":
+    from ctrpipe.serving.server.logged_rows import LoggedRows  # lazy: pyarrow and pydantic take 0.4 s
+
+    return LoggedRows()
 
 
 class _Route(NamedTuple):
@@ -132,6 +141,7 @@ class RestApi:
         self._headers = _CORS if options.rest_api_enable_cors_support else b""
         self._metadata_pages: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
         self._doubles: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._logged_rows = _logged_rows() if options.rows_as_logged else None
         self._paces = Paces()
 
     def server(self) -> uvicorn.Server:
@@ -336,6 +346,8 @@ class RestApi:
         with self._core.admission.parsing(len(body), reading.seconds_left()):
             request = parse_body(body, reading, self._reads_doubles(version))
             signature = _signature_name(request) or DEFAULT_SIGNATURE
+            if self._logged_rows and (logged := self._logged_rows.inputs(version, request, _signature_name(request))):
+                return *logged, True
             dtypes = version.input_types.get(signature)
             if dtypes is None:
                 raise bad_request(f'Serving signature name: "{signature}" not found in signature def')

@@ -1,0 +1,114 @@
+"""With --rows_as_logged the server takes rows over REST as a log of JSON lines has them."""
+
+import json
+import math
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.server import ServerOptions, running_server
+
+CONFIG = {
+    "name": "logged",
+    "data": {"format": "json", "labels": {"ctr": "click"}},
+    "features": [
+        {"kind": "numeric", "columns": ["n"]},
+        {"kind": "categorical", "columns": ["c"]},
+        {"kind": "multivalent", "columns": ["tags"], "separator": "|", "max_length": 3},
+        {"kind": "vector", "columns": ["v"], "length": 2},
+    ],
+    "model": {"name": "deepfm"},
+}
+
+
+class Model(tf.Module):
+    """Answers with what it got."""
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.float32, name="n"),
+            tf.TensorSpec([None], tf.string, name="c"),
+            tf.TensorSpec([None], tf.string, name="tags"),
+            tf.TensorSpec([None, 2], tf.float32, name="v"),
+        ]
+    )
+    def serving_raw(self, n, c, tags, v):
+        return {"number": tf.identity(n), "text": tf.identity(c), "list": tf.identity(tags), "vector": tf.identity(v)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    model = Model()
+    tf.saved_model.save(model, str(folder / "1"), {"serving_raw": model.serving_raw})
+    spec = RunConfig.model_validate(CONFIG).log_spec
+    path = asset_path(folder / "1", Asset.LOG_SPEC)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(spec.model_dump_json())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder) -> Iterator[str]:
+    with running_server(ServerOptions(folder, "ctr", rows_as_logged=True)) as addresses:
+        yield f"{addresses.rest}/v1/models/ctr:predict"
+
+
+def ask(url: str, rows: list, **more) -> tuple[int, list | str]:
+    answer = httpx.post(url, content=json.dumps({**more, "instances": rows}), trust_env=False)
+    body = json.loads(answer.text)  # NaN is what Python writes and reads
+    return answer.status_code, body["predictions"] if answer.status_code == 200 else body["error"]
+
+
+def test_a_row_of_a_log_is_taken_with_its_label_its_types_and_without_what_is_missing(url):
+    rows = [
+        {"click": 1, "n": 3, "c": 38, "tags": ["a", "b"], "v": [1, 2.5], "note": None},
+        {"n": None, "c": None, "tags": [], "v": None},
+        {"n": "2.5", "c": True, "tags": "a|b"},
+        {"n": True, "c": 123.0, "tags": [7, 8.5]},
+        {"c": float("nan"), "n": float("nan")},
+        {"c": {"b64": "YcO8"}, "n": -1e-3},
+    ]
+    status, answers = ask(url, rows)
+    assert status == 200, answers
+    assert [row["text"] for row in answers] == ["38", "", "1", "123", "", "a\u00fc"]
+    assert [row["list"] for row in answers] == ["a|b", "", "a|b", "7|8.5", "", ""]
+    numbers = np.float32([math.nan if row["number"] is None else row["number"] for row in answers])
+    np.testing.assert_array_equal(numbers, np.float32([3, math.nan, 2.5, 1, math.nan, -1e-3]))
+    assert answers[0]["vector"] == [1.0, 2.5] and all(map(math.isnan, answers[1]["vector"]))
+
+
+def test_the_signature_may_be_named(url):
+    assert ask(url, [{"c": 1}], signature_name="serving_raw")[1][0]["text"] == "1"
+    assert "nope" in ask(url, [{"c": 1}], signature_name="nope")[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"n": "x"}, 'row 2, n: "x" Type: String; send a number or null'),
+        ({"n": [1]}, "row 2, n: [1] Type: Array; send a number or null"),
+        ({"c": ["a"]}, "row 2, c: "),
+        ({"c": {"x": 1}}, "row 2, c: "),
+        ({"c": 1e300}, "row 2, c: "),
+        ({"tags": ["a|b"]}, "send a list whose elements do not contain '|'"),
+        ({"v": [1]}, "row 2, v: [1] Type: Array; send a list of 2 numbers, or null"),
+        ({"v": [1, "x"]}, "row 2, v: "),
+    ],
+)
+def test_a_value_that_no_log_has_is_named_with_its_row_and_column(url, row, told):
+    status, error = ask(url, [{}, row])
+    assert status == 400 and told in error, error
+
+
+def test_without_the_flag_the_answers_are_those_of_tf_serving(folder):
+    with running_server(ServerOptions(folder, "ctr")) as addresses:
+        url = f"{addresses.rest}/v1/models/ctr:predict"
+        row = {"n": 1.0, "c": 38, "tags": "", "v": [1, 2]}
+        status, error = ask(url, [row], signature_name="serving_raw")
+        assert status == 400 and error.endswith("38 Type: Number is not of expected type: string")
