@@ -32,6 +32,12 @@ def drafted(log: str, label: str | None = None, **said: object) -> tuple[dict, s
     return yaml.safe_load(text), text, unsure
 
 
+@pytest.fixture(autouse=True)
+def _trees(monkeypatch):
+    """The same drafts where the system lacks LightGBM's library."""
+    monkeypatch.setattr(page, "openmp_missing", lambda: "")
+
+
 def columns(values: dict) -> set[str]:
     return {column for group in values["features"] for column in group["columns"]}
 

@@ -1,7 +1,9 @@
 """A server that stops answers every request that has arrived, and closes no connection under a client's request."""
 
 import contextlib
+import ctypes
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -20,6 +22,7 @@ from tests.contract.servers import free_port
 from tests.serving.http_app import App
 
 CLIENTS = 8
+ATTACH_FILTER, RETURN = 26, 6  # SO_ATTACH_FILTER and BPF_RET, for which Python has no names
 
 
 class Client:
@@ -176,10 +179,28 @@ def test_connections_in_the_listeners_queue_are_accepted():
         accepted = [stack.enter_context(one) for one in _stop_listening(listener)]
         assert {one.getpeername() for one in accepted} == {client.getsockname() for client in clients}
         assert not any(one.getblocking() for one in accepted)
+
+
+def test_a_listener_that_has_stopped_gets_no_further_connection():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        if not takes_filters(listener):
+            pytest.skip("this sandbox forbids filters of sockets")
+        assert _stop_listening(listener) == []
         with pytest.raises(TimeoutError):  # its first packet is dropped
             socket.create_connection(listener.getsockname(), 0.1)
         with pytest.raises(BlockingIOError):
             listener.accept()
+
+
+def takes_filters(listener: socket.socket) -> bool:
+    """Whether a filter that lets everything pass can be set."""
+    passes = ctypes.create_string_buffer(struct.pack("HBBI", RETURN, 0, 0, 0xFFFFFFFF))
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(passes)))
+    except OSError:
+        return False
+    return True
 
 
 @pytest.mark.slow
