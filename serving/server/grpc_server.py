@@ -35,9 +35,6 @@ _MOST_STREAMS = 100
 # A connection that says nothing, or has no call, takes one of the process's files. A client of gRPC opens another one
 # with its next call.
 _HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
-# Calls that have arrived and that Python has not heard of yet. Above 1,000, the default, gRPC cancels some of anybody's
-# at random: sixty connections that open as many calls as each may have did that.
-_MOST_PENDING = 20_000
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
 # Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
@@ -239,8 +236,6 @@ def _channel_arguments(flag: str, most_bytes: int) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
-        ("grpc.server.max_pending_requests", _MOST_PENDING),
-        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
         ("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS),
     ]

@@ -95,26 +95,6 @@ def unsent_messages(target: Target) -> list[Measure]:
     return [*found, *other.measures()]
 
 
-def burst_of_calls(target: Target) -> list[Measure]:
-    """6,000 right calls of 60 bytes, on 60 connections at once, again and again: nobody loses one by them."""
-    if not target.server.grpc:
-        return []
-    request = get_model_status_pb2.GetModelStatusRequest()
-    request.model_spec.name = NAME
-    frames = asked_calls("/tensorflow.serving.ModelService/GetModelStatus", request.SerializeToString(), 100)
-    with GrpcBystander(target) as rpc, costs(target) as cost:
-        for _ in range(target.take(5, 1)):
-            with ExitStack() as stack:
-                for _ in range(target.take(60, 30)):
-                    stack.enter_context(connect(target.server.grpc)).sendall(frames)
-                time.sleep(1)
-        until_idle(target)
-    found = [_failed(rpc), Measure("another client's slowest answer over gRPC", 1e3 * max(rpc.seconds), 10_000, "ms")]
-    if cost.peak_bytes is not None:
-        found.append(Measure("memory", cost.peak_bytes / (1 << 20), 512, "MiB"))
-    return found
-
-
 def _eight(target: Target, body: bytes, clients: int = 8) -> list[Measure]:
     """Clients of another process send a body at once and again; bystanders ask over gRPC and over REST."""
     address = target.server.grpc
@@ -373,7 +353,6 @@ def grpc_shutdowns(target: Target) -> list[Measure]:
 ATTACKS = (
     string_fill,
     unsent_messages,
-    burst_of_calls,
     filled_strings,
     many_sizes,
     strings_in_content,
