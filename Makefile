@@ -25,7 +25,7 @@ demo: install   ## the main job: a generated log, trained, gated, served, asked
 
 pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test-fast: install  ## the quick tests, 4 minutes on 2 cores: while you work
+test-fast: install  ## the quick tests, 5 minutes on 2 cores: while you work
 	$(pytest) -m "not slow and not large"
 
 test-changed: install  ## of `make test`, the files that have not passed since something that they depend on changed; never in CI

@@ -37,6 +37,26 @@ def class_weights(labels: np.ndarray, weights: Weights = None) -> tuple[np.ndarr
     return own * clicked, own * (1 - clicked)
 
 
+def _from_highest(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the order from the highest score on, `[N]`, and the place in it of each score's last row, `[P]`."""
+    order = np.argsort(-scores, kind="stable")
+    return order, np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+
+
+def clicks_and_rows(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the clicks and the rows with at least each score, `[P]` each, from the highest score on.
+
+    Args:
+        labels: 0 or 1, `[N]`.
+        scores: The higher, the more likely a click, `[N]`.
+        weights: How often each row counts, `[N]`.
+    """
+    order, last_of_score = _from_highest(scores)
+    weighed = weights[order].astype(np.float64)
+    clicks = np.cumsum(class_weights(labels[order], weighed)[0])
+    return clicks[last_of_score], np.cumsum(weighed)[last_of_score]
+
+
 def roc_points(
     labels: np.ndarray, scores: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,8 +70,7 @@ def roc_points(
         scores: The higher, the more likely a click, `[N]`.
         weights: How often each row counts, `[N]`.
     """
-    order = np.argsort(-scores, kind="stable")
-    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    order, last_of_score = _from_highest(scores)
     masses = class_weights(labels[order], weights[order])
     clicks, others = (np.cumsum(mass)[last_of_score] for mass in masses)
     bends = np.ones(len(clicks), bool)

@@ -116,11 +116,7 @@ def gain_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> t
         scores: The higher, the more likely a click, `[N]`.
         weights: How often each row counts, `[N]`.
     """
-    order = np.argsort(-scores, kind="stable")
-    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    weighed = weights[order].astype(np.float64)
-    clicks = np.cumsum(metrics.class_weights(labels[order], weighed)[0])[last_of_score]
-    rows = np.cumsum(weighed)[last_of_score]
+    clicks, rows = metrics.clicks_and_rows(labels, scores, weights)
     return np.append(0, rows / rows[-1]), np.append(0, clicks / clicks[-1])
 
 

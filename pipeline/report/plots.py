@@ -89,11 +89,7 @@ def precision_recall_curve(
         scores: The higher, the more likely a click, `[N]`.
         weights: How often each row counts, `[N]`.
     """
-    order = np.argsort(-scores, kind="stable")
-    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    weighed = weights[order].astype(np.float64)
-    clicks = np.cumsum(metrics.class_weights(labels[order], weighed)[0])[last_of_score]
-    rows = np.cumsum(weighed)[last_of_score]
+    clicks, rows = metrics.clicks_and_rows(labels, scores, weights)
     known = rows > 0  # the first rows may have weight 0
     return clicks[known] / clicks[-1], clicks[known] / rows[known]
 

@@ -6,8 +6,8 @@ know. A log has all of them, and its reader says what they mean. The inputs made
 
 import math
 import weakref
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ import tensorflow as tf
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.rows import RAW
-from ctrpipe.serving.server.errors import bad_request
+from ctrpipe.serving.server.body_cost import CHECK_EVERY, TIMES_SIZE, Reading
+from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.json_values import json_type, shown
 from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.tensors import decode_base64, is_base64
@@ -24,35 +25,68 @@ from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
 
 Row = Mapping[str, Any]
-_EXACT = "a whole number that is exact, or a text"
+_CELL_BYTES = 40  # of a value that a row leaves out: its places in a list and in an array, and its number
 OF_RAW_COLUMNS = (RAW, "serving_explain")  # the signatures whose inputs are the raw columns
 
 
-class LoggedRows:
-    """Reads the rows of requests to models that ctrpipe exported. Others are TF Serving's alone."""
+class _Place(NamedTuple):
+    """The place of a value in a request: its row, from 1, and its column."""
 
-    def __init__(self) -> None:
+    row: int
+    column: str
+
+    def wrong(self, value: Any, expected: str) -> ServingError:
+        """Returns the error of a value that a log cannot have there."""
+        text = f"{shown(value)} Type: {json_type(value)}"
+        return bad_request(f"instances, row {self.row}, {self.column}: {text}; send {expected}")
+
+
+class LoggedRows:
+    """Reads the rows of requests to models that ctrpipe exported. Others are TF Serving's alone.
+
+    Args:
+        spare_bytes: What the values of a body may take above four times its size: `--max_json_memory_bytes`.
+    """
+
+    def __init__(self, spare_bytes: int) -> None:
+        self._spare_bytes = spare_bytes
         self._specs: weakref.WeakKeyDictionary[Any, LogSpec | None] = weakref.WeakKeyDictionary()
 
     def inputs(
-        self, version: ServedVersion, request: Mapping[str, Any], signature: str
+        self, version: ServedVersion, request: Mapping[str, Any], signature: str, size: int, reading: Reading
     ) -> tuple[str, dict[str, np.ndarray]] | None:
         """Returns the signature and its inputs; None for a request that is no list of rows of raw columns.
+
+        Other keys of a row than its columns, as the label, are ignored. A missing number is NaN, a missing text "".
 
         Args:
             version: The version that is asked.
             request: The parsed body.
             signature: The signature that it names; "" for `serving_raw`.
+            size: The size of the body.
+            reading: The request's deadline.
 
         Raises:
-            ServingError: see `logged_inputs`.
+            ServingError: a value is not one that the log may have; the message names its row and column. Or the rows
+                leave out so much that their columns would take more memory than the body may.
         """
         name, rows, spec = signature or RAW, request.get("instances"), self._spec(version)
         if spec is None or name not in OF_RAW_COLUMNS or name not in version.input_types:
             return None
         if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
             return None
-        return name, logged_inputs(rows, version.input_types[name], spec)
+        dtypes = version.input_types[name]
+        cost = _CELL_BYTES * len(rows) * len(dtypes)
+        if cost > (most := self._spare_bytes + TIMES_SIZE * size):
+            raise bad_request(
+                f"The {len(rows)} rows would take {cost} bytes of memory, above {most}: "
+                f"--max_json_memory_bytes={self._spare_bytes} and {TIMES_SIZE} times their size; send fewer at a time"
+            )
+        reader = _Reader(rows, spec, reading)
+        return name, {
+            column: reader.texts(column) if dtype == tf.string else reader.numbers(column)
+            for column, dtype in dtypes.items()
+        }
 
     def _spec(self, version: ServedVersion) -> LogSpec | None:
         if version.servable not in self._specs:
@@ -63,95 +97,90 @@ class LoggedRows:
         return self._specs[version.servable]
 
 
-def logged_inputs(rows: list[Row], dtypes: Mapping[str, tf.DType], spec: LogSpec) -> dict[str, np.ndarray]:
-    """Returns the inputs of `serving_raw` for rows of a log. Other keys than its columns, as the label, are ignored.
-
-    A missing number is NaN, a missing text "".
+class _Reader:
+    """Reads the columns of rows; looks at the deadline after every CHECK_EVERY values.
 
     Args:
         rows: The rows.
-        dtypes: The type of each input of `serving_raw`.
         spec: The description of the model's log.
-
-    Raises:
-        ServingError: a value is not one that the log may have. The message names its row, from 1, and its column.
+        reading: The request's deadline.
     """
-    return {
-        name: _texts(rows, name, spec) if dtype == tf.string else _numbers(rows, name, spec)
-        for name, dtype in dtypes.items()
-    }
+
+    def __init__(self, rows: list[Row], spec: LogSpec, reading: Reading) -> None:
+        self._rows, self._spec, self._reading = rows, spec, reading
+        self._count = 0
+
+    def texts(self, name: str) -> np.ndarray:
+        """Returns a column of texts, bytes objects `[N]`; b"" where one is missing."""
+        known = (self._spec.separators.get(name), self._spec.inner_separators.get(name))
+        separators = [separator for separator in known if separator]
+        texts = [self._text(row.get(name), separators, _Place(number, name)) for number, row in self._numbered()]
+        return np.array(texts, object)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Returns a column of numbers, float32 `[N]`, or of vectors, `[N, length]`; NaN where one is missing."""
+        length = self._spec.vector_lengths.get(name)
+        rows = [self._vector(row.get(name), length, _Place(number, name)) for number, row in self._numbered()]
+        array = np.array(rows, np.float32)
+        return array if length is not None else array[:, 0]
+
+    def _numbered(self) -> Iterator[tuple[int, Row]]:
+        return enumerate(self._rows, 1)
+
+    def _tick(self) -> None:
+        self._count += 1
+        if not self._count % CHECK_EVERY:
+            self._reading.check_time()
+
+    def _text(self, value: Any, separators: list[str], place: _Place) -> bytes:
+        """Returns the text of a value, of a list, or of a list of lists, with a separator for each level."""
+        self._tick()
+        if not isinstance(value, list):
+            return _text(value, place)
+        if not separators:
+            raise place.wrong(value, "a single value")
+        separator = separators[0].encode()
+        elements = [self._text(element, separators[1:], place) for element in value]
+        if any(separator in element for element in elements):
+            raise place.wrong(value, f"a list whose elements do not contain {separators[0]!r}")
+        return separator.join(elements)
+
+    def _vector(self, value: Any, length: int | None, place: _Place) -> list[float]:
+        self._tick()
+        if value is None:
+            return [math.nan] * (length or 1)
+        elements = value if isinstance(value, list) and length is not None else [value]
+        if len(elements) != (length or 1):
+            raise place.wrong(value, f"a list of {length} numbers, or null")
+        return [_number(element, place) for element in elements]
 
 
-def _texts(rows: list[Row], name: str, spec: LogSpec) -> np.ndarray:
-    known = (spec.separators.get(name), spec.inner_separators.get(name))
-    separators = [separator for separator in known if separator]
-    return np.array([_listed(row.get(name), separators, number, name) for number, row in enumerate(rows, 1)], object)
-
-
-def _listed(value: Any, separators: list[str], number: int, name: str) -> bytes:
-    """Returns the text of a value, of a list, or of a list of lists, with a separator for each level."""
-    if not isinstance(value, list):
-        return _text(value, number, name)
-    if not separators:
-        raise _wrong(value, number, name, "a single value")
-    elements = [_listed(element, separators[1:], number, name) for element in value]
-    if any(separators[0].encode() in element for element in elements):
-        raise _wrong(value, number, name, f"a list whose elements do not contain {separators[0]!r}")
-    return separators[0].encode().join(elements)
-
-
-def _text(value: Any, number: int, name: str) -> bytes:
-    if value is None or value == "":
+def _text(value: Any, place: _Place) -> bytes:
+    if value is None or value == "" or value != value:  # the last is NaN
         return b""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if is_base64(value):
         return decode_base64(value["b64"])
-    if isinstance(value, float) and math.isnan(value):
-        return b""
-    if not isinstance(value, bool | int | float):
-        raise _wrong(value, number, name, "a text, a number, a truth value or null")
+    if isinstance(value, int):  # a truth value is 0 or 1
+        return str(int(value)).encode()
+    if not isinstance(value, float):
+        raise place.wrong(value, "a text, a number, a truth value or null")
     faults: dict[int, str] = {}
-    try:
-        [text] = as_binary(pa.array([value]), name, "the request", faults).to_pylist()
-    except (pa.ArrowException, OverflowError) as error:
-        raise _wrong(value, number, name, _EXACT) from error
+    [text] = as_binary(pa.array([value]), place.column, "the request", faults).to_pylist()
     if faults:
-        raise _wrong(value, number, name, _EXACT)
+        raise place.wrong(value, "a whole number that is exact, or a text")
     return text or b""
 
 
-def _numbers(rows: list[Row], name: str, spec: LogSpec) -> np.ndarray:
-    length = spec.vector_lengths.get(name)
-    values = [_vector(row.get(name), length, number, name) for number, row in enumerate(rows, 1)]
-    array = np.array(values, np.float32)
-    return array if length is not None else array[:, 0]
-
-
-def _vector(value: Any, length: int | None, number: int, name: str) -> list[float]:
-    if value is None:
-        return [math.nan] * (length or 1)
-    elements = value if isinstance(value, list) and length is not None else [value]
-    if len(elements) != (length or 1):
-        raise _wrong(value, number, name, f"a list of {length} numbers, or null")
-    return [_number(element, number, name) for element in elements]
-
-
-def _number(value: Any, number: int, name: str) -> float:
+def _number(value: Any, place: _Place) -> float:
     if value is None or value == "":
         return math.nan
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError as error:
-            raise _wrong(value, number, name, "a number or null") from error
-    if not isinstance(value, bool | int | float):
-        raise _wrong(value, number, name, "a number or null")
     try:
-        return float(value)
+        if isinstance(value, str | bool | int | float):
+            return float(value)
     except OverflowError:  # beyond a double: as far from all other rows as infinity
         return math.copysign(math.inf, value)
-
-
-def _wrong(value: Any, number: int, name: str, expected: str) -> Exception:
-    return bad_request(f"instances, row {number}, {name}: {shown(value)} Type: {json_type(value)}; send {expected}")
+    except ValueError as error:
+        raise place.wrong(value, "a number or null") from error
+    raise place.wrong(value, "a number or null")

@@ -68,10 +68,10 @@ _POST = re.compile(
 _GET = re.compile(rf"/v1/models(?:/(?P<name>(?:{_IN_NAME})+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
 
 
-def _logged_rows() -> "LoggedRows":
+def _logged_rows(options: ServerOptions) -> "LoggedRows":
     from ctrpipe.serving.server.logged_rows import LoggedRows  # lazy: pyarrow and pydantic take 0.4 s
 
-    return LoggedRows()
+    return LoggedRows(options.max_json_memory_bytes)
 
 
 class _Route(NamedTuple):
@@ -141,7 +141,7 @@ class RestApi:
         self._headers = _CORS if options.rest_api_enable_cors_support else b""
         self._metadata_pages: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
         self._doubles: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        self._logged_rows = _logged_rows() if options.rows_as_logged else None
+        self._logged_rows = _logged_rows(options) if options.rows_as_logged else None
         self._paces = Paces()
 
     def server(self) -> uvicorn.Server:
@@ -346,8 +346,10 @@ class RestApi:
         with self._core.admission.parsing(len(body), reading.seconds_left()):
             request = parse_body(body, reading, self._reads_doubles(version))
             signature = _signature_name(request) or DEFAULT_SIGNATURE
-            if self._logged_rows and (logged := self._logged_rows.inputs(version, request, _signature_name(request))):
-                return *logged, True
+            if self._logged_rows:
+                named = _signature_name(request)
+                if logged := self._logged_rows.inputs(version, request, named, len(body), reading):
+                    return *logged, True
             dtypes = version.input_types.get(signature)
             if dtypes is None:
                 raise bad_request(f'Serving signature name: "{signature}" not found in signature def')

@@ -2,6 +2,7 @@
 
 import json
 import math
+import types
 from collections.abc import Iterator
 
 import httpx
@@ -12,6 +13,8 @@ import tensorflow as tf
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.logged_rows import LoggedRows
 
 CONFIG = {
     "name": "logged",
@@ -104,6 +107,34 @@ def test_the_signature_may_be_named(url):
 def test_a_value_that_no_log_has_is_named_with_its_row_and_column(url, row, told):
     status, error = ask(url, [{}, row])
     assert status == 400 and told in error, error
+
+
+class Left:
+    """A reading that counts the looks at its deadline."""
+
+    looks = 0
+
+    def check_time(self) -> None:
+        self.looks += 1
+
+
+def version_of(folder) -> types.SimpleNamespace:
+    dtypes = {"n": tf.float32, "c": tf.string, "tags": tf.string, "v": tf.float32}
+    servable = type("Servable", (), {"path": folder / "1"})()
+    return types.SimpleNamespace(servable=servable, input_types={"serving_raw": dtypes})
+
+
+def test_rows_that_leave_everything_out_may_not_take_more_memory_than_a_body_may(folder):
+    rows, version = {"instances": [{}] * 100}, version_of(folder)  # 100 rows of 4 columns at 40 bytes
+    assert LoggedRows(15_600).inputs(version, rows, "", 100, Left())[0] == "serving_raw"
+    with pytest.raises(ServingError, match="The 100 rows would take 16000 bytes of memory, above 15999: "):
+        LoggedRows(15_599).inputs(version, rows, "", 100, Left())
+
+
+def test_the_deadline_is_looked_at_within_a_long_list_too(folder):
+    reading = Left()
+    LoggedRows(1 << 20).inputs(version_of(folder), {"instances": [{"tags": ["a"] * 5000}]}, "", 100, reading)
+    assert reading.looks == 5
 
 
 def test_without_the_flag_the_answers_are_those_of_tf_serving(folder):
