@@ -320,7 +320,10 @@ def end_with_input(folder: pathlib.Path) -> None:
 
 def _exit_at_end_of_input(folder: pathlib.Path) -> None:
     os.read(0, 1)
-    shutil.rmtree(folder, ignore_errors=True)
+    ended = folder.with_name(f"{folder.name}.ended")
+    with contextlib.suppress(OSError):  # it was moved or removed
+        folder.rename(ended)  # this process's workers still write, and find no folder to write to
+    shutil.rmtree(ended, ignore_errors=True)
     os._exit(1)
 
 

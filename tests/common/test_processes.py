@@ -355,3 +355,31 @@ def test_a_process_ends_after_its_parent_whether_the_kernel_sees_to_it_or_not(ke
             return  # ended, and nobody has asked how
         time.sleep(0.05)
     pytest.fail("it outlives its parent")
+
+
+def test_a_folder_goes_with_the_process_that_writes_to_it_although_its_worker_still_writes(tmp_path):
+    code = """
+import itertools, os, pathlib, sys
+from ctrpipe.common.processes import end_with_input
+part = pathlib.Path(sys.argv[1]) / "part"
+part.mkdir(parents=True)
+end_with_input(part.parent)
+parent = os.getpid()
+os.fork()
+print(flush=True)
+for number in itertools.count():
+    if os.getpid() != parent:
+        if os.getppid() != parent:
+            os._exit(0)
+        try:
+            (part / str(number % 5000)).touch()
+        except FileNotFoundError:
+            os._exit(0)
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*python_command(code), tmp_path / "made"], stdin=pipe, stdout=pipe) as process:
+        process.stdout.readline()
+        time.sleep(0.2)
+        process.stdin.close()
+        process.stdout.read()  # the worker has ended too
+    assert list(tmp_path.iterdir()) == []
