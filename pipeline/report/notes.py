@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctrpipe.pipeline.training.convergence import still_falling
+from ctrpipe.transforms.log.suspects import MOST_AUC
+
+LEAST_RIG = 0.5  # of a model whose AUC is high by no chance of a few rows; models of clicks are below 0.3
 
 
 def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
@@ -18,6 +21,12 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
         sentences.append(
             f"the model is worse than the base rate: its RIG is {metrics['rig']:.4f}, and that of the test rows' click "
             "rate as every row's prediction is 0"
+        )
+    auc = metrics.get("auc")
+    if auc is not None and auc > MOST_AUC and (metrics["rig"] or 0) > LEAST_RIG:
+        sentences.append(
+            f"the model is almost perfect on the test rows, with an AUC of {auc:.4f}: columns together may give the "
+            "label away, as what is known only after the click; `ctrpipe explain` names the columns and pairs it uses"
         )
     for task, measured in metrics.get("tasks", {}).items():
         if (r2 := measured.get("r2")) is not None and r2 < 0:

@@ -36,6 +36,16 @@ def test_a_model_worse_than_the_base_rate_is_said(rig, worse):
     ] * worse
 
 
+@pytest.mark.parametrize(
+    ("auc", "rig", "said"), [(0.9991, 0.88, True), (0.985, 0.2, False), (0.8, 0.6, False), (None, None, False)]
+)
+def test_a_model_that_is_too_good_is_said(auc, rig, said):
+    found = notes({"rig": rig, "auc": auc}, history(0.5, 0.6))
+    assert len(found) == said
+    if said:
+        assert found[0].startswith("the model is almost perfect on the test rows, with an AUC of 0.9991")
+
+
 def test_a_training_that_a_number_ended_is_said():
     figure = "lr: the training loss is not a finite number in epoch 2 (step 8)"
     found = notes({"rig": 0.1}, {**history(0.5, stopped="a number was not finite"), "not_finite": figure})
