@@ -32,9 +32,9 @@ def compare(
     """Returns the metrics of every model on ALL, on Tail, and on the values of columns that all models have.
 
     A model's metrics are means over its training runs. Every model but the first has its differences from the first in
-    AUC and RIG with a verdict (see `sides.compare_sides`), or in RMSE and MAE where the task predicts a number. They are
-    corrected for their number, in two families: those on ALL, one per model, and those of all models on all slices (see
-    `corrected.correct`). The differences cover only the rows if a side has one training run.
+    AUC and RIG with a verdict (see `sides.compare_sides`), or in RMSE and MAE where the task predicts a number. The
+    differences are corrected for their number, in two families: those on ALL, one per model, and those of all models on
+    all slices (see `corrected.correct`). They cover only the rows if a side has one training run.
 
     Args:
         scored: For each model's name, the predictions of its training runs, which differ by their seeds. At least two

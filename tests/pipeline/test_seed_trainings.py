@@ -331,7 +331,7 @@ def test_every_task_has_its_metrics_and_its_difference(tmp_path: pathlib.Path) -
     mean = (expected["model"] + expected["model-2"]) / 2
     assert found.differences["order"]["auc"]["difference"] == pytest.approx(mean - expected["baseline"])
     assert found.difference == found.differences["ctr"]
-    rmse = {side: np.sqrt(np.mean((values[side][0]["seconds"] - seconds) ** 2)) for side in values}
+    rmse = {side: np.sqrt(np.mean((values[side][0]["seconds"].astype(float) - seconds) ** 2)) for side in values}
     mean = (rmse["model"] + rmse["model-2"]) / 2
     assert found.differences["seconds"]["rmse"]["difference"] == pytest.approx(mean - rmse["baseline"])
     assert "; RMSE of seconds " in seeds_verdict(found)
