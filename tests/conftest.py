@@ -16,6 +16,7 @@ from collections.abc import Generator
 import pytest
 
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
+from tests.warm_processes import fork_server
 
 pytest_plugins = [
     "tests.changed",
@@ -56,6 +57,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         import_tensorflow()
         with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
+        fork_server()
     try:
         return (yield)
     finally:
