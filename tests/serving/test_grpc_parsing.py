@@ -166,9 +166,9 @@ def test_few_lengths_may_have_more_bytes_than_they_need(field, monkeypatch):
     monkeypatch.setattr(grpc_parsing, "_WHOLE_BYTES", 512)
     body = field * 1000
     assert parse(predict_pb2.PredictRequest, body) == predict_pb2.PredictRequest.FromString(body)
-    with pytest.raises(DecodeError, match="more than 1000 lengths are written with more bytes"):
+    with pytest.raises(ServingError, match="More than 1000 lengths are written with more bytes"):
         parse(predict_pb2.PredictRequest, length(1, field * 10_000) + field)
-    with pytest.raises(DecodeError, match="more than 1000 lengths are written with more bytes"):
+    with pytest.raises(ServingError, match="More than 1000 lengths are written with more bytes"):
         parse(predict_pb2.PredictRequest, length(1, field * 500 + length(9, bytes(LARGE))) + field * 501)
 
 
