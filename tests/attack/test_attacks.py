@@ -18,6 +18,7 @@ def target(tmp_path_factory):
 # Attacks that take minutes, which `make attack` has alone, and where a small one is.
 IN_FULL_ALONE = {
     "every_signature": "tests/attack/test_attacks.py",  # every_method
+    "frame_floods": "tests/serving/test_memory.py",
     "grpc_shutdowns": "tests/serving/test_grpc_shutdown.py",
     "long_texts": "tests/transforms/test_text.py",
     "many_separators": "tests/transforms/test_ragged.py",
