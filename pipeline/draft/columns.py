@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import math
 import re
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +48,7 @@ _MISSING = frozenset(("", *USUAL_MISSING))
 _PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
 # The kinds that a column may be drafted as, in the order in which they are asked; the first that takes it has it.
 _ASKED: tuple[type[Kind], ...] = (Time, Numeric, Vector, Multivalent, Categorical)
+CLICK_TASK = "ctr"
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
 _FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
@@ -60,6 +63,7 @@ class LabelGuess:
     comment: str
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
     has_gaps: bool = False  # whether rows without a value have no label by the rule
+    number: "NumberLabel | None" = None  # what a model predicts beside the clicks
 
     @property
     def is_unsure(self) -> bool:
@@ -74,6 +78,31 @@ class LabelGuess:
         if "threshold" in self.rule:
             return [float(bool(NUMBER.fullmatch(each)) and float(each) >= self.rule["threshold"]) for each in values]
         return [float(value in self.rule["positive"]) for value in values]
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberLabel:
+    """A label that is a number, and its task in `data.labels`."""
+
+    task: str
+    column: str
+    predicts: str
+    comment: str
+
+
+def guess_number(column: str, values: Sequence[str]) -> NumberLabel | None:
+    """Returns how a model predicts a column's numbers beside clicks; None if they are none, or two values."""
+    present = [value for value in values if value and value not in USUAL_MISSING]
+    if len(set(present)) <= 2 or not all(map(NUMBER.fullmatch, present)):
+        return None
+    numbers = [float(value) for value in present]
+    if not all(map(math.isfinite, numbers)):
+        return None
+    task = re.sub(r"^[^A-Za-z]+|[^A-Za-z0-9_]", "", column) or "number"
+    missing = 1 - len(present) / len(values)
+    predicts = "count" if min(numbers) >= 0 else "mean"
+    comment = f"a number, {statistics.fmean(numbers):.4g} on average" + (f", {missing:.0%} missing" if missing else "")
+    return NumberLabel("number" if task == CLICK_TASK else task, column, predicts, comment)
 
 
 def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | None:

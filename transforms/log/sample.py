@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
@@ -48,8 +49,9 @@ _DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
 _SHARE = 0.99  # of a column's values that are numbers
 _NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
-_LIST_SEPARATOR = "|"
 _FEWEST_ROWS = 20  # in which values repeat
+LIST_SEPARATOR = "|"
+_INNER_SIGNS = (",", ";", "/", "~")  # for lists in lists
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
 _NO_LABEL = "(none)"  # placeholder for files without a label
 _HEX = re.compile(r"[0-9a-f]{8}")
@@ -62,7 +64,8 @@ class LogSample:
     Attributes:
         data: Keys of `data` that describe how to read the file, such as `format` and `header`.
         columns: Values as text by column name; "" for a missing value.
-        lists: Columns whose values are lists in the file.
+        lists: Columns whose values are lists in the file; their elements are joined by LIST_SEPARATOR.
+        within: By column of lists of lists, the sign that joins the inner ones.
         unsure: A sentence for each uncertain guess about the format.
     """
 
@@ -70,6 +73,7 @@ class LogSample:
     columns: dict[str, list[str]]
     lists: frozenset[str] = frozenset()
     unsure: tuple[str, ...] = ()
+    within: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -155,20 +159,32 @@ def _first(sample: LogSample) -> list[str]:
 def _of_columns(path: str, kind: type[Columnar]) -> LogSample:
     columns: dict[str, list[str]] = {}
     lists, unsure = set(), []
+    within: dict[str, str] = {}
     for name, column in first_columns(kind, path, ROWS).items():
         values = column()
         try:
             if is_list(values.type):
                 lists.add(name)
-                texts = join_lists(values, _LIST_SEPARATOR, name, path, {})
+                if is_list(values.type.value_type):
+                    inner = pc.list_flatten(pc.list_flatten(values))
+                    within[name] = _inner_sign(map(str, inner.to_pylist()))
+                texts = join_lists(values, LIST_SEPARATOR, name, path, {}, within=within.get(name))
             else:
                 texts = as_binary(values, name, path)
         except (InputError, pa.ArrowException):
             lists.discard(name)
+            within.pop(name, None)
             unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
             continue
         columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
-    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), (*unsure, *_flattened(columns)))
+    told = (*unsure, *_flattened(columns))
+    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), told, within)
+
+
+def _inner_sign(values: Iterable[str]) -> str:
+    """Returns the sign that joins the elements of lists in lists: the first one that is in none of them."""
+    used = {sign for value in values for sign in _INNER_SIGNS if sign in value}
+    return next((sign for sign in _INNER_SIGNS if sign not in used), _INNER_SIGNS[0])
 
 
 def _flattened(names: Iterable[str]) -> list[str]:
@@ -221,7 +237,8 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
 
 def _of_json(objects: list[bytes]) -> LogSample:
     names: dict[str, None] = {}
-    lists = set()
+    lists, mixed = set(), set()
+    nested: dict[str, set[str]] = {}
     for text in objects:
         try:
             row = json.loads(text)
@@ -231,13 +248,26 @@ def _of_json(objects: list[bytes]) -> LogSample:
             fields = dict(leaves(row))
             names |= dict.fromkeys(fields)
             lists |= {name for name, value in fields.items() if isinstance(value, list)}
-    known = _without_empty_parents(names)
-    parsed, _ = parse_objects([text for text in objects if is_utf8(text)], known, dict.fromkeys(lists, _LIST_SEPARATOR))
+            for name, value in fields.items():
+                elements = value if isinstance(value, list) else []
+                inner = [one for each in elements if isinstance(each, list) for one in each]
+                if inner:
+                    nested.setdefault(name, set()).update(map(str, inner))
+                if any(isinstance(one, dict) for one in elements) or any(isinstance(one, list | dict) for one in inner):
+                    mixed.add(name)
+    known = [name for name in _without_empty_parents(names) if name not in mixed]
+    within = {name: _inner_sign(values) for name, values in nested.items() if name in known}
+    lines, separators = [text for text in objects if is_utf8(text)], dict.fromkeys(lists, LIST_SEPARATOR)
+    parsed, wrong = parse_objects(lines, known, separators, within=within)
     columns = {
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
         for name, values in parsed.items()
     }
-    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(_flattened(columns)))
+    told = [f"{name} is left out: it has no single value a row." for name in sorted(mixed)]
+    if wrong:
+        told.append(f"{len(wrong):,} of {len(lines):,} rows are left out, as the first of them: {wrong[min(wrong)]}.")
+    told += _flattened(columns)
+    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(told), within)
 
 
 def _without_empty_parents(names: Iterable[str]) -> list[str]:

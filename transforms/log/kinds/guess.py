@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
@@ -41,6 +41,12 @@ class Guess:
             seen: What was observed in the values.
         """
         return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
+
+
+def usual_length(lengths: Iterable[int]) -> int:
+    """Returns the length that 95% of some lists have at most, within 2 and 50."""
+    ordered = sorted(lengths)
+    return max(2, min(50, ordered[int(0.95 * (len(ordered) - 1))]))
 
 
 @dataclasses.dataclass(frozen=True)
