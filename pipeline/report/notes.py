@@ -39,11 +39,13 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
 
 
 def _still_falling(history: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence if the epochs ended while the validation loss still fell."""
+    """Returns a sentence if the epochs, or the trees, ended while the validation loss still fell."""
     fall = still_falling(history)
     if fall is None:
         return []
+    are_trees = " trees" in history["stopped"]
+    ended, raised = ("the last tree was grown", "model.trees") if are_trees else ("the epochs ended", "training.epochs")
     return [
-        f"the validation log loss was still falling when the epochs ended, from {fall[0]:.4f} to {fall[1]:.4f} at the "
-        "last evaluation: raise training.epochs"
+        f"the validation log loss was still falling when {ended}, from {fall[0]:.4f} to {fall[1]:.4f} at the last "
+        f"evaluation: raise {raised}"
     ]
