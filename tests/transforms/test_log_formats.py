@@ -237,7 +237,7 @@ def test_lists_of_parquet_become_multivalent_values(tmp_path, kind):
     pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=2)
     rows, rejects = read(tmp_path / "log.parquet", spec(format="parquet"))
     assert [row[3] for row in rows] == [b"p|q", None, None, b"r", b"u"]
-    assert rejects == [(5, "tags: an element of the list has the separator '|' in it")]
+    assert rejects == [(5, "tags: an element of the list has the separator '|' in it; set another separator")]
 
 
 def test_lists_of_numbers_and_dictionaries_are_as_their_text(tmp_path):
