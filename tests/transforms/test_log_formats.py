@@ -85,7 +85,7 @@ BAD_JSON = {
     '{"y": 1, "c": ["a"]}': "c: expected one value, found a list",
     '{"y": 1, "n": {"a": 1}}': "n: expected one value, found an object",
     '{"y": 1, "tags": [["a"]]}': "tags: expected one value, found a list",
-    '{"y": 1, "tags": ["a|b"]}': "tags: an element of the list has the separator '|' in it",
+    '{"y": 1, "tags": ["a|b"]}': "tags: an element of the list has the separator '|' in it; set another separator",
     '{"y": 2}': "y: the label must be 0 or 1, found '2'",
     '{"n": 1}': "y: the label must be 0 or 1, found nothing",
     '{"y": 1, "n": "x"}': "n: 'x' is not a number",

@@ -27,6 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 # What to do where the elements of a history have the separator in them.
+OTHER_SEPARATOR = "; set another separator"
 SEVERAL_VALUES = "; if an item has several values, set within, values_per_item and another separator"
 
 
@@ -330,7 +331,7 @@ def join_lists(
     parents, elements = parents.filter(present).to_numpy(), elements.filter(present)
     for row in parents[pc.match_substring(elements, separator).to_numpy(zero_copy_only=False)].tolist():
         fault = f"{name}: an element of the list has the separator '{separator}' in it"
-        faults.setdefault(row, fault + (SEVERAL_VALUES if keep_missing else "; set another separator"))
+        faults.setdefault(row, fault + (SEVERAL_VALUES if keep_missing else OTHER_SEPARATOR))
     ends = np.cumsum(np.bincount(parents, minlength=len(values)))
     lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), elements)
     return as_binary(pc.binary_join(lists, separator.encode()), name, path)

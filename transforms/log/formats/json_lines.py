@@ -22,7 +22,7 @@ from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines
 from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.values import SEVERAL_VALUES
+from ctrpipe.transforms.log.values import OTHER_SEPARATOR, SEVERAL_VALUES
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 
@@ -176,7 +176,7 @@ def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool =
         elements = [_as_bytes(element, name, None) for element in value]
         between = separator.encode()
         if any(between in element for element in elements if element):
-            several = SEVERAL_VALUES if keep_missing else ""
+            several = SEVERAL_VALUES if keep_missing else OTHER_SEPARATOR
             raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it{several}")
         return between.join(element or b"" for element in elements if element or keep_missing) or None
     raise _Wrong(f"{name}: expected one value, found {'a list' if isinstance(value, list) else 'an object'}")
