@@ -35,7 +35,7 @@ def test_a_command_writes_where_it_is_started_and_ends_with_its_code(tmp_path):
         _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert len((tmp_path / "log.tsv").read_text().splitlines()) == 5
-    with start_warm("generate", "--rows", "x", "--output", tmp_path / "a", stderr=subprocess.PIPE) as process:
+    with start_warm("generate", "--rows", 0, "--output", tmp_path / "a", stderr=subprocess.PIPE) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2 and said.count("ctrpipe: ") == 1 and not (tmp_path / "a").exists()
 
