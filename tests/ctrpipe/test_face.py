@@ -16,6 +16,7 @@ import yaml
 
 import ctrpipe
 from ctrpipe.pipeline.config import read_yaml
+from ctrpipe.pipeline.config.load import check_config
 from ctrpipe.result import Result
 from tests.ctrpipe.small_log import CONFIG, frame
 from tests.e2e.small_run import ROOT, call, one_line
@@ -232,6 +233,32 @@ def test_predictions_show_their_first_rows():
     assert repr(predictions).endswith("\n... 11 rows") and predictions.to_pandas()["ctr"].tolist() == [0.25] * 11
     page = predictions._repr_html_()
     assert page.count("<tr>") == 11 and "<th>a&lt;b</th>" in page and "11 rows" in page
+
+
+def test_a_model_shows_its_name_its_task_and_what_it_reads_without_being_loaded(tmp_path):
+    version = tmp_path / "ctr" / "7"
+    (version / "assets.extra").mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    bare = ctrpipe.load(tmp_path / "ctr")
+    assert repr(bare).splitlines()[1:] == [f"loaded from  {version}"]
+    spec = check_config(CONFIG, (), tmp_path).log_spec
+    for name, text in {
+        "log_spec": spec.model_dump_json(),
+        "training": json.dumps({"model": {"name": "a<b"}}),
+        "training_statistics": json.dumps({"rows": 1200, "rate": 1.0}),
+    }.items():
+        (version / "assets.extra" / f"{name}.json").write_text(text)
+    lines = repr(model := ctrpipe.load(version)).splitlines()
+    assert lines[0].split() == ["model", "a<b"] and lines[2].split() == ["training", "rows", "1,200"]
+    assert lines[3].split() == ["predicts", "ctr"]
+    kinds = {line.split()[1]: line.split(maxsplit=2)[2] for line in lines[4:]}
+    assert (
+        kinds == {feature.kind: ", ".join(spec.columns_of(feature.kind)) for feature in spec.inputs.values()}
+        and len(kinds) > 2
+    )
+    assert "<th>a&lt;b</th>" in model._repr_html_() and "tensorflow" not in repr(model)
+    served = ctrpipe.load("http://127.0.0.1:1/v1/models/ctr")  # it is not asked
+    assert repr(served).split() == ["served", "at", "http://127.0.0.1:1/v1/models/ctr"]
 
 
 @slow
