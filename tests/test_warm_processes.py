@@ -5,11 +5,12 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from ctrpipe.common.processes import run_in_new_process
-from tests.warm_processes import start_warm
+from tests.warm_processes import children_seconds, start_warm
 
 
 def surroundings(name: str) -> tuple[str | None, str, bool, int]:
@@ -28,6 +29,20 @@ def test_a_new_process_has_the_environment_folder_and_streams_of_now(tmp_path, m
     assert warm == ("PYTEST_XDIST_WORKER" in os.environ)
     said = capfd.readouterr()
     assert said.out == 2 * "said by it\n" and said.err == 2 * "and to standard error\n"
+
+
+def compute(seconds: float) -> None:
+    while time.process_time() < seconds:
+        pass
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="no process is forked without pytest-xdist")
+def test_the_cpu_time_of_forks_that_have_ended_is_counted():
+    before, end = children_seconds(), time.monotonic() + 30
+    run_in_new_process(compute, 0.2)
+    while children_seconds() < before + 0.15 and time.monotonic() < end:  # the process that is forked waits for them
+        time.sleep(0.02)
+    assert 0.15 <= children_seconds() - before < 1
 
 
 def test_a_command_writes_where_it_is_started_and_ends_with_its_code(tmp_path):
