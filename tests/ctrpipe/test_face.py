@@ -131,10 +131,16 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
     with ctrpipe.serve(run, enable_batching=True) as server:
         answers.append(server.predict(COLUMNS)["ctr"])
+        with_lists = server.predict(frame()[:900])["ctr"]
         with ctrpipe.load(server.url) as model:
             answers.append(model.predict(table)["ctr"])
             served = [model.predict(NUMBERS)["ctr"], model.predict(pd.DataFrame(NUMBERS))["ctr"]]
+            with pytest.raises(
+                ctrpipe.InputError, match="column 'seen': lists, and the model at http.* join each list"
+            ):
+                model.predict(frame(9))
         shows_itself(server, server.url, server.grpc)
+    np.testing.assert_allclose(with_lists, whole[:900], rtol=1e-6)
     np.testing.assert_allclose(served, [numbers, numbers], rtol=1e-6)
     np.testing.assert_allclose(own[part.index], whole[5:300:7], rtol=1e-6)
     assert own.notna().sum() == len(part)
