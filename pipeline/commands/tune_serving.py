@@ -5,6 +5,7 @@ import pathlib
 import click
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import MODEL, PATH
@@ -42,15 +43,16 @@ def tune_serving(
     The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
 
     \b
-      env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR $(cat runs/tuned/flags)
+      env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR \\
+          $(cat runs/tuned/flags)
 
     Also writes session.config with the same settings, batching.config if batching helps, and tune.json with all
     measurements.
     """
     # Lazy: numpy and rich take 0.2 s to import.
-    from rich.console import Console
     from rich.table import Table
 
+    from ctrpipe.common.terminal import console, print_table
     from ctrpipe.serving.tuning.tune import FLAGS, flags, rows_of_table, tune, write
     from ctrpipe.serving.tuning.tune_process import ClientLoad
 
@@ -64,8 +66,6 @@ def tune_serving(
         table.add_column(name, justify="left" if name == "setting" else "right")
     for row in rows_of_table(trials, loads):
         table.add_row(*row)
-    console = Console()
-    console.width = max(console.width, 160)  # a pipe has no width
-    console.print(table)
-    click.echo(f"Best: {' '.join(flags(trials[0].setting, output))}")
-    click.echo(f"Written: {output}/{FLAGS} and what it needs")
+    print_table(console(), table)
+    say(f"Best: {' '.join(flags(trials[0].setting, output))}")
+    say(f"Written: {output}/{FLAGS} and what it needs")

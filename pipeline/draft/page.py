@@ -28,6 +28,7 @@ from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.categorical import OFTEN
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
 from ctrpipe.transforms.log.suspects import ALONE, gives_away
 from ctrpipe.transforms.log.words import NUMBER
@@ -106,7 +107,14 @@ def draft(
     said.check(path, sample.columns)
     is_whole = len(files) == 1 and sample.rows < ROWS
     target = _label(path, sample, said.label)
+    if target.has_gaps:  # rows without a label say nothing about the other columns and the label
+        sample = sample.with_values(target.column)
     clicks = target.clicks(sample.columns[target.column])
+    if is_whole and len(set(clicks)) == 1 and not 0 < clicks[0] < 1:
+        raise InputError(
+            f"{path}: the label {target.column} is {excerpt(sample.columns[target.column][0], 40)} in all "
+            f"{sample.rows:,} rows, and a model needs both classes; name another one with --label"
+        )
     left_out = {target.column, *target.others, *([target.number.column] if target.number else [])}
     kept = {said.time, said.user, said.group}
     of_no_feature = {
@@ -371,7 +379,8 @@ def _weight(column: str, role: Role) -> list[str]:
 
 def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said: Said) -> list[str]:
     if said.time:
-        return _by_time(said.time, "as --time says")
+        guess = guesses.get(said.time)
+        return _by_time(said.time, "as --time says", _time_format(guess) if guess else "auto")
     if by := said.group or said.user:
         told = "--group" if said.group else "--user"
         return [f"  # the rows of one {_one_line(by)} are in one split, as {told} says", _of_group(by)]
@@ -379,17 +388,34 @@ def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said
     order, chance = "  split: {by: order}", "  split: {by: hash}"
     if "partitions" in sample.data:
         return ["  # the last rows are the test rows; the folders are read in order, day=2 before day=10", order]
-    digits = [name for name in times if all(value.isdigit() for value in sample.columns[name])]
-    out_of_order = [name for name in digits if not _rises([int(value) for value in sample.columns[name]])]
-    if moments := [name for name in out_of_order if not _OTHER_TIME.search(name)]:
-        return _by_time(moments[0], "as it says that the log is not in the order of time")
+    keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
+    out_of_order = [name for name in times if not _OTHER_TIME.search(name) and not _rises(keys[name])]
+    if out_of_order:
+        first = out_of_order[0]
+        return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
     if _runs(sample.columns[label.column]) <= 3:
         return ["  # by chance, as the log seems to be sorted by the label", chance]
     return ["  # the log's last rows are the test rows; by: hash draws them by chance", order]
 
 
-def _by_time(column: str, why: str) -> list[str]:
-    split = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
+def _time_format(guess: Guess) -> str:
+    """Returns the format by which a split reads a column of kind time."""
+    return str(guess.settings.get("format", "auto"))
+
+
+def _time_keys(values: Sequence[str], time_format: str) -> list[int]:
+    """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
+    if all(value.isdigit() for value in values):
+        return [int(value) for value in values]
+    compared = Ordering("moment", time_format).compare(pa.array([value.encode() for value in values], pa.binary()))
+    keys: list[int] = np.asarray(compared.keys)[compared.faults == 0].tolist()
+    return keys
+
+
+def _by_time(column: str, why: str, time_format: str = "auto") -> list[str]:
+    split: dict[str, Any] = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
+    if "%" in time_format:  # the split knows the other forms
+        split["time_format"] = time_format
     return [
         f"  # the last tenth of the time are the test rows, by {_one_line(column)}, {why}",
         f"  split: {_flow(split)}",
@@ -400,7 +426,7 @@ def _of_group(column: str) -> str:
     return f"  split: {_flow({'by': 'group', 'column': column})}"
 
 
-def _rises(numbers: list[int]) -> bool:
+def _rises(numbers: Sequence[int]) -> bool:
     """Returns whether numbers rise from row to row, with falls in at most 20% of the rows."""
     falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
     return falls <= 0.2 * len(numbers)

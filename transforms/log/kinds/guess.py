@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
 # A column has a kind if at least this share of its values matches it.
 _SHARE = 0.99
@@ -94,6 +94,11 @@ class ColumnSample:
         missing = 1 - len(self.present) / len(self.values)
         return f"{len(self.distinct):,} different values, {f'{missing:.0%} missing' if missing else 'never missing'}"
 
+    @functools.cached_property
+    def infinite(self) -> int:
+        """The number of infinite numbers."""
+        return sum(INFINITE.fullmatch(value) is not None for value in self.present)
+
     @property
     def hardly_repeats(self) -> bool:
         """Whether almost every row has another value."""
@@ -117,9 +122,11 @@ class ColumnSample:
     @functools.cached_property
     def numbers(self) -> NumberUse | None:
         """What the column's numbers are; None if its values are lists or no numbers."""
-        if self.is_list or not self.most(lambda value: bool(NUMBER.fullmatch(value))):
+        if self.is_list or not self.most(lambda value: bool(NUMBER.fullmatch(value) or INFINITE.fullmatch(value))):
             return None
         texts = [value for value in self.present if NUMBER.fullmatch(value)]
+        if not texts:
+            return None
         if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
             return NumberUse("amount")
         if _NUMBER_NAME.search(self.name) and not ID_NAME.search(self.name):
