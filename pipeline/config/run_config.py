@@ -297,11 +297,12 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _batches_have_statistics(self) -> "RunConfig":
-        if self.training.batch_size == 1 and self.model.option("normalization") == "batch":
-            raise ValueError(
-                "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
-                "larger batch or normalization: layer"
-            )
+        for key, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
+            if model and self.training.batch_size == 1 and model.option("normalization") == "batch":
+                raise ValueError(
+                    f"training.batch_size: 1 with {key}.normalization: batch normalises each row by itself, to zero; "
+                    "use a larger batch or normalization: layer"
+                )
         return self
 
     @pydantic.model_validator(mode="after")
