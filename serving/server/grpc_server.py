@@ -35,7 +35,7 @@ _NO_LIMIT = 2**31 - 1
 # Calls of one connection at the same time; a client of gRPC keeps others back until one of them has ended.
 _MOST_STREAMS = 100
 # Parts of the process's files and of its memory that connections have; one with a call takes so many bytes.
-_FILES_SHARE, _MEMORY_SHARE, _CONNECTION_BYTES = 4, 32, 64 << 10
+_FILES_SHARE, _MEMORY_SHARE, _CONNECTION_BYTES, _FEWEST_CONNECTIONS = 4, 32, 64 << 10, 8
 # A connection that says nothing, or has no call, takes one of the process's files. A client of gRPC opens another one
 # with its next call.
 _HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
@@ -242,7 +242,8 @@ def _channel_arguments(flag: str, most_bytes: int, budget: Budget) -> list[tuple
     Raises:
         InputError: the flag is not KEY=VALUE,...
     """
-    connections = min(most_files() // _FILES_SHARE, budget.max_memory // _MEMORY_SHARE // _CONNECTION_BYTES)
+    fit = max(budget.max_memory // _MEMORY_SHARE // _CONNECTION_BYTES, _FEWEST_CONNECTIONS)
+    connections = min(most_files() // _FILES_SHARE, fit)
     arguments: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", min(most_bytes, _NO_LIMIT)),
         ("grpc.per_message_decompression", 0),  # see grpc_messages.py

@@ -86,7 +86,6 @@ def test_many_connections_that_send_no_message_keep_nobody_out(address):
 def test_connections_are_a_part_of_the_files_and_of_the_memory(tmp_path, monkeypatch):
     """Those that are too many are closed; the others are answered, and one that leaves makes room."""
     save_double(tmp_path)
-    monkeypatch.setattr("ctrpipe.serving.server.grpc_server.most_files", lambda: 16)
     asked = asked_calls("/tensorflow.serving.ModelService/GetModelStatus", b"\x0a\x03\x0a\x01m", 1)
 
     def is_taken() -> bool:
@@ -96,11 +95,12 @@ def test_connections_are_a_part_of_the_files_and_of_the_memory(tmp_path, monkeyp
             return bool(attackers[-1].recv(1))
         return False
 
-    for memory in (1 << 30, 3 * 32 * 65536):
+    for files, memory, taken in ((16, 1 << 30, 4), (1000, 9 * 32 * 65536, 9), (1000, 1 << 20, 8)):
+        monkeypatch.setattr("ctrpipe.serving.server.grpc_server.most_files", lambda files=files: files)
         options = ServerOptions(tmp_path, "m", max_memory=memory)
         with running_server(options) as addresses, contextlib.ExitStack() as connections:
             attackers: list[socket.socket] = []
-            assert [is_taken() for _ in range(8)].count(True) == (4 if memory == 1 << 30 else 3)
+            assert [is_taken() for _ in range(12)].count(True) == taken
             attackers[0].close()
             end = time.monotonic() + 10
             while not is_taken():
