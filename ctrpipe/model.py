@@ -1,7 +1,9 @@
 """Load a trained model, from a folder or a server's URL, and predict click probabilities."""
 
+import contextlib
 import dataclasses
 import functools
+import json
 import math
 import os
 import pathlib
@@ -23,6 +25,7 @@ from ctrpipe.runs import Run, folder_of
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
+from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
 ROWS = "the rows"
+SHOWN_COLUMNS = 8  # of a kind, where a model shows itself
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -78,7 +82,7 @@ class Predictions(Result):
 
 
 class Model:
-    """A trained model that predicts from raw rows.
+    """A trained model that predicts from raw rows. Shown as a table of its name, its task and the columns it reads.
 
     Created by `load`. Close it with `close` or a `with` block.
 
@@ -267,8 +271,32 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _table(self) -> Table:
+        """Returns what is known without loading the model: its name, what it predicts and the columns that it reads."""
+        if self.source is None or self._client is not None:
+            where = "served at" if self._client is not None else "weights"
+            return Table([where, str(self.source or self._kept)], [])
+        version = pathlib.Path(self.source)
+        trained = _asset(version, Asset.TRAINING).get("model", {})
+        counts = _asset(version, Asset.TRAINING_COUNTS)
+        rows = [["loaded from", str(version)], ["training rows", counts.get("rows")]]
+        with contextlib.suppress(InputError):
+            rows.append(["predicts", ", ".join(self._log_spec.data.columns_by_task)])
+            for kind, names in self._columns_by_kind().items():
+                rows.append([f"reads {kind}", _listed(names)])
+        return Table(["model", str(trained.get("name", "-"))], [row for row in rows if row[1] is not None])
+
+    def _columns_by_kind(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for column, feature in self._log_spec.inputs.items():
+            names.setdefault(feature.kind, []).append(column)
+        return names
+
     def __repr__(self) -> str:
-        return f"ctrpipe.load({str(self.source or self._kept)!r})"
+        return self._table().text
+
+    def _repr_html_(self) -> str:
+        return self._table().html
 
 
 @in_one_line
@@ -304,6 +332,19 @@ def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
         return Model(None, folder, trust)
     trained = find_model(folder)
     return Model(trained.version, trained.kept(), trust)
+
+
+def _asset(version: pathlib.Path, asset: Asset) -> dict[str, Any]:
+    """Returns the contents of a version's JSON file; {} if it has none that can be read."""
+    try:
+        return dict(json.loads(asset_path(version, asset).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" ... {len(names):,} columns" if len(names) > SHOWN_COLUMNS else ""
+    return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"
 
 
 def _is_missing(values: np.ndarray) -> bool:

@@ -38,8 +38,10 @@ IN_FULL_ALONE = {
 
 
 # Small, but each with a server of its own and seconds of its work: what they attack has tests in
-# tests/serving/test_rest_memory.py and tests/contract/test_batching.py.
+# tests/serving/test_rest_memory.py, tests/serving/test_unread.py and tests/contract/test_batching.py. `packed_numbers`,
+# beside them, attacks a server with a bound on its memory in every run.
 IN_TEST_ALL = ("bodies_in_advance", "packed_strings", "packed_white_space", "spoiled_batches", "unfinished_bodies")
+IN_TEST_ALL += ("unread_answers", "unread_calls")
 SMALL = [
     pytest.param(attack, id=attack.__name__, marks=[pytest.mark.large] * (attack.__name__ in IN_TEST_ALL))
     for attack in ATTACKS
